@@ -13,6 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -77,7 +78,7 @@ func float64NLLs(t testing.TB, m *smelt.Model, windows [][]int32) (means []float
 	weights := ref.NewWeights(file.Data)
 	for _, ids := range windows {
 		sum := 0.0
-		f, err := file.Build(ir.Options{KV: ir.F32, Block: len(ids)})
+		f, err := file.Build(ir.Options{KV: dtype.F32, Block: len(ids)})
 		require.NoError(t, err)
 		inputs := batch.Pack(len(ids), len(ids), batch.Piece{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs
 		out, err := ref.Run(f, ref.Env{Sizes: ref.SizesFor(inputs, len(ids)), Inputs: inputs, Weight: weights.Load, Caches: ref.CachesFor(f, 1)})
@@ -124,10 +125,10 @@ func TestAccuracy(t *testing.T) {
 				m := opened(t, path)
 				windows := scoredWindows(t, m, some.width, some.interpreted)
 				nlls := float64NLLs(t, m, windows)
-				cpu := sessionOf(t, m, "cpu", options(t, "cpu", ir.F16))
+				cpu := sessionOf(t, m, "cpu", options(t, "cpu", dtype.F16))
 				want, got := perplexity(nlls), perplexity(windowNLLs(t, cpu, windows))
 				require.InEpsilon(t, want, got, deviceBound, "cpu")
-				emulated := windowNLLs(t, sessionOf(t, m, "emu", options(t, "emu", ir.F16)), windows[:some.emu])
+				emulated := windowNLLs(t, sessionOf(t, m, "emu", options(t, "emu", dtype.F16)), windows[:some.emu])
 				wantEmulated, gotEmulated := perplexity(nlls[:some.emu]), perplexity(emulated)
 				require.InEpsilon(t, wantEmulated, gotEmulated, deviceBound, "emu")
 

@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	files "github.com/smelt-ml/smelt/models"
 )
 
@@ -26,13 +27,13 @@ func TestQuantizedCache(t *testing.T) {
 		path := testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
 		exact, err := npy.ReadFile[float32](testfiles.Model(t, model+"/reference/logits.npy"))
 		require.NoError(t, err)
-		want := interpreted(t, path, ids, ir.Q8_0)
+		want := interpreted(t, path, ids, dtype.Q8_0)
 		effect := compare.Largest(exact.Data, want)
 		for _, device := range []string{"cpu", "emu"} {
 			for _, level := range []int{0, 1} {
 				t.Run(model+"/"+device+"/O"+fmt.Sprint(level), func(t *testing.T) {
-					opts := options(t, device, ir.Q8_0)
-					opts.Act, opts.Level = ir.F32, level
+					opts := options(t, device, dtype.Q8_0)
+					opts.Act, opts.Level = dtype.F32, level
 					s := session(t, path, device, opts)
 					got, bound := logitsOf(t, s, ids), effect/4
 					if s.Loaded().Info().HalfIntegers { // which rounds on the way into the cache
@@ -55,7 +56,7 @@ func TestQuantizedCache(t *testing.T) {
 			}
 		}
 		t.Run(model+"/emu/half", func(t *testing.T) {
-			got := logitsOf(t, session(t, path, "emu", options(t, "emu", ir.Q8_0)), ids)
+			got := logitsOf(t, session(t, path, "emu", options(t, "emu", dtype.Q8_0)), ids)
 			d := compare.Largest(want, got)
 			t.Logf("largest difference %.4f", d)
 			require.LessOrEqual(t, d, bounds["emu"]+effect/4)
@@ -65,7 +66,7 @@ func TestQuantizedCache(t *testing.T) {
 
 // interpreted returns the logits after each token by the float64 interpreter, with a
 // cache that holds rounded keys and values.
-func interpreted(t *testing.T, path string, ids []int32, kv ir.DType) []float32 {
+func interpreted(t *testing.T, path string, ids []int32, kv dtype.Type) []float32 {
 	m, err := files.Open(path)
 	require.NoError(t, err)
 	defer m.Close()

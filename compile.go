@@ -14,6 +14,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
@@ -27,10 +28,10 @@ type Options struct {
 	// Family and Cores are those of the chip's GPU where a device tells them: see
 	// [OptionsFor]. A chip with a family need not be one of Chips.
 	Family, Cores int
-	Act           ir.DType // activations between matrix products; Invalid: what the target prefers
-	KV            ir.DType // element type of the KV cache; Invalid: F16
-	Context       int      // slots of the cache; 0: the model's context, at most DefaultContext
-	Prefill       int      // most tokens of a prefill step; 0: DefaultPrefill
+	Act           dtype.Type // activations between matrix products; Invalid: what the target prefers
+	KV            dtype.Type // element type of the KV cache; Invalid: F16
+	Context       int        // slots of the cache; 0: the model's context, at most DefaultContext
+	Prefill       int        // most tokens of a prefill step; 0: DefaultPrefill
 	// Sequences is how many sequences a step may pack; 0: one. Of two and more, steps that
 	// bring one token each have phases of their own.
 	Sequences int
@@ -244,7 +245,7 @@ func copying(source *ir.Func) (*ir.Func, error) {
 // the vocabulary's width.
 func chooseNext(f *ir.Func) error {
 	logits := f.Result(engine.Logits)
-	if logits == nil || len(logits.Type.Shape) != 2 || logits.Type.DType != ir.F32 || f.Result(engine.Next) != nil {
+	if logits == nil || len(logits.Type.Shape) != 2 || logits.Type.DType != dtype.F32 || f.Result(engine.Next) != nil {
 		return nil
 	}
 	next, err := f.Emit(ir.OpArgmax, nil, ir.NoLayer, logits)
@@ -361,8 +362,8 @@ func (m *Model) defaults(opts *Options) error {
 		block = lower.XSplitBlock
 	}
 	opts.Sequences, opts.Rows, opts.Block = cmp.Or(opts.Sequences, 1), cmp.Or(opts.Rows, DefaultRows), cmp.Or(opts.Block, block)
-	if opts.KV == ir.Invalid {
-		opts.KV = ir.F16
+	if opts.KV == dtype.Invalid {
+		opts.KV = dtype.F16
 	}
 	target, err := opts.target(lower.DecodeTokens)
 	if err != nil {

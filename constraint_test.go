@@ -15,7 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // A constraint keeps a text to its form, whatever chooses among the tokens that it leaves.
@@ -100,7 +100,7 @@ func byHand(t *testing.T, c *constrain.Constraint, s smelt.Sampling) func(logits
 // the answers are the same, in a session and in engines of all kinds, alone and beside others.
 func TestConstraintChangesNoAnswer(t *testing.T) {
 	smelt.GuessEagerly(t)
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block, opts.SameBits = 256, 4, 16, true
 	opts.Rows = smelt.GuessedRows(opts.Sequences)
 	device := smelt.Device{Name: "cpu", Threads: 2}
@@ -174,7 +174,7 @@ func TestConstraintChangesNoAnswer(t *testing.T) {
 // What a constraint does not allow is not verified: of a text that stands in the prompt, none.
 func TestGuessesAreAllowed(t *testing.T) {
 	smelt.GuessEagerly(t)
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Rows = 256, 1, smelt.GuessedRows(1)
 	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu"})
 	v, err := l.Vocabulary()

@@ -10,7 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -34,7 +34,7 @@ func TestArenaOfLongContexts(t *testing.T) {
 	require.NoError(t, err)
 	for _, target := range []string{"cpu", "metal"} {
 		of := func(context, prefill int) int64 {
-			p, err := m.Compile(smelt.Options{Target: target, Level: 1, KV: ir.F16, Context: context, Prefill: prefill})
+			p, err := m.Compile(smelt.Options{Target: target, Level: 1, KV: dtype.F16, Context: context, Prefill: prefill})
 			require.NoError(t, err)
 			return arena(p.Plan)
 		}
@@ -76,7 +76,7 @@ func TestRowsOfLogits(t *testing.T) {
 	path := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")
 	ids := readReference(t, "tiny-llama").Logits.IDs
 	for device := range bounds {
-		opts := options(t, device, ir.F16)
+		opts := options(t, device, dtype.F16)
 		opts.Context = 64
 		want := logitsOf(t, session(t, path, device, opts), ids)
 		for _, rows := range []int{1, 5} {
@@ -100,7 +100,7 @@ func TestStepsOfLongPrompts(t *testing.T) {
 	path := random(t, c, "f16")
 	logits := map[int][]float32{}
 	for _, prefill := range []int{64, 512, 4096} {
-		opts := options(t, "cpu", ir.F16)
+		opts := options(t, "cpu", dtype.F16)
 		opts.Context, opts.Prefill = 4096, prefill
 		s := session(t, path, "cpu", opts)
 		l, err := s.Feed(t.Context(), ids)

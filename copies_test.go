@@ -10,7 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // TestCopies: a sequence that goes on from copies of another's blocks has the bits of the one
@@ -21,14 +21,14 @@ func TestCopies(t *testing.T) {
 	xsplit, err := smelt.ParseDebug("layout/xsplit")
 	require.NoError(t, err)
 	for name, opts := range map[string]smelt.Options{
-		"f16": {Level: 1}, "f32": {Level: 1, KV: ir.F32}, "q8_0": {Level: 1, KV: ir.Q8_0}, "O0": {Level: 0}, "xsplit": {Level: 1, Debug: xsplit},
+		"f16": {Level: 1}, "f32": {Level: 1, KV: dtype.F32}, "q8_0": {Level: 1, KV: dtype.Q8_0}, "O0": {Level: 0}, "xsplit": {Level: 1, Debug: xsplit},
 	} {
 		for device := range bounds {
 			t.Run(name+"/"+device, func(t *testing.T) {
 				opts := opts
-				opts.Target, opts.Context, opts.Block, opts.Sequences = options(t, device, ir.F16).Target, context, block, 2
+				opts.Target, opts.Context, opts.Block, opts.Sequences = options(t, device, dtype.F16).Target, context, block, 2
 				if name == "xsplit" && device == "cpu" {
-					opts.KV = ir.F32 // of the activations' type
+					opts.KV = dtype.F32 // of the activations' type
 				}
 				l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: device, Threads: 2})
 				r, err := engine.NewRunner(l.Program().Plan, l.OnDevice(), 8)

@@ -12,7 +12,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -29,7 +29,7 @@ func TestConstraintsDelayNobody(t *testing.T) {
 	require.NoError(t, err)
 	m, err := shape.Randomise(t.Context(), 1)
 	require.NoError(t, err)
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block = 512, 8, 64
 	p, err := m.Compile(opts)
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // A sequence of random contents goes on as another would, in each type of the cache: its
@@ -17,7 +17,7 @@ import (
 // touched as the sequence is long.
 func TestFillRandom(t *testing.T) {
 	path := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf")
-	for _, kv := range []ir.DType{ir.F16, ir.F32, ir.Q8_0} {
+	for _, kv := range []dtype.Type{dtype.F16, dtype.F32, dtype.Q8_0} {
 		t.Run(kv.String(), func(t *testing.T) {
 			s := session(t, path, "cpu", options(t, "cpu", kv))
 			after := func(seed uint64) []float32 {

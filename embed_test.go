@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -99,7 +99,7 @@ func TestEmbeddingParity(t *testing.T) {
 				})
 			}
 			t.Run(c.Name+"/halves", func(t *testing.T) {
-				halves := func(o *smelt.Options) { o.Act, o.KV = ir.F16, ir.F16 }
+				halves := func(o *smelt.Options) { o.Act, o.KV = dtype.F16, dtype.F16 }
 				states := embed(t, embedder(t, c, "f16", "emu", "none", halves), parity.Text())[0]
 				closeStates(t, want[i], states, far[[2]string{c.Name, "f16"}], "f16")
 			})

@@ -20,7 +20,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // resident returns the bytes of memory that the process has touched, files aside.
@@ -42,7 +42,7 @@ func resident(t *testing.T) int64 {
 func TestOnlyUsedPages(t *testing.T) {
 	c := tiny.Small()
 	c.Layers, c.Context = 4, 4096
-	opts := options(t, "cpu", ir.F32)
+	opts := options(t, "cpu", dtype.F32)
 	opts.Context, opts.Sequences, opts.Block, opts.Prefill = c.Context, 4, 32, 64
 	l := loaded(t, random(t, c, "f16"), opts, smelt.Device{Name: "cpu", Threads: 2})
 	block, err := l.OnDevice().InstanceMemory(1)
@@ -101,7 +101,7 @@ func TestEngineForgets(t *testing.T) {
 	}
 	for name, by := range ways {
 		t.Run(name, func(t *testing.T) {
-			opts := options(t, "cpu", ir.F16)
+			opts := options(t, "cpu", dtype.F16)
 			opts.Context, opts.Prefill, opts.Sequences, opts.Block = 128, 48, 8, 8
 			device := smelt.Device{Name: "cpu", Threads: 2}
 			l := loaded(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), opts, device)

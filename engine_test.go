@@ -21,7 +21,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/metal"
 )
 
@@ -200,7 +200,7 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	}
 	m := engineMixtures(model, device)
 	n, length, blocks := m.n, m.length, m.blocks
-	opts := options(t, device, ir.F16)
+	opts := options(t, device, dtype.F16)
 	opts.Context, opts.Prefill, opts.Sequences, opts.Block = m.context, 48, 8, 8
 	var path, draft string
 	switch model {
@@ -322,7 +322,7 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 // TestPrefixIsPaidOnce: of a prompt that was computed before, while its request still runs
 // or after it ended, only the last block is computed again; for another tenant, all.
 func TestPrefixIsPaidOnce(t *testing.T) {
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block = 256, 4, 16
 	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
 	e := newEngine(t, l, smelt.EngineOptions{})
@@ -368,7 +368,7 @@ func TestPrefixIsPaidOnce(t *testing.T) {
 func TestPrefixIsQuick(t *testing.T) {
 	c := tiny.Small()
 	c.Context = 2048
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context = c.Context
 	l := loaded(t, random(t, c, "q4_0"), opts, smelt.Device{Name: "cpu", Threads: 2})
 	e := newEngine(t, l, smelt.EngineOptions{})
@@ -398,7 +398,7 @@ func TestPrefixIsQuick(t *testing.T) {
 // from a file serves as it is.
 func TestEngineOfAnyProgram(t *testing.T) {
 	path := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf")
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context = 96
 	l := loaded(t, path, opts, smelt.Device{Name: "cpu", Threads: 2})
 	g := smelt.Generation{N: 12, IgnoreStop: true}
@@ -455,7 +455,7 @@ func TestEngineOfAnyProgram(t *testing.T) {
 }
 
 func TestEngineRefuses(t *testing.T) {
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block = 64, 4, 16
 	l := loaded(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
 	for want, o := range map[string]smelt.EngineOptions{
@@ -502,7 +502,7 @@ func TestEngineRefuses(t *testing.T) {
 // the engine or of what it was made of; no goroutine is left.
 func TestEngineCloses(t *testing.T) {
 	before := runtime.NumGoroutine()
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block = 512, 2, 16
 	m, err := smelt.Open(testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), "")
 	require.NoError(t, err)

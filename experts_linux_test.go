@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 )
@@ -42,7 +42,7 @@ func TestExpertsStayInTheMap(t *testing.T) {
 	m, err := smelt.Open(path, "")
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context, opts.Prefill = 60, 32
 	p, err := m.Compile(opts)
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models"
@@ -37,12 +37,12 @@ func TestEmulatedKernels(t *testing.T) {
 	defer m.Close()
 	for _, c := range []struct {
 		target string
-		act    ir.DType
+		act    dtype.Type
 		want   []string
 	}{
-		{"cpu", ir.F32, nil},
-		{"cpu", ir.F16, []string{"attention_vec_f16_f16", "head_norm_rope_kv_write_f16_f16", "linear_vec_f16_f32", "linear_vec_f32_f16"}},
-		{"metal", ir.F16, nil},
+		{"cpu", dtype.F32, nil},
+		{"cpu", dtype.F16, []string{"attention_vec_f16_f16", "head_norm_rope_kv_write_f16_f16", "linear_vec_f16_f32", "linear_vec_f32_f16"}},
+		{"metal", dtype.F16, nil},
 	} {
 		p, err := m.Compile(Options{Target: c.target, Act: c.act, Level: 1, Context: 512})
 		require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestSavingsOfReplication(t *testing.T) {
 	require.NoError(t, err)
 	m := fromFile("replication", "", file)
 	compile := func(off ...string) *Program {
-		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: tokens, Prefill: tokens, KV: ir.F32, Act: ir.F32, Disabled: off})
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: tokens, Prefill: tokens, KV: dtype.F32, Act: dtype.F32, Disabled: off})
 		require.NoError(t, err)
 		return p
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/golden"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -34,7 +34,7 @@ func TestFamilies(t *testing.T) {
 		require.True(t, ok, "no shape is of the family %s", family.Name)
 		m, err := smelt.Open("arch:"+shape+",block_count=6", "q4_k_m")
 		require.NoError(t, err)
-		p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, KV: ir.F16, Context: 512})
+		p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, KV: dtype.F16, Context: 512})
 		require.NoError(t, err)
 		document += fmt.Sprintf("| %s | `%s` | %s | `arch:%s` |", family.Title, family.Name,
 			cmp.Or(strings.Join(append(lo.Compact([]string{family.HF}), family.Alias...), ", "), "·"), shape)

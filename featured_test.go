@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // featured is a decoder of random weights with what attention may have: tests compile it
@@ -158,7 +159,7 @@ func (m featured) attend(b *ir.Builder, at func(string) string, q, k, v *ir.Valu
 // what they multiply, gains about 1 and other vectors about 0.
 type featuredWeights map[string]smelt.Tensor
 
-func (w featuredWeights) Weight(name string, want []int) (ir.DType, []int, bool) {
+func (w featuredWeights) Weight(name string, want []int) (dtype.Type, []int, bool) {
 	if _, ok := w[name]; !ok && want != nil {
 		seed := uint64(0)
 		for _, c := range name {
@@ -178,11 +179,11 @@ func (w featuredWeights) Weight(name string, want []int) (ir.DType, []int, bool)
 		for range n {
 			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(middle+scale*r.NormFloat64())))
 		}
-		w[name] = smelt.Tensor{DType: ir.F32, Shape: want, Data: data}
+		w[name] = smelt.Tensor{DType: dtype.F32, Shape: want, Data: data}
 	}
 	return smelt.Tensors(w).Weight(name, want)
 }
 
-func (w featuredWeights) Data(name string) (ir.DType, []byte, bool) {
+func (w featuredWeights) Data(name string) (dtype.Type, []byte, bool) {
 	return smelt.Tensors(w).Data(name)
 }

@@ -9,13 +9,13 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 const onceUpon = "Once upon a time"
 
 func tinyQwen(t *testing.T) *smelt.Session {
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context = 256
 	return session(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "cpu", opts)
 }

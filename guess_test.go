@@ -12,7 +12,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/engine/draft"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // edited is a copy of a text in which some tokens, one in twenty, are replaced, left out or
@@ -38,7 +38,7 @@ func edited(r *rand.Rand, text []int32) (copied []int32) {
 func TestGuessesOfTexts(t *testing.T) {
 	valid, err := os.ReadFile("testdata/models/valid.txt")
 	require.NoError(t, err)
-	tokens := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), options(t, "cpu", ir.F16), smelt.Device{Name: "cpu"})
+	tokens := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), options(t, "cpu", dtype.F16), smelt.Device{Name: "cpu"})
 	words, err := tokens.Encode(string(valid))
 	require.NoError(t, err)
 	sizes, took := []int{1, 2, 3, 4, 5, 8, 16, 32, 80}, []float64{15, 19.2, 19.6, 29.8, 31.9, 35.7, 48.9, 72, 150}

@@ -8,7 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
@@ -84,10 +84,10 @@ func (l *Loaded) open(d Device) (err error) {
 }
 
 // tensor gives a device the bytes of a weight.
-func (m *Model) tensor(name string) ([]byte, ir.DType, error) {
+func (m *Model) tensor(name string) ([]byte, dtype.Type, error) {
 	t, data, ok := m.weights.Data(name)
 	if !ok {
-		return nil, ir.Invalid, fmt.Errorf("%s has no such tensor", m.name)
+		return nil, dtype.Invalid, fmt.Errorf("%s has no such tensor", m.name)
 	}
 	return data, t, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/metal"
 )
 
@@ -32,7 +32,7 @@ func TestManySessions(t *testing.T) {
 	const sessions, steps = 16, 6
 	for device := range bounds {
 		t.Run(device, func(t *testing.T) {
-			opts := options(t, device, ir.F16)
+			opts := options(t, device, dtype.F16)
 			opts.Context = 64
 			l := loaded(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), opts, smelt.Device{Name: device, Threads: 2})
 			run := func(s *smelt.Session, i int) (rows [][]float32, err error) {
@@ -88,7 +88,7 @@ func TestMemory(t *testing.T) {
 	const sessions = 3
 	for device := range bounds {
 		for _, block := range []int{0, 16} {
-			opts := options(t, device, ir.F16)
+			opts := options(t, device, dtype.F16)
 			opts.Context, opts.Block = 96, block
 			path := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")
 			l := loaded(t, path, opts, smelt.Device{Name: device})

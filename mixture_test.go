@@ -17,6 +17,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
@@ -138,7 +139,7 @@ func byInterpreter(p *smelt.Program, blocks int) executor {
 }
 
 // byInterpreterOf is byInterpreter for weights that are no file's.
-func byInterpreterOf(p *smelt.Program, data func(string) (ir.DType, []byte, bool), blocks int) executor {
+func byInterpreterOf(p *smelt.Program, data func(string) (dtype.Type, []byte, bool), blocks int) executor {
 	weights, caches := ref.NewWeights(data), ref.CachesFor(p.Stages[0].Fused, blocks)
 	return func(damage func(*batch.Step), sequences ...batch.Piece) ([][]float64, string, error) {
 		s := batch.Pack(p.Plan.Block(), p.Plan.Context, sequences...)
@@ -237,7 +238,7 @@ func mixing(t *testing.T, model, format, on string, m *mixture) (fresh func(bloc
 	if on == "interpreter" {
 		device = "cpu"
 	}
-	opts := options(t, device, ir.F16)
+	opts := options(t, device, dtype.F16)
 	opts.Context, opts.Block, opts.Sequences, opts.Prefill = m.context, m.block, len(m.ids), mixedPrefill
 	l := loaded(t, testfiles.Model(t, model+"/gguf/"+model+"-"+format+".gguf"), opts, smelt.Device{Name: device, Threads: 2})
 	return func(blocks int) executor {

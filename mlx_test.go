@@ -7,15 +7,15 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // TestMLXFolder has a folder that MLX packed compute what floats of the same values do: in
 // floats alike, and on the CPU as far off as activations of 8 bits are.
 func TestMLXFolder(t *testing.T) {
 	for name, packing := range map[string]tiny.Packing{
-		"affine of 4 bits": {Bits: 4, Group: 64, Scales: ir.BF16},
-		"affine of 8 bits": {Bits: 8, Group: 64, Scales: ir.F16},
+		"affine of 4 bits": {Bits: 4, Group: 64, Scales: dtype.BF16},
+		"affine of 8 bits": {Bits: 8, Group: 64, Scales: dtype.F16},
 		"mxfp4":            {Bits: 4, Group: 32},
 	} {
 		folder := tiny.NewMLX(t, "tiny-qwen3", packing)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
@@ -20,12 +21,12 @@ type Weights interface {
 	ir.Weights
 	// Data returns a tensor as it is stored: rows of GGUF blocks, little endian. It
 	// is read as long as a Session that uses it is open.
-	Data(name string) (t ir.DType, data []byte, ok bool)
+	Data(name string) (t dtype.Type, data []byte, ok bool)
 }
 
 // Tensor is a weight in memory.
 type Tensor struct {
-	DType ir.DType
+	DType dtype.Type
 	Shape []int // outermost extent first
 	Data  []byte
 }
@@ -34,13 +35,13 @@ type Tensor struct {
 type Tensors map[string]Tensor
 
 // Weight implements [ir.Weights].
-func (t Tensors) Weight(name string, _ []int) (ir.DType, []int, bool) {
+func (t Tensors) Weight(name string, _ []int) (dtype.Type, []int, bool) {
 	w, ok := t[name]
 	return w.DType, w.Shape, ok
 }
 
 // Data implements [Weights].
-func (t Tensors) Data(name string) (ir.DType, []byte, bool) {
+func (t Tensors) Data(name string) (dtype.Type, []byte, bool) {
 	w, ok := t[name]
 	return w.DType, w.Data, ok
 }

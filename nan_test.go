@@ -8,7 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // TestNaNWeights spoils one weight of a model: whatever the type and the tensor, the
@@ -19,8 +19,8 @@ func TestNaNWeights(t *testing.T) {
 		for _, tensor := range []string{"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.1.attn_v.weight", "blk.1.attn_output.weight", "blk.0.ffn_gate.weight", "blk.2.ffn_down.weight", "output.weight"} {
 			path := tiny.Patched(t, "tiny-llama/gguf/tiny-llama-"+format+".gguf", tensor, 3, func(row []byte) {
 				at := 0 // an element, or the scale of the first block
-				if len(row)%ir.Q6_K.BlockBytes() == 0 {
-					at = ir.Q6_K.BlockBytes() - 2
+				if len(row)%dtype.Q6_K.BlockBytes() == 0 {
+					at = dtype.Q6_K.BlockBytes() - 2
 				}
 				row[at], row[at+1] = 0, 0x7e
 			})
@@ -29,7 +29,7 @@ func TestNaNWeights(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", format, tensor, device), func(t *testing.T) {
-					l := loaded(t, path, options(t, device, ir.F16), smelt.Device{Name: device})
+					l := loaded(t, path, options(t, device, dtype.F16), smelt.Device{Name: device})
 					for _, sampling := range []smelt.Sampling{{}, {Temperature: 1, Seed: 1}} {
 						for _, prompt := range []string{"Once", "Once upon a time there was a little fox who lived in the wood."} {
 							s, err := l.NewSession()

@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // outsideRun is what testdata/outside/classic prints of a model.
@@ -93,9 +94,9 @@ func TestOutside(t *testing.T) {
 func (r *outsideRun) interpret(t *testing.T) {
 	f, err := ir.Parse(r.Graph)
 	require.NoError(t, err)
-	weights := ref.NewWeights(func(name string) (ir.DType, []byte, bool) {
+	weights := ref.NewWeights(func(name string) (dtype.Type, []byte, bool) {
 		w := r.Weights[name]
-		typ, err := ir.ParseDType(w.Type)
+		typ, err := dtype.Parse(w.Type)
 		return typ, w.Data, err == nil
 	})
 	const block = 64

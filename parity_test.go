@@ -18,6 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Bounds for what llama.cpp computes, in standard deviations of its logits.
@@ -27,9 +28,9 @@ const parityBound = 0.02
 var parityWays = []string{"cpu", "emu"}
 
 func parityOptions(t *testing.T, device string) smelt.Options {
-	opts := options(t, device, ir.F32)
+	opts := options(t, device, dtype.F32)
 	if device == "emu" {
-		opts.Act = ir.F32
+		opts.Act = dtype.F32
 	}
 	opts.Context, opts.Prefill = 60, 32
 	return opts
@@ -138,7 +139,7 @@ func routerTies(t *testing.T, path string) []bool {
 	require.NoError(t, err)
 	defer m.Close()
 	file, text := m.File(), parity.Text()
-	f, err := file.Build(ir.Options{KV: ir.F32, Block: len(text)})
+	f, err := file.Build(ir.Options{KV: dtype.F32, Block: len(text)})
 	require.NoError(t, err)
 	chosen := make(map[*ir.Value]int) // experts of a token, by the router's logits
 	for _, v := range f.Values {
@@ -259,7 +260,7 @@ func TestPositions(t *testing.T) {
 	m, err := smelt.Open(writeCase(t, parity.Cases("gpt2")[0], "f32"), "")
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	p, err := m.Compile(opts)
 	require.NoError(t, err)
 	require.Equal(t, 128, p.Plan.Context)
@@ -284,7 +285,7 @@ func TestHalves(t *testing.T) {
 			t.Run(c.Name, func(t *testing.T) {
 				path := writeCase(t, c, "f16")
 				opts := parityOptions(t, "emu")
-				opts.Act, opts.KV = ir.F16, ir.F16
+				opts.Act, opts.KV = dtype.F16, dtype.F16
 				on := func(device string) (prompt, single []float32) {
 					s := session(t, path, device, opts)
 					prompt = logitsOf(t, s, parity.Text())

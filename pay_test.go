@@ -15,7 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine/draft"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // decoding keeps an engine's steps that bring no prompts.
@@ -107,7 +107,7 @@ func TestGuessesPay(t *testing.T) {
 	}
 	const hidden, rounds = 48 << 10, 9
 	const prompt, n = 256, 150
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block = 512, 4, 64
 	opts.Rows = smelt.GuessedRows(opts.Sequences)
 	device := smelt.Device{Name: "cpu", Threads: 2}

@@ -15,7 +15,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 type perplexityReference struct {
@@ -44,7 +44,7 @@ func TestPerplexity(t *testing.T) {
 		require.NoError(t, json.Unmarshal(data, &ref))
 		full := os.Getenv("SMELT_ACCURACY") == "full"
 		score := func(t *testing.T, format, text string) *smelt.Perplexity {
-			opts := options(t, "cpu", ir.F16)
+			opts := options(t, "cpu", dtype.F16)
 			opts.Context = ref.Perplexity.Window
 			s := session(t, tiny.GGUF(t, model, format), "cpu", opts)
 			p, err := s.Perplexity(t.Context(), text, ref.Perplexity.Window, nil)
@@ -99,7 +99,7 @@ func TestPerplexity(t *testing.T) {
 }
 
 func TestPerplexityWindows(t *testing.T) {
-	s := session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", options(t, "cpu", ir.F16))
+	s := session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", options(t, "cpu", dtype.F16))
 	const text = "Once upon a time there was a little fox. It was happy and had many friends in the wood."
 	var done []int
 	p, err := s.Perplexity(t.Context(), text, 8, func(n, total int) {
@@ -127,7 +127,7 @@ func TestPerplexityWindows(t *testing.T) {
 // TestPerplexityNaN scores with a model whose weights are no numbers.
 func TestPerplexityNaN(t *testing.T) {
 	path := tiny.Spoilt(t, "tiny-llama/gguf/tiny-llama-F16.gguf", "blk.1.ffn_down.weight", 3)
-	s := session(t, path, "cpu", options(t, "cpu", ir.F16))
+	s := session(t, path, "cpu", options(t, "cpu", dtype.F16))
 	_, err := s.Perplexity(t.Context(), "Once upon a time there was a fox.", 4, nil)
 	require.ErrorContains(t, err, "log-likelihood of NaN")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -77,9 +78,9 @@ func normBetween(b *ir.Builder, x *ir.Value) *ir.Value {
 // ways to reach kernels: types of every target, then rules left out, layouts and sizes.
 func (r reach) ways() (all []reach) {
 	for _, types := range []smelt.Options{
-		{Target: "metal", KV: ir.F16}, {Target: "metal", KV: ir.F32}, {Target: "metal", KV: ir.Q8_0},
-		{Target: "metal", Act: ir.F32, KV: ir.F16}, {Target: "metal", Act: ir.F32, KV: ir.F32}, {Target: "metal", Act: ir.F32, KV: ir.Q8_0},
-		{Target: "metal", Act: ir.BF16, KV: ir.BF16}, {Target: "metal", Act: ir.BF16, KV: ir.Q8_0},
+		{Target: "metal", KV: dtype.F16}, {Target: "metal", KV: dtype.F32}, {Target: "metal", KV: dtype.Q8_0},
+		{Target: "metal", Act: dtype.F32, KV: dtype.F16}, {Target: "metal", Act: dtype.F32, KV: dtype.F32}, {Target: "metal", Act: dtype.F32, KV: dtype.Q8_0},
+		{Target: "metal", Act: dtype.BF16, KV: dtype.BF16}, {Target: "metal", Act: dtype.BF16, KV: dtype.Q8_0},
 	} {
 		types.Level, types.Context = 1, 2048
 		all = append(all, reach{r.model, r.debug, types})
@@ -131,9 +132,9 @@ func TestReach(t *testing.T) {
 			}
 		}
 	}
-	take(reach{expertsShape, "routed_sum/off", smelt.Options{Target: "metal", Level: 1, KV: ir.F16, Context: 512}})
+	take(reach{expertsShape, "routed_sum/off", smelt.Options{Target: "metal", Level: 1, KV: dtype.F16, Context: 512}})
 	take(reach{"llama3.2-1b", "", smelt.Options{Target: "metal", Level: 1, Context: 512, Products: func(p lower.Product) bool { return true }}})
-	for sequences, kv := range map[int]ir.DType{2: ir.Q8_0, 16: ir.F16} {
+	for sequences, kv := range map[int]dtype.Type{2: dtype.Q8_0, 16: dtype.F16} {
 		for _, name := range []string{"llama3.2-1b", "clamped"} {
 			take(reach{name, "attention_write/off", smelt.Options{Target: "metal", Level: 1, Context: 2048, Sequences: sequences}})
 			take(reach{name, "", smelt.Options{Target: "metal", Level: 1, KV: kv, Context: 512, Sequences: sequences, Rows: 64, SameBits: sequences == 2}})

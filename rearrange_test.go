@@ -12,7 +12,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
 	"github.com/smelt-ml/smelt/lower"
@@ -26,7 +26,7 @@ func TestRearrangedBetweenSteps(t *testing.T) {
 	m, err := smelt.Open(testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), "")
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
-	p, err := m.Compile(options(t, "cpu", ir.F16))
+	p, err := m.Compile(options(t, "cpu", dtype.F16))
 	require.NoError(t, err)
 	ids := readReference(t, "tiny-qwen3").Logits.IDs[:4]
 	var want []float32
@@ -70,7 +70,7 @@ func TestRearranged(t *testing.T) {
 				m, err := smelt.Open(path, "")
 				require.NoError(t, err)
 				t.Cleanup(func() { m.Close() })
-				p, err := m.Compile(options(t, "cpu", ir.F16))
+				p, err := m.Compile(options(t, "cpu", dtype.F16))
 				require.NoError(t, err)
 				ids := readReference(t, model).Logits.IDs
 				prompt, rest := ids[:len(ids)/2], ids[len(ids)/2:]
@@ -131,7 +131,7 @@ func TestLines(t *testing.T) {
 			m, err := smelt.Open(path, "")
 			require.NoError(t, err)
 			t.Cleanup(func() { m.Close() })
-			opts := options(t, "metal", ir.F16)
+			opts := options(t, "metal", dtype.F16)
 			run := func() (logits [][]float32, p *smelt.Program, memory metal.Memory) {
 				p, err := m.Compile(opts)
 				require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -48,7 +48,7 @@ func readReference(t *testing.T, model string) reference {
 }
 
 // options are those of a device, with a cache of the type given.
-func options(t *testing.T, device string, kv ir.DType) smelt.Options {
+func options(t *testing.T, device string, kv dtype.Type) smelt.Options {
 	target, err := smelt.TargetOf(device)
 	require.NoError(t, err)
 	return smelt.Options{Target: target, Level: 1, KV: kv}
@@ -116,7 +116,7 @@ func TestLogits(t *testing.T) {
 					}
 					array, err := npy.ReadFile[float32](testfiles.Model(t, want))
 					require.NoError(t, err)
-					s := session(t, path, device, options(t, device, ir.F16))
+					s := session(t, path, device, options(t, device, dtype.F16))
 					d := compare.Largest(array.Data, logitsOf(t, s, ref.Logits.IDs))
 					t.Logf("largest difference %.4f, bound %.4f", d, bound)
 					require.LessOrEqual(t, d, bound)
@@ -135,7 +135,7 @@ func TestStepByStep(t *testing.T) {
 		require.NoError(t, err)
 		for device, bound := range bounds {
 			t.Run(model+"/"+device, func(t *testing.T) {
-				s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, options(t, device, ir.F16))
+				s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, options(t, device, dtype.F16))
 				var all []float32
 				for _, id := range ref.Logits.IDs {
 					l, err := s.Feed(t.Context(), []int32{id})
@@ -164,7 +164,7 @@ func TestPlacedProducts(t *testing.T) {
 			for _, every := range []int{1, 3} {
 				t.Run(fmt.Sprintf("%s/one in %d/%s", model, every, device), func(t *testing.T) {
 					random := rand.New(rand.NewPCG(5, 6))
-					opts := options(t, device, ir.F16)
+					opts := options(t, device, dtype.F16)
 					opts.Products = func(lower.Product) bool { return random.IntN(every) == 0 }
 					s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, opts)
 					d := compare.Largest(array.Data, logitsOf(t, s, ref.Logits.IDs))
@@ -188,7 +188,7 @@ func TestFewTokens(t *testing.T) {
 			t.Run(model+"/"+device, func(t *testing.T) {
 				var first []float32
 				for _, chip := range []string{"m1", "m4-max"} {
-					opts := options(t, device, ir.F16)
+					opts := options(t, device, dtype.F16)
 					opts.Chip, opts.Prefill = chip, 8
 					s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, opts)
 					ids, all := ref.Logits.IDs, []float32(nil)
@@ -224,7 +224,7 @@ func TestGreedyText(t *testing.T) {
 				if device != "cpu" {
 					prompts = prompts[:2] // the emulation is slow
 				}
-				s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, options(t, device, ir.F16))
+				s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, options(t, device, dtype.F16))
 				for _, p := range prompts {
 					ids, err := s.Encode(p.Text)
 					require.NoError(t, err)
@@ -253,7 +253,7 @@ func TestNextMatchesLogits(t *testing.T) {
 		for device := range bounds {
 			for level := range 2 {
 				t.Run(fmt.Sprintf("%s/%s/O%d", model, device, level), func(t *testing.T) {
-					opts := options(t, device, ir.F16)
+					opts := options(t, device, dtype.F16)
 					opts.Level, opts.Context = level, 128
 					m, err := smelt.Open(testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "")
 					require.NoError(t, err)
@@ -301,7 +301,7 @@ func TestStories(t *testing.T) {
 	greedy := readIDs(t, testfiles.Data(t, "expected/stories260K.greedy200.ids"))
 	for device, bound := range bounds {
 		t.Run(device, func(t *testing.T) {
-			s := session(t, path, device, options(t, device, ir.F32))
+			s := session(t, path, device, options(t, device, dtype.F32))
 			rows := len(logits) / s.Vocab()
 			ids := greedy[:rows]
 			d := compare.Largest(logits, logitsOf(t, s, ids))
@@ -336,9 +336,9 @@ func TestEveryPassOff(t *testing.T) {
 	for _, model := range trained {
 		ref := readReference(t, model)
 		for _, device := range []string{"cpu", "emu"} {
-			opts := options(t, device, ir.F32)
+			opts := options(t, device, dtype.F32)
 			if device == "emu" {
-				opts.Act = ir.F32 // half activations are another matter: see TestLogits
+				opts.Act = dtype.F32 // half activations are another matter: see TestLogits
 			}
 			path := testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
 			want := logitsOf(t, session(t, path, device, opts), ref.Logits.IDs)
@@ -372,7 +372,7 @@ func TestExplainCounts(t *testing.T) {
 		require.NoError(t, err)
 		defer m.Close()
 		for prefill, perLayer := range map[int]int{9: 6, 64: 6, 70: 8} {
-			opts := options(t, "emu", ir.F16)
+			opts := options(t, "emu", dtype.F16)
 			opts.Prefill = prefill
 			p, err := m.Compile(opts)
 			require.NoError(t, err)
@@ -411,8 +411,8 @@ func TestLongContext(t *testing.T) {
 	}
 	var want []float32
 	for _, run := range []struct{ planFor, device string }{{"cpu", "cpu"}, {"emu", "emu"}, {"emu", "cpu"}} {
-		opts := options(t, run.planFor, ir.F32)
-		opts.Act, opts.Context = ir.F32, 2048
+		opts := options(t, run.planFor, dtype.F32)
+		opts.Act, opts.Context = dtype.F32, 2048
 		if run.planFor != run.device { // of which the CPU has no kernels of its own
 			opts.Disabled = []string{"attention_write", "gather_prologue"}
 		}
@@ -534,7 +534,7 @@ func TestShortPromptBits(t *testing.T) {
 			ids[i] = int32(3 + i*7%500)
 		}
 		feed := func(lengths []int, off ...string) (all []float32) {
-			opts := options(t, "emu", ir.F16)
+			opts := options(t, "emu", dtype.F16)
 			opts.Disabled = off
 			s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "emu", opts)
 			at := 0

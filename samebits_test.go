@@ -12,7 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // lawful is a model on a device with a cache whose first tokens are made up, so that
@@ -168,9 +168,9 @@ func TestSameBits(t *testing.T) {
 		if vocab[name] == 0 {
 			vocab[name] = featuredVocab
 		}
-		for _, act := range []ir.DType{ir.F16, ir.F32} {
+		for _, act := range []dtype.Type{dtype.F16, dtype.F32} {
 			t.Run(name+"/"+act.String(), func(t *testing.T) {
-				if (vocab[name] != featuredVocab || act == ir.F32) && !testfiles.Whole() {
+				if (vocab[name] != featuredVocab || act == dtype.F32) && !testfiles.Whole() {
 					t.Skip("it takes seconds")
 				}
 				starts := []int{3, 500, 1040}
@@ -213,12 +213,12 @@ func TestSameBitsByDefault(t *testing.T) {
 		vocab[name] = featuredVocab
 	}
 	for name, m := range models {
-		for _, kv := range []ir.DType{ir.F16, ir.F32, ir.Q8_0} {
-			if kv == ir.Q8_0 && vocab[name] == featuredVocab {
+		for _, kv := range []dtype.Type{dtype.F16, dtype.F32, dtype.Q8_0} {
+			if kv == dtype.Q8_0 && vocab[name] == featuredVocab {
 				continue // whose heads are not whole blocks
 			}
 			t.Run(name+"/"+kv.String(), func(t *testing.T) {
-				if kv == ir.F32 && !testfiles.Whole() {
+				if kv == dtype.F32 && !testfiles.Whole() {
 					t.Skip("it takes seconds")
 				}
 				on := func(threads int) *lawful {
@@ -259,7 +259,7 @@ func TestNeighbours(t *testing.T) {
 		for _, start := range []int{40, 511, 512, 800, 1023, 1024} {
 			var want []float32
 			for _, threads := range []int{1, 2, 8} {
-				law := newLawful(t, m, featuredVocab, smelt.Options{Target: "metal", Act: ir.F32}, smelt.Device{Name: "emu", Threads: threads})
+				law := newLawful(t, m, featuredVocab, smelt.Options{Target: "metal", Act: dtype.F32}, smelt.Device{Name: "emu", Threads: threads})
 				mine := law.piece(0, start, 1)
 				others := []batch.Piece{law.piece(1, 1090, 1), law.piece(2, 0, 1), law.piece(3, 600, 1)}
 				alone := law.fresh()(mine)[0]

@@ -10,7 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // made is what a generation gave.
@@ -54,7 +54,7 @@ func TestTurns(t *testing.T) {
 					i++
 				}
 				p := prompts[i]
-				opts := options(t, device, ir.F16)
+				opts := options(t, device, dtype.F16)
 				opts.Context = 128
 				s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, opts)
 				text, got, prompt := "", []int32(nil), p.Text
@@ -82,8 +82,8 @@ func TestPromptsInTurns(t *testing.T) {
 	for _, model := range trained {
 		for device := range bounds {
 			t.Run(model+"/"+device, func(t *testing.T) {
-				opts := options(t, device, ir.F32)
-				opts.Context, opts.Act = 128, ir.F32
+				opts := options(t, device, dtype.F32)
+				opts.Context, opts.Act = 128, dtype.F32
 				path := testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
 				s := session(t, path, device, opts)
 				one, err := generate(t.Context(), s, first, smelt.Generation{N: 5})
@@ -108,7 +108,7 @@ func TestPromptsInTurns(t *testing.T) {
 
 // TestAfterFull: a context that fills up ends a text, and there is no going on.
 func TestAfterFull(t *testing.T) {
-	opts := options(t, "cpu", ir.F16)
+	opts := options(t, "cpu", dtype.F16)
 	opts.Context = 6
 	s := session(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "cpu", opts)
 	out, err := generate(t.Context(), s, "Once upon a time", smelt.Generation{N: 9})
@@ -127,7 +127,7 @@ func TestAfterFull(t *testing.T) {
 
 // TestAfterCancel goes on after a text that was broken off.
 func TestAfterCancel(t *testing.T) {
-	s := session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", options(t, "cpu", ir.F16))
+	s := session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", options(t, "cpu", dtype.F16))
 	whole, err := generate(t.Context(), s, "Once upon a time", smelt.Generation{N: 10})
 	require.NoError(t, err)
 	s.Reset()

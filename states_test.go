@@ -13,7 +13,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // stateful lists the families that have recurrent states.
@@ -78,8 +78,8 @@ func TestStatesGoBack(t *testing.T) {
 // refused by name.
 func TestStatesAreNotGuessed(t *testing.T) {
 	for _, family := range stateful {
-		l := loaded(t, writeCase(t, parity.Cases(family)[0], "f16"), options(t, "cpu", ir.F16), smelt.Device{Name: "cpu"})
-		other := loaded(t, writeCase(t, parity.Cases("llama")[0], "f16"), options(t, "cpu", ir.F16), smelt.Device{Name: "cpu"})
+		l := loaded(t, writeCase(t, parity.Cases(family)[0], "f16"), options(t, "cpu", dtype.F16), smelt.Device{Name: "cpu"})
+		other := loaded(t, writeCase(t, parity.Cases("llama")[0], "f16"), options(t, "cpu", dtype.F16), smelt.Device{Name: "cpu"})
 		for _, err := range []error{
 			refused(l, smelt.EngineOptions{Speculate: smelt.SpeculateNgram}), refused(l, smelt.EngineOptions{Draft: other}), refused(other, smelt.EngineOptions{Draft: l}),
 		} {

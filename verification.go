@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/smelt-ml/smelt/internal/verify"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -94,4 +94,4 @@ func (v *verified) Compile(o verify.Options) (*verify.Compiled, error) {
 }
 
 // Data returns a weight as it is stored.
-func (v *verified) Data(name string) (ir.DType, []byte, bool) { return v.weights.Data(name) }
+func (v *verified) Data(name string) (dtype.Type, []byte, bool) { return v.weights.Data(name) }

@@ -8,7 +8,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/quantize"
@@ -79,5 +79,5 @@ func Float32(values []float32, shape ...int) Tensor {
 	for _, x := range values {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 	}
-	return Tensor{DType: ir.F32, Shape: shape, Data: raw}
+	return Tensor{DType: dtype.F32, Shape: shape, Data: raw}
 }

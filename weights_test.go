@@ -16,6 +16,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/synth"
 )
@@ -65,7 +66,7 @@ func TestQuantizeNarrow(t *testing.T) {
 				got, ok := m.File().Tensor(want.Name)
 				require.True(t, ok)
 				require.Equal(t, want.DType, got.DType, want.Name)
-				if want.DType == ir.F16 && typ != "f16" {
+				if want.DType == dtype.F16 && typ != "f16" {
 					narrow++
 				}
 			}
@@ -81,13 +82,13 @@ func TestQuantizeNarrow(t *testing.T) {
 				require.Zero(t, q.Narrow)
 			}
 			ids := []int32{1, 2, 3, 50, 299}
-			want := interpreted(t, path, ids, ir.F32)
-			opts := options(t, "emu", ir.F32)
-			opts.Act = ir.F32
+			want := interpreted(t, path, ids, dtype.F32)
+			opts := options(t, "emu", dtype.F32)
+			opts.Act = dtype.F32
 			d := compare.Largest(want, logitsOf(t, session(t, path, "emu", opts), ids))
 			t.Logf("largest difference %.2g", d)
 			require.LessOrEqual(t, d, 1e-4)
-			require.NotContains(t, fmt.Sprint(logitsOf(t, session(t, path, "cpu", options(t, "cpu", ir.F16)), ids)), "NaN")
+			require.NotContains(t, fmt.Sprint(logitsOf(t, session(t, path, "cpu", options(t, "cpu", dtype.F16)), ids)), "NaN")
 		})
 	}
 }
@@ -102,7 +103,7 @@ func TestRandomWeights(t *testing.T) {
 			require.NoError(t, err)
 			m, err := shape.Randomise(t.Context(), 1)
 			require.NoError(t, err)
-			opts := options(t, "cpu", ir.F16)
+			opts := options(t, "cpu", dtype.F16)
 			inMemory := logitsOf(t, sessionOf(t, m, "cpu", opts), []int32{1, 2, 3, 4})
 			require.NotContains(t, fmt.Sprint(inMemory), "NaN")
 			if typ == "q4_k_m" {

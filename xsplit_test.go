@@ -12,10 +12,11 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // xsplitOptions compile for caches of vLLM's layout.
-func xsplitOptions(t *testing.T, act ir.DType, block, context, sequences, prefill int) smelt.Options {
+func xsplitOptions(t *testing.T, act dtype.Type, block, context, sequences, prefill int) smelt.Options {
 	debug, err := smelt.ParseDebug("layout/xsplit")
 	require.NoError(t, err)
 	return smelt.Options{Target: "metal", Level: 1, Act: act, KV: act, Block: block, Context: context, Sequences: sequences, Prefill: prefill, Debug: debug}
@@ -41,9 +42,9 @@ func xsplitKernels(t *testing.T, p *smelt.Program) (found []string) {
 func TestXSplit(t *testing.T) {
 	everything := featured{window: 9, softCap: 2, sinks: true, slopes: true, rope: true, headNorms: true, activation: ir.GELU}
 	for _, name := range append(slices.Clone(trained), "everything") {
-		for act, bound := range map[ir.DType]float64{ir.F32: 1e-4, ir.F16: bounds["emu"]} {
+		for act, bound := range map[dtype.Type]float64{dtype.F32: 1e-4, dtype.F16: bounds["emu"]} {
 			t.Run(name+"/"+act.String(), func(t *testing.T) {
-				if testing.Short() || act == ir.F32 && name != "everything" && !testfiles.Whole() {
+				if testing.Short() || act == dtype.F32 && name != "everything" && !testfiles.Whole() {
 					t.Skip("it takes seconds")
 				}
 				m := newMixture(rand.New(rand.NewPCG(2, 11)), 6, featuredVocab, 8, 16, 32)
@@ -92,7 +93,7 @@ func TestXSplitPartitions(t *testing.T) {
 	defer model.Close()
 	normal, err := model.Compile(smelt.Options{Target: "cpu", Level: 1, Block: 16, Context: context})
 	require.NoError(t, err)
-	p, err := model.Compile(xsplitOptions(t, ir.F32, 16, context, 1, 0))
+	p, err := model.Compile(xsplitOptions(t, dtype.F32, 16, context, 1, 0))
 	require.NoError(t, err)
 	require.Equal(t, []string{"paged_attention_reduce_f32", "paged_attention_v1_f32", "paged_attention_v2_f32", "reshape_and_cache_f32"}, xsplitKernels(t, p))
 	l, err := p.Load(smelt.Device{Name: "emu", Threads: 2})
@@ -125,16 +126,16 @@ func TestXSplitPartitions(t *testing.T) {
 func TestXSplitRefuses(t *testing.T) {
 	model, _ := featured{}.model()
 	for want, change := range map[string]func(*smelt.Options){
-		"caches of the activations' type: f32 beside f16": func(o *smelt.Options) { o.KV = ir.F32 },
+		"caches of the activations' type: f32 beside f16": func(o *smelt.Options) { o.KV = dtype.F32 },
 		"blocks of 8, 16 or 32 slots, not 64":             func(o *smelt.Options) { o.Block = 64 },
 		"-O 1":                                            func(o *smelt.Options) { o.Level = 0 },
 	} {
-		o := xsplitOptions(t, ir.F16, 0, 64, 1, 0)
+		o := xsplitOptions(t, dtype.F16, 0, 64, 1, 0)
 		change(&o)
 		_, err := model.Compile(o)
 		require.ErrorContains(t, err, want)
 	}
-	p, err := model.Compile(xsplitOptions(t, ir.F16, 0, 64, 1, 0))
+	p, err := model.Compile(xsplitOptions(t, dtype.F16, 0, 64, 1, 0))
 	require.NoError(t, err)
 	require.Equal(t, 16, p.Plan.Block())
 }

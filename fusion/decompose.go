@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // What each fused op stands for, in source ops. Products keep the precision of
@@ -111,7 +112,7 @@ func normed(e *Emitter, a ir.LinearAttr, o ir.LinearOperands, x *ir.Value) *ir.V
 }
 
 // activated is what becomes of a product, or of the two of a gate.
-func activated(e *Emitter, a ir.LinearAttr, t ir.DType, parts []*ir.Value) *ir.Value {
+func activated(e *Emitter, a ir.LinearAttr, t dtype.Type, parts []*ir.Value) *ir.Value {
 	out := parts[0]
 	activation := ir.ActivationAttr{Activation: a.Activation}
 	if a.Activation != ir.NoActivation && !a.Activation.OnlyGated() {
@@ -131,7 +132,7 @@ func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
 }
 
 // attend is attention of those operands, rounded to a type at the end.
-func attend(e *Emitter, a ir.AttentionAttr, in []*ir.Value, to ir.DType) *ir.Value {
+func attend(e *Emitter, a ir.AttentionAttr, in []*ir.Value, to dtype.Type) *ir.Value {
 	q, cache, positions, seqlens, lens, table := in[0], in[1], in[2], in[3], in[4], in[5]
 	sinks, slopes := a.Options(in)
 	heads, _ := q.Type.Shape[1].IsConst()
@@ -144,7 +145,7 @@ func attend(e *Emitter, a ir.AttentionAttr, in []*ir.Value, to ir.DType) *ir.Val
 		return e.Emit(ir.OpTranspose, headsFirst, x)
 	}
 	keys, values := read(false), read(true)
-	query := e.Emit(ir.OpTranspose, headsFirst, e.Cast(q, ir.F32))
+	query := e.Emit(ir.OpTranspose, headsFirst, e.Cast(q, dtype.F32))
 	scores := e.Emit(ir.OpMatmul, ir.MatmulAttr{TransB: true}, query, keys)
 	if a.Scale != 1 {
 		scores = e.Emit(ir.OpScale, ir.ScaleAttr{Value: a.Scale}, scores)

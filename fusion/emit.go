@@ -2,6 +2,7 @@ package fusion
 
 import (
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Emitter appends the values of a replacement to a graph, all in one layer. What
@@ -46,7 +47,7 @@ func (e *Emitter) Emit(op ir.Op, attr any, args ...*ir.Value) *ir.Value {
 }
 
 // EmitAs is Emit with elements of another floating-point type.
-func (e *Emitter) EmitAs(t ir.DType, op ir.Op, attr any, args ...*ir.Value) *ir.Value {
+func (e *Emitter) EmitAs(t dtype.Type, op ir.Op, attr any, args ...*ir.Value) *ir.Value {
 	v := e.Emit(op, attr, args...)
 	v.Type.DType = t
 	return v
@@ -58,7 +59,7 @@ func (e *Emitter) Reshape(x *ir.Value, shape ...ir.Dim) *ir.Value {
 }
 
 // Cast appends a cast of x, unless it has that type.
-func (e *Emitter) Cast(x *ir.Value, t ir.DType) *ir.Value {
+func (e *Emitter) Cast(x *ir.Value, t dtype.Type) *ir.Value {
 	if x.Type.DType == t {
 		return x
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // index is what the engine knows about a graph beyond the graph itself, kept up
@@ -80,10 +81,10 @@ func (g *index) admits(r *Rule, m Match) bool {
 			return false // likewise, through operands that no pattern captures
 		}
 	}
-	precision := ir.Invalid
+	precision := dtype.Invalid
 	for _, v := range g.region {
 		if t := v.Type; t.Kind == ir.Tensor {
-			if precision != ir.Invalid && precision != t.DType {
+			if precision != dtype.Invalid && precision != t.DType {
 				return false
 			}
 			precision = t.DType

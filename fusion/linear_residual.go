@@ -1,6 +1,9 @@
 package fusion
 
-import "github.com/smelt-ml/smelt/ir"
+import (
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
+)
 
 // LinearResidual adds the residual stream where the product that joins it is
 // stored:
@@ -21,7 +24,7 @@ func LinearResidual() *Rule {
 		Yields: []*Pat{sum},
 		Where: func(m Match) bool {
 			attr, _ := ir.AsFusedLinear(m[product])
-			return !attr.Residual && m[residual].Type.DType == ir.F32 && m[sum].Type.DType == ir.F32
+			return !attr.Residual && m[residual].Type.DType == dtype.F32 && m[sum].Type.DType == dtype.F32
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr, operands := ir.AsFusedLinear(m[product])

@@ -1,6 +1,9 @@
 package fusion
 
-import "github.com/smelt-ml/smelt/ir"
+import (
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
+)
 
 // NormResidual adds what a layer computed to the residual stream as it is normalised, in
 // models whose norms come after:
@@ -20,7 +23,7 @@ func NormResidual() *Rule {
 		Yields: []*Pat{sum},
 		Needs:  func(t *ir.Target) bool { return t.Has(ir.OpNormResidual) },
 		Where: func(m Match) bool {
-			return m[x].Type.DType == ir.F32 && m[residual].Type.DType == ir.F32 && m[sum].Type.DType == ir.F32
+			return m[x].Type.DType == dtype.F32 && m[residual].Type.DType == dtype.F32 && m[sum].Type.DType == dtype.F32
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			return []*ir.Value{e.Emit(ir.OpNormResidual, m[norm].Attr, m[x], m[w], m[residual])}

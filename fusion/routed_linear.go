@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // RoutedGateUp computes both halves of the gated MLPs of a mixture of experts in one op,
@@ -83,7 +84,7 @@ func RoutedResidual() *Rule {
 		Yields: []*Pat{sum},
 		Where: func(m Match) bool {
 			attr := m[mixture].Attr.(ir.RoutedAttr)
-			return attr.Mixed && !attr.Linear.Residual && m[residual].Type.DType == ir.F32 && m[sum].Type.DType == ir.F32
+			return attr.Mixed && !attr.Linear.Residual && m[residual].Type.DType == dtype.F32 && m[sum].Type.DType == dtype.F32
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr, operands := ir.AsRoutedLinear(m[mixture])

@@ -9,12 +9,15 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // anyWeights holds every tensor that is asked for, as F32.
 type anyWeights struct{}
 
-func (anyWeights) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F32, want, true }
+func (anyWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
+	return dtype.F32, want, true
+}
 
 // tiny defines one transformer layer's attention as a paper would write it.
 func tiny(b *ir.Builder) {
@@ -55,9 +58,9 @@ func TestBuild(t *testing.T) {
 // stored holds the tensors listed, with their shapes.
 type stored map[string][]int
 
-func (s stored) Weight(name string, _ []int) (ir.DType, []int, bool) {
+func (s stored) Weight(name string, _ []int) (dtype.Type, []int, bool) {
 	shape, ok := s[name]
-	return ir.F16, shape, ok
+	return dtype.F16, shape, ok
 }
 
 func TestWeightErrorListsAll(t *testing.T) {

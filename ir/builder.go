@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Weights tells a Builder what the model file holds. It is asked once for each
@@ -15,13 +17,13 @@ import (
 type Weights interface {
 	// Weight returns the stored type and shape of a tensor, outermost extent
 	// first, and whether it exists.
-	Weight(name string, want []int) (t DType, shape []int, ok bool)
+	Weight(name string, want []int) (t dtype.Type, shape []int, ok bool)
 }
 
 // Options are what a graph depends on besides its definition and its weights.
 type Options struct {
-	KV    DType // element type of the KV cache; F16 if unset
-	Block int   // slots of a cache block: the context length for a contiguous cache
+	KV    dtype.Type // element type of the KV cache; F16 if unset
+	Block int        // slots of a cache block: the context length for a contiguous cache
 	// Context is how many tokens a sequence may have, for models that depend on it; 0: Block.
 	Context int
 	// Embeddings makes the hidden states that the head would read the result.
@@ -69,8 +71,8 @@ type buildError struct{ err error }
 // Build runs a model definition and returns its source graph, verified. Weights
 // that are missing or misshapen are reported together, as a WeightError.
 func Build(name string, w Weights, opts Options, define func(b *Builder)) (f *Func, err error) {
-	if opts.KV == Invalid {
-		opts.KV = F16
+	if opts.KV == dtype.Invalid {
+		opts.KV = dtype.F16
 	}
 	b := &Builder{
 		f: NewFunc(name, Source), opts: opts, weights: w, layer: NoLayer,
@@ -241,7 +243,7 @@ func (b *Builder) Input(name string) *Value {
 	if !ok {
 		b.Fail("no per-step input is called %q", name)
 	}
-	v := b.given(OpInput, TensorOf(I32, shape...), NameAttr{name}, NoLayer)
+	v := b.given(OpInput, TensorOf(dtype.I32, shape...), NameAttr{name}, NoLayer)
 	b.inputs[name] = v
 	return v
 }
@@ -272,10 +274,10 @@ func (b *Builder) Weight(name string, shape ...int) *Value {
 	switch {
 	case !ok:
 		b.wrong.Missing = append(b.wrong.Missing, name)
-		want.DType = F32
+		want.DType = dtype.F32
 	case !same:
 		b.wrong.Misshapen = append(b.wrong.Misshapen, fmt.Sprintf("%s is %v, want %v", name, have, shape))
-		want.DType = F32
+		want.DType = dtype.F32
 	}
 	v := b.given(OpWeight, want, NameAttr{name}, b.layer)
 	b.named[name] = v
@@ -288,7 +290,7 @@ func (b *Builder) Const(data []float32) *Value {
 	for _, x := range data {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 	}
-	return b.given(OpConst, TensorOf(F32, Const(len(data))), ConstAttr{string(raw)}, b.layer)
+	return b.given(OpConst, TensorOf(dtype.F32, Const(len(data))), ConstAttr{string(raw)}, b.layer)
 }
 
 // Cache returns the current version of the layer's KV cache, which starts as the

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // sizes are what the symbols stand for in tests: numbers without a common factor.
@@ -111,22 +112,6 @@ func TestShape(t *testing.T) {
 	require.Equal(t, "8*T", rows.String())
 	_, ok = ir.Shape{}.Rows()
 	require.False(t, ok)
-	require.Equal(t, int64(7*8*64*2), ir.TensorOf(ir.F16, s...).Bytes(&sizes))
-	require.Equal(t, int64(7*8*64/32*18), ir.TensorOf(ir.Q4_0, s...).Bytes(&sizes))
-}
-
-func TestDType(t *testing.T) {
-	for _, d := range ir.DTypes() {
-		for _, text := range []string{d.String(), strings.ToUpper(d.String())} {
-			parsed, err := ir.ParseDType(text)
-			require.NoError(t, err)
-			require.Equal(t, d, parsed)
-		}
-		require.Equal(t, int64(3*d.BlockBytes()), d.Bytes(3*int64(d.BlockElems())))
-		require.False(t, d.IsFloat() && d.IsQuantized())
-	}
-	for _, text := range []string{"", "f64", "invalid"} {
-		_, err := ir.ParseDType(text)
-		require.Error(t, err, text)
-	}
+	require.Equal(t, int64(7*8*64*2), ir.TensorOf(dtype.F16, s...).Bytes(&sizes))
+	require.Equal(t, int64(7*8*64/32*18), ir.TensorOf(dtype.Q4_0, s...).Bytes(&sizes))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // randomDAG makes a graph of additions over two inputs: each value adds two
@@ -16,7 +17,7 @@ import (
 func randomDAG(rng *rand.Rand, n int) *ir.Func {
 	f := ir.NewFunc("random", ir.Source)
 	for i := range 2 {
-		f.Append(ir.OpInput, ir.TensorOf(ir.F32, ir.Var(ir.T)), ir.NameAttr{Name: fmt.Sprint("x", i)}, ir.NoLayer)
+		f.Append(ir.OpInput, ir.TensorOf(dtype.F32, ir.Var(ir.T)), ir.NameAttr{Name: fmt.Sprint("x", i)}, ir.NoLayer)
 	}
 	any := func() *ir.Value { return f.Values[rng.IntN(len(f.Values))] }
 	for range n {

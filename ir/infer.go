@@ -6,6 +6,8 @@ import (
 	"math"
 	"reflect"
 	"slices"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Type rules. Each returns the result's type, or an error that says which
@@ -75,7 +77,7 @@ func vector(in []*Value, i int, name string, n Dim) error {
 
 // ints checks that operand i is an int32 tensor of exactly this shape.
 func ints(in []*Value, i int, name string, shape ...Dim) error {
-	want := TensorOf(I32, shape...)
+	want := TensorOf(dtype.I32, shape...)
 	if !in[i].Type.Equal(want) {
 		return fmt.Errorf("%s (%s) is %s, want %s", name, in[i], in[i].Type, want)
 	}
@@ -131,7 +133,7 @@ func positive(t Type) error {
 			return fmt.Errorf("%s has an extent of %d", t, n)
 		}
 	}
-	if t.DType == Invalid || int(t.DType) >= len(dtypes) {
+	if t.DType == dtype.Invalid || !t.DType.Known() {
 		return fmt.Errorf("%s has no element type", t)
 	}
 	if n := t.Shape.Last(); n%int64(t.DType.BlockElems()) != 0 {
@@ -156,7 +158,7 @@ func inferConst(_ []*Value, attr any, given Type) (Type, error) {
 
 func inferCache(_ []*Value, attr any, given Type) (Type, error) {
 	c := given.Cache
-	if given.Kind != State || given.IsRecurrent() || !(c.DType.IsFloat() || c.DType == Q8_0) {
+	if given.Kind != State || given.IsRecurrent() || !(c.DType.IsFloat() || c.DType == dtype.Q8_0) {
 		return given, fmt.Errorf("%s is no usable cache", given)
 	}
 	for _, n := range []int{c.KVHeads, c.Head, c.Block} {
@@ -286,7 +288,7 @@ func inferEmbed(in []*Value, _ any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	return TensorOf(F32, Var(T), table.Shape[1]), nil
+	return TensorOf(dtype.F32, Var(T), table.Shape[1]), nil
 }
 
 func inferLinear(in []*Value, _ any, _ Type) (Type, error) {
@@ -499,7 +501,7 @@ func inferCacheRead(in []*Value, _ any, _ Type) (Type, error) {
 	if err := ints(in, 2, "block_table", Var(B), Var(NB)); err != nil {
 		return Type{}, err
 	}
-	return TensorOf(F32, contextRows(), Const(c.KVHeads), Const(c.Head)), nil
+	return TensorOf(dtype.F32, contextRows(), Const(c.KVHeads), Const(c.Head)), nil
 }
 
 func inferRepeat(in []*Value, attr any, _ Type) (Type, error) {
@@ -675,7 +677,7 @@ func inferArgmax(in []*Value, _ any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	return TensorOf(I32, x.Shape[0]), nil
+	return TensorOf(dtype.I32, x.Shape[0]), nil
 }
 
 // maxTopK keeps products of k within an int.
@@ -690,7 +692,7 @@ func inferTopK(in []*Value, attr any, _ Type) (Type, error) {
 	if k < 1 || k > maxTopK {
 		return Type{}, fmt.Errorf("the %d largest", k)
 	}
-	return TupleOf(TensorOf(x.DType, x.Shape[0], Const(k)), TensorOf(I32, x.Shape[0], Const(k))), nil
+	return TupleOf(TensorOf(x.DType, x.Shape[0], Const(k)), TensorOf(dtype.I32, x.Shape[0], Const(k))), nil
 }
 
 func inferSelect(in []*Value, attr any, _ Type) (Type, error) {
@@ -789,7 +791,7 @@ func routed(x, w, experts *Value) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	if each, ok := index.Shape[1].IsConst(); !ok || index.DType != I32 || each < 1 || each > stack.Shape[0].Eval(&Sizes{}) {
+	if each, ok := index.Shape[1].IsConst(); !ok || index.DType != dtype.I32 || each < 1 || each > stack.Shape[0].Eval(&Sizes{}) {
 		return Type{}, fmt.Errorf("experts (%s) is %s, of %s", experts, index, stack)
 	}
 	shared := Shape{index.Shape[0], stack.Shape[2]}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/scanner"
 	"unicode"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // ErrSyntax is wrapped by every error that Parse reports about its text.
@@ -329,11 +331,11 @@ func (p *parser) typ(depth int) (Type, error) {
 	if name == "state" {
 		return p.recurrent()
 	}
-	dtype, err := ParseDType(name)
+	elem, err := dtype.Parse(name)
 	if err != nil {
 		return Type{}, err
 	}
-	t := TensorOf(dtype)
+	t := TensorOf(elem)
 	for sep := '['; ; sep = ',' {
 		if err := p.expect(sep, "a shape"); err != nil {
 			return Type{}, err
@@ -371,7 +373,7 @@ func (p *parser) cache() (Type, error) {
 		return Type{}, err
 	}
 	var c Cache
-	if c.DType, err = ParseDType(name); err != nil {
+	if c.DType, err = dtype.Parse(name); err != nil {
 		return Type{}, err
 	}
 	for _, n := range []*int{&c.KVHeads, &c.Head, &c.Block} {

@@ -3,6 +3,8 @@ package ir
 import (
 	"math"
 	"slices"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Target says what the machine that a graph is compiled for can do, and how its Plans are
@@ -13,7 +15,7 @@ type Target struct {
 	Name string // "metal" or "cpu"
 	// Act is the element type of activations between matrix products. The residual
 	// stream and all statistics are F32 on every target.
-	Act DType
+	Act dtype.Type
 	// Kernels has, for each op, a row for every combination of types that there are kernels
 	// for. What has no row is decomposed.
 	Kernels [NumOps][]Instance
@@ -190,7 +192,7 @@ func (t *Target) ExpertTimes(product *Value, tokens int64) (grouped, apart float
 	padded := rows + used*(tileRows-1)/2 // an expert's last rows of matrices are half full
 	grouped = t.Rates.Wait + max(used*bytes*t.Rates.Byte, padded*work*t.Rates.Tile)
 	if len(o.X.Type.Shape) == 3 {
-		sums := rows * number(o.Weights[0].Type.Shape[1]) * float64(F32.Bytes(1))
+		sums := rows * number(o.Weights[0].Type.Shape[1]) * float64(dtype.F32.Bytes(1))
 		grouped += t.Rates.Wait + 2*sums*t.Rates.Byte
 	}
 	return grouped, apart
@@ -204,7 +206,7 @@ type Instance struct {
 	Types
 	// Weights holds the stored types of the matrices that the kernels read; none where the
 	// op reads no matrix.
-	Weights TypeSet
+	Weights dtype.Set
 	// Native says that the kernels are written for the target's processor: where others are
 	// emulated, they compute the same, far slower.
 	Native bool
@@ -213,7 +215,7 @@ type Instance struct {
 // Types tell the kernels of an op apart: the element type of what it reads, which is the
 // first operand that is a tensor, of what it computes, which is the first result that is
 // one, and of the cache that it reads or writes. Invalid stands for none.
-type Types struct{ In, Out, Cache DType }
+type Types struct{ In, Out, Cache dtype.Type }
 
 // Types returns what a value asks of its kernels.
 func (v *Value) Types() Types {
@@ -230,13 +232,13 @@ func (v *Value) Types() Types {
 	return t
 }
 
-func (t *Types) see(of Type, first *DType) {
+func (t *Types) see(of Type, first *dtype.Type) {
 	switch {
 	case of.IsRecurrent():
-		t.Cache = F32
+		t.Cache = dtype.F32
 	case of.Kind == State:
 		t.Cache = of.Cache.DType
-	case of.Kind == Tensor && *first == Invalid:
+	case of.Kind == Tensor && *first == dtype.Invalid:
 		*first = of.DType
 	}
 }
@@ -253,24 +255,9 @@ func (t *Target) Row(v *Value) *Instance {
 
 // Native reports whether products of activations of a type are written for the target's
 // processor.
-func (t *Target) Native(act DType) bool {
+func (t *Target) Native(act dtype.Type) bool {
 	return slices.ContainsFunc(t.Kernels[OpLinear], func(row Instance) bool { return row.In == act && row.Native })
 }
 
 // Has reports whether there are kernels for an op, of some types.
 func (t *Target) Has(op Op) bool { return len(t.Kernels[op]) > 0 }
-
-// TypeSet is a set of element types.
-type TypeSet uint64
-
-// SetOf returns the set of some types.
-func SetOf(types ...DType) TypeSet {
-	var s TypeSet
-	for _, t := range types {
-		s |= 1 << t
-	}
-	return s
-}
-
-// Has reports whether t is in the set.
-func (s TypeSet) Has(t DType) bool { return s>>t&1 == 1 }

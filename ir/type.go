@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Kind tells what a Type describes.
@@ -60,7 +62,7 @@ func (s Shape) Elements() (n Dim, ok bool) {
 // [blocks, KVHeads, Block, Head] of DType. The number of blocks belongs to the
 // session, not to the graph.
 type Cache struct {
-	DType   DType
+	DType   dtype.Type
 	KVHeads int
 	Head    int // elements of one head
 	Block   int // slots of a block; a contiguous cache is one block
@@ -78,15 +80,15 @@ type Recurrent struct {
 // Type is the type of a Value. Which fields count depends on Kind.
 type Type struct {
 	Kind      Kind
-	DType     DType     // Tensor
-	Shape     Shape     // Tensor
-	Cache     Cache     // State of a KV cache
-	Recurrent Recurrent // State that is recurrent
-	Elems     []Type    // Tuple
+	DType     dtype.Type // Tensor
+	Shape     Shape      // Tensor
+	Cache     Cache      // State of a KV cache
+	Recurrent Recurrent  // State that is recurrent
+	Elems     []Type     // Tuple
 }
 
 // TensorOf returns a tensor type.
-func TensorOf(t DType, shape ...Dim) Type { return Type{Kind: Tensor, DType: t, Shape: shape} }
+func TensorOf(t dtype.Type, shape ...Dim) Type { return Type{Kind: Tensor, DType: t, Shape: shape} }
 
 // StateOf returns the type of a version of a KV cache.
 func StateOf(c Cache) Type { return Type{Kind: State, Cache: c} }

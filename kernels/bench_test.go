@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
@@ -14,19 +14,19 @@ import (
 func BenchmarkEmulated(b *testing.B) {
 	rng := newRand(b.Name())
 	const k, n = 1024, 512
-	matrix := make([]byte, ir.Q4_0.Bytes(k*n))
+	matrix := make([]byte, dtype.Q4_0.Bytes(k*n))
 	values := make([]float32, k*n)
 	for i := range values {
 		values[i] = float32(rng.NormFloat64())
 	}
-	if err := quant.Quantize(matrix, values, ir.Q4_0); err != nil {
+	if err := quant.Quantize(matrix, values, dtype.Q4_0); err != nil {
 		b.Fatal(err)
 	}
 	linear := func(name string, tokens int, grid [3]uint32, group uint32) emulated.Launch {
 		x := random(rng, typesOf(name[len("linear_vec"):])[0], tokens*k)
 		return bound(b, emulated.Launch{Kernel: name, Grid: grid, Group: [3]uint32{group}},
 			map[string][]byte{"x": x.bytes, "w0": matrix, "out": result(kernels.Float, tokens*n).bytes},
-			kernels.LinearParams{Tokens: uint32(tokens), K: k, N0: n, XStride: k, OutStride: n}, map[string]uint32{"fc_type0": uint32(ir.Q4_0)})
+			kernels.LinearParams{Tokens: uint32(tokens), K: k, N0: n, XStride: k, OutStride: n}, map[string]uint32{"fc_type0": uint32(dtype.Q4_0)})
 	}
 	attend := func(name string, tokens, context int, group uint32) emulated.Launch {
 		s := attentionShape{2, 1, 128}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -32,33 +33,33 @@ type sound struct {
 
 // sounds has a launch of every family, or more where the family has forms.
 var sounds = []sound{
-	{kernel: "embed", params: kernels.EmbedParams{Tokens: 3, Width: 1056, Vocab: 5}, constants: map[string]uint32{"fc_type": uint32(ir.Q4_0)},
+	{kernel: "embed", params: kernels.EmbedParams{Tokens: 3, Width: 1056, Vocab: 5}, constants: map[string]uint32{"fc_type": uint32(dtype.Q4_0)},
 		elements: map[string]int{"tokens": 3, "table": 5 * 33 * 18, "out": 3 * 1056}, grid: [3]uint32{2, 3, 1}, threads: 32,
 		mistakes: []string{"fc_type=0", "fc_type=4", "fc_type=31", "fc_type=13", "width=1040 fc_type", "vocab=6 table"}},
 	{kernel: "linear_vec_f16_f32", params: kernels.LinearParams{Tokens: 3, K: 96, N0: 10, N1: 5, N2: 2, XStride: 100, OutStride: 20},
-		constants: map[string]uint32{"fc_type0": uint32(ir.Q4_0), "fc_type1": uint32(ir.F16), "fc_type2": uint32(ir.Q8_0), "fc_residual": 1, "fc_norm": 1, "fc_tokens": 2, "fc_bias": 1},
+		constants: map[string]uint32{"fc_type0": uint32(dtype.Q4_0), "fc_type1": uint32(dtype.F16), "fc_type2": uint32(dtype.Q8_0), "fc_residual": 1, "fc_norm": 1, "fc_tokens": 2, "fc_bias": 1},
 		elements:  map[string]int{"x": 296, "w0": 10 * 54, "w1": 5 * 192, "w2": 2 * 102, "out": 57, "residual": 57, "gain": 96, "bias0": 10, "bias1": 5, "bias2": 2}, grid: [3]uint32{2, 2, 1}, threads: 160,
 		mistakes: []string{"fc_type0=0", "fc_type1=31", "fc_type2=0 n2", "k=80 fc_type0", "k=97 fc_type0", "fc_gated=1 n1", "fc_activation=5", "fc_activation=7", "fc_norm=3", "fc_shift=1 shift", "out_stride=16", "out_stride=21 out",
 			"x_stride=101 x", "n1=6 w1", "fc_rows=3", "fc_tokens=3", "fc_tokens=16", "fc_residual=2"}},
 	{kernel: "linear_vec_f32_f32", params: kernels.LinearParams{Tokens: 1, K: 256, N0: 10, N1: 10, XStride: 0, OutStride: 0},
-		constants: map[string]uint32{"fc_type0": uint32(ir.Q6_K), "fc_type1": uint32(ir.Q4_K), "fc_activation": 5, "fc_gated": 1, "fc_rows": 2},
+		constants: map[string]uint32{"fc_type0": uint32(dtype.Q6_K), "fc_type1": uint32(dtype.Q4_K), "fc_activation": 5, "fc_gated": 1, "fc_rows": 2},
 		elements:  map[string]int{"x": 256, "w0": 2100, "w1": 1440, "out": 10}, grid: [3]uint32{5, 1, 1}, threads: 32,
 		mistakes: []string{"k=288 fc_type0", "fc_gather=1 rows", "fc_norm=1 gain", "fc_gain=1 gain", "fc_residual=1 residual", "fc_bias=1 bias0", "fc_gated=0 fc_activation", "n2=1"}},
-	{kernel: "linear_mat_f16_f16", params: kernels.LinearParams{Tokens: 70, K: 20, N0: 65, XStride: 20, OutStride: 65}, constants: map[string]uint32{"fc_type0": uint32(ir.BF16), "fc_tile": 64},
+	{kernel: "linear_mat_f16_f16", params: kernels.LinearParams{Tokens: 70, K: 20, N0: 65, XStride: 20, OutStride: 65}, constants: map[string]uint32{"fc_type0": uint32(dtype.BF16), "fc_tile": 64},
 		elements: map[string]int{"x": 1400, "w0": 2600, "out": 4550}, grid: [3]uint32{2, 2, 1}, threads: 128,
 		mistakes: []string{"fc_type0=0", "fc_tile=48", "fc_type1=1 n1", "fc_type0=6"}},
 	{kernel: "linear_mat_f32_f32", params: kernels.LinearParams{Tokens: 33, K: 32, N0: 40, N1: 40, XStride: 32, OutStride: 40},
-		constants: map[string]uint32{"fc_type0": uint32(ir.Q5_0), "fc_type1": uint32(ir.Q5_1), "fc_activation": 1, "fc_gated": 1, "fc_tile": 64},
+		constants: map[string]uint32{"fc_type0": uint32(dtype.Q5_0), "fc_type1": uint32(dtype.Q5_1), "fc_activation": 1, "fc_gated": 1, "fc_tile": 64},
 		elements:  map[string]int{"x": 33 * 32, "w0": 40 * 22, "w1": 40 * 24, "out": 33 * 40}, grid: [3]uint32{2, 2, 1}, threads: 128},
 	{kernel: "linear_mat_f16_f32", params: kernels.LinearParams{Tokens: 66, K: 32, N0: 40, XStride: 36, OutStride: 40},
-		constants: map[string]uint32{"fc_type0": uint32(ir.Q8_0), "fc_bias": 1, "fc_experts": 5, "fc_top": 3},
+		constants: map[string]uint32{"fc_type0": uint32(dtype.Q8_0), "fc_bias": 1, "fc_experts": 5, "fc_top": 3},
 		elements:  map[string]int{"x": 21*36 + 32, "w0": 5 * 40 * 34, "bias0": 5 * 40, "rows": 66, "starts": 7, "out": 66 * 40}, grid: [3]uint32{9, 1, 1}, threads: 128,
 		mistakes: []string{"fc_each=1 x", "fc_experts=6 w0", "fc_top=4 tokens", "fc_top=6", "fc_top=0", "tokens=69 rows", "fc_gather=1 fc_gather", "fc_residual=1", "fc_type1=2 n1", "fc_tile=64 grid"}},
 	{kernel: "group_by_expert", params: kernels.GroupByExpertParams{Rows: 66, Groups: 6},
 		elements: map[string]int{"expert": 66, "order": 66, "starts": 7}, grid: [3]uint32{6, 1, 1}, threads: 256,
 		mistakes: []string{"rows=67 expert", "groups=7 starts", "groups=1", "rows=2147483648"}},
 	{kernel: "norm_linear_mat_f32_f16_f32", params: kernels.LinearParams{Tokens: 33, K: 32, N0: 40, N1: 40, XStride: 32, OutStride: 40, Eps: 1e-5},
-		constants: map[string]uint32{"fc_type0": uint32(ir.F16), "fc_type1": uint32(ir.F32), "fc_gated": 1, "fc_activation": 1, "fc_tile": 64},
+		constants: map[string]uint32{"fc_type0": uint32(dtype.F16), "fc_type1": uint32(dtype.F32), "fc_gated": 1, "fc_activation": 1, "fc_tile": 64},
 		elements:  map[string]int{"x": 1056, "w0": 2560, "w1": 5120, "gain": 32, "out": 1320}, grid: [3]uint32{1, 2, 1}, threads: 128,
 		mistakes: []string{"fc_gather=1 rows", "fc_tile=32 grid", "fc_tile=16", "k=64 w0"}},
 	{kernel: "layer_norm_f32_f16", params: kernels.NormParams{Rows: 3, Width: 40, XStride: 48, Eps: 1e-5}, constants: map[string]uint32{"fc_weight": 1, "fc_bias": 1},
@@ -381,14 +382,14 @@ func free(name string) bool {
 // TestCheckKnowsTypes compares what Check knows of stored weights with package quant.
 func TestCheckKnowsTypes(t *testing.T) {
 	for typ := range uint32(80) {
-		d, inLines := ir.DType(typ&^kernels.Lines), typ&kernels.Lines != 0
+		d, inLines := dtype.Type(typ&^kernels.Lines), typ&kernels.Lines != 0
 		s := sounds[0]
 		require.Equal(t, "embed", s.kernel)
 		width := 256
 		s.params, s.grid = kernels.EmbedParams{Tokens: 1, Width: uint32(width), Vocab: 3}, [3]uint32{1, 1, 1}
 		s.constants = map[string]uint32{"fc_type": typ}
 		stored := (!inLines || kernels.HasLines(uint32(d))) && slices.ContainsFunc(weightTypes, func(w struct {
-			dtype  ir.DType
+			dtype  dtype.Type
 			scales []int
 		}) bool {
 			return w.dtype == d

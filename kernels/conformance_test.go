@@ -16,7 +16,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/half"
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/kernels/emulated/plugin"
@@ -130,7 +130,7 @@ func fillBlock(to []byte, x *[32]float64) {
 	for i, v := range x {
 		single[i] = float32(v)
 	}
-	if err := quant.Quantize(to[:34], single[:], ir.Q8_0); err != nil {
+	if err := quant.Quantize(to[:34], single[:], dtype.Q8_0); err != nil {
 		clear(to[:34])
 		binary.LittleEndian.PutUint16(to, 0x7e00)
 	}

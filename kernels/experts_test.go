@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -58,7 +59,7 @@ func TestGroupByExpert(t *testing.T) {
 
 // routedCase is a product of experts in tiles.
 type routedCase struct {
-	dtype             ir.DType
+	dtype             dtype.Type
 	stack             int // of experts
 	tokens, top, n    int
 	gated, each, bias bool
@@ -68,8 +69,8 @@ type routedCase struct {
 // routedCases has every type of weights; in the plain run those of one turn of seven.
 func routedCases(turn int) (cases []routedCase) {
 	cases = []routedCase{
-		{dtype: ir.Q4_0, stack: 7, tokens: 60, top: 3, n: 35, gated: true, bias: true, act: ir.SiLU},
-		{dtype: ir.F16, stack: 40, tokens: 50, top: 2, n: 70, each: true, bias: true},
+		{dtype: dtype.Q4_0, stack: 7, tokens: 60, top: 3, n: 35, gated: true, bias: true, act: ir.SiLU},
+		{dtype: dtype.F16, stack: 40, tokens: 50, top: 2, n: 70, each: true, bias: true},
 	}
 	for i, w := range weightTypes {
 		if !everything() && i%7 != turn%7 {

@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated/counted"
 )
 
 // linearCounts counts a product of one weight, in blocks or in lines, on a GPU of ten cores,
 // as far as a few waves of threadgroups go.
-func linearCounts(t *testing.T, name string, stored ir.DType, lines uint32, tokens, k, n int, s linearShape) *counted.Counts {
+func linearCounts(t *testing.T, name string, stored dtype.Type, lines uint32, tokens, k, n int, s linearShape) *counted.Counts {
 	t.Helper()
 	types := typesOf(name[len("linear_vec"):])
 	weight, x, out := int(stored.Bytes(int64(n*k))), tokens*k*types[0].Size(), tokens*n*types[1].Size()
@@ -45,7 +45,7 @@ func TestLinearVecTraffic(t *testing.T) {
 	shapes := few([][2]int{{3072, 1024}}, [][2]int{{1024, 3072}, {2048, 1024}, {3072, 1024}, {4096, 4096}, {14336, 4096}})
 	launches := few([]linearShape{{rows: 4, simdgroups: 8}}, []linearShape{{rows: 4, simdgroups: 8}, {rows: 2, simdgroups: 2}, {together: 4, simdgroups: 2}})
 	for _, w := range weightTypes {
-		if !everything() && w.dtype != ir.Q4_0 && w.dtype != ir.Q3_K && w.dtype != ir.Q6_K {
+		if !everything() && w.dtype != dtype.Q4_0 && w.dtype != dtype.Q3_K && w.dtype != dtype.Q6_K {
 			continue
 		}
 		for _, shape := range shapes {
@@ -69,11 +69,11 @@ func TestLinearVecTraffic(t *testing.T) {
 // what is not where the rest of its number is gets shifted. Scales of the K formats are a
 // cycle or two.
 func TestLinearVecShifts(t *testing.T) {
-	most := map[ir.DType]float64{
-		ir.F32: 0, ir.F16: 0, ir.BF16: 0, ir.Q8_0: 4.1, ir.Q4_0: 4.1, ir.Q4_1: 4.1, ir.Q5_0: 5, ir.Q5_1: 5,
-		ir.Q2_K: 5.5, ir.Q3_K: 7.5, ir.Q4_K: 6, ir.Q5_K: 7, ir.Q6_K: 6,
-		ir.MXFP4: 0.6, ir.IQ4_NL: 0.6, ir.IQ4_XS: 2.3, // values are loaded, not converted
-		ir.MLX4: 4.1, ir.MLX8: 4.1,
+	most := map[dtype.Type]float64{
+		dtype.F32: 0, dtype.F16: 0, dtype.BF16: 0, dtype.Q8_0: 4.1, dtype.Q4_0: 4.1, dtype.Q4_1: 4.1, dtype.Q5_0: 5, dtype.Q5_1: 5,
+		dtype.Q2_K: 5.5, dtype.Q3_K: 7.5, dtype.Q4_K: 6, dtype.Q5_K: 7, dtype.Q6_K: 6,
+		dtype.MXFP4: 0.6, dtype.IQ4_NL: 0.6, dtype.IQ4_XS: 2.3, // values are loaded, not converted
+		dtype.MLX4: 4.1, dtype.MLX8: 4.1,
 	}
 	const k, n = 1024, 64
 	for _, w := range weightTypes {
@@ -89,18 +89,18 @@ func TestLinearVecShifts(t *testing.T) {
 func TestLinesTraffic(t *testing.T) {
 	const k, n = 4096, 256
 	shape := linearShape{rows: 4, simdgroups: 8}
-	for _, dtype := range lined() {
-		blocks := linearCounts(t, "linear_vec_f16_f32", dtype, 0, 1, k, n, shape)
-		lines := linearCounts(t, "linear_vec_f16_f32", dtype, kernels.Lines, 1, k, n, shape)
-		require.InEpsilon(t, blocks.Traffic(), lines.Traffic(), 0.01, dtype)
-		require.Equal(t, blocks.ShiftCycles, lines.ShiftCycles, dtype)
-		require.GreaterOrEqual(t, lines.Coalescing(), 0.9, dtype)
-		if dtype.BlockBytes()%4 == 0 || dtype == ir.Q8_0 { // whose bytes are counted one by one
-			require.LessOrEqual(t, lines.Accesses, blocks.Accesses, dtype)
+	for _, elem := range lined() {
+		blocks := linearCounts(t, "linear_vec_f16_f32", elem, 0, 1, k, n, shape)
+		lines := linearCounts(t, "linear_vec_f16_f32", elem, kernels.Lines, 1, k, n, shape)
+		require.InEpsilon(t, blocks.Traffic(), lines.Traffic(), 0.01, elem)
+		require.Equal(t, blocks.ShiftCycles, lines.ShiftCycles, elem)
+		require.GreaterOrEqual(t, lines.Coalescing(), 0.9, elem)
+		if elem.BlockBytes()%4 == 0 || elem == dtype.Q8_0 { // whose bytes are counted one by one
+			require.LessOrEqual(t, lines.Accesses, blocks.Accesses, elem)
 		} else {
-			require.Less(t, float64(lines.Accesses), 0.8*float64(blocks.Accesses), dtype)
+			require.Less(t, float64(lines.Accesses), 0.8*float64(blocks.Accesses), elem)
 		}
-		t.Logf("%s: %.3f and %.3f of what is touched is used, in %d and %d loads", dtype, blocks.Coalescing(), lines.Coalescing(), blocks.Accesses, lines.Accesses)
+		t.Logf("%s: %.3f and %.3f of what is touched is used, in %d and %d loads", elem, blocks.Coalescing(), lines.Coalescing(), blocks.Accesses, lines.Accesses)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestLinearMatTraffic(t *testing.T) {
 	shape := few([]int{1024, 1024}, []int{4096, 4096})
 	k, n := shape[0], shape[1]
 	for _, w := range weightTypes {
-		if !everything() && w.dtype != ir.Q4_0 && w.dtype != ir.Q6_K {
+		if !everything() && w.dtype != dtype.Q4_0 && w.dtype != dtype.Q6_K {
 			continue
 		}
 		for _, s := range matShapes {

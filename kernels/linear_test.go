@@ -15,24 +15,25 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
 // weightTypes are the types that the kernels decode, with the offsets of the halves in
 // a block that scale the rest.
 var weightTypes = []struct {
-	dtype  ir.DType
+	dtype  dtype.Type
 	scales []int
 }{
-	{ir.F32, nil}, {ir.F16, nil}, {ir.BF16, nil},
-	{ir.Q8_0, []int{0}}, {ir.Q4_0, []int{0}}, {ir.Q4_1, []int{0, 2}}, {ir.Q5_0, []int{0}}, {ir.Q5_1, []int{0, 2}},
-	{ir.Q2_K, []int{80, 82}}, {ir.Q3_K, []int{108}}, {ir.Q4_K, []int{0, 2}}, {ir.Q5_K, []int{0, 2}}, {ir.Q6_K, []int{208}},
-	{ir.MXFP4, nil}, {ir.IQ4_NL, []int{0}}, {ir.IQ4_XS, []int{0}}, {ir.MLX4, []int{0, 2}}, {ir.MLX8, []int{0, 2}},
+	{dtype.F32, nil}, {dtype.F16, nil}, {dtype.BF16, nil},
+	{dtype.Q8_0, []int{0}}, {dtype.Q4_0, []int{0}}, {dtype.Q4_1, []int{0, 2}}, {dtype.Q5_0, []int{0}}, {dtype.Q5_1, []int{0, 2}},
+	{dtype.Q2_K, []int{80, 82}}, {dtype.Q3_K, []int{108}}, {dtype.Q4_K, []int{0, 2}}, {dtype.Q5_K, []int{0, 2}}, {dtype.Q6_K, []int{208}},
+	{dtype.MXFP4, nil}, {dtype.IQ4_NL, []int{0}}, {dtype.IQ4_XS, []int{0}}, {dtype.MLX4, []int{0, 2}}, {dtype.MLX8, []int{0, 2}},
 }
 
 // weight is a stored matrix and the values it stands for.
 type weight struct {
-	dtype  ir.DType
+	dtype  dtype.Type
 	bytes  tensor
 	values []float64 // [rows, width]
 	rows   int
@@ -40,27 +41,27 @@ type weight struct {
 
 // newWeight returns random rows. Blocks are random bits but for their scales, so that
 // every code and every packed field occurs.
-func newWeight(t *testing.T, rng *rand.Rand, dtype ir.DType, rows, width int) weight {
+func newWeight(t *testing.T, rng *rand.Rand, elem dtype.Type, rows, width int) weight {
 	t.Helper()
 	n := rows * width
-	require.Zero(t, width%dtype.BlockElems())
-	raw := make([]byte, dtype.Bytes(int64(n)))
+	require.Zero(t, width%elem.BlockElems())
+	raw := make([]byte, elem.Bytes(int64(n)))
 	floats := make([]float32, n)
-	if dtype.IsFloat() {
+	if elem.IsFloat() {
 		for i := range floats {
 			floats[i] = float32(rng.NormFloat64())
 		}
-		require.NoError(t, quant.Quantize(raw, floats, dtype))
+		require.NoError(t, quant.Quantize(raw, floats, elem))
 	} else {
 		for i := range raw {
 			raw[i] = byte(rng.Uint32())
 		}
-		for block := 0; block < len(raw); block += dtype.BlockBytes() {
-			if dtype == ir.MXFP4 {
+		for block := 0; block < len(raw); block += elem.BlockBytes() {
+			if elem == dtype.MXFP4 {
 				raw[block] = byte(117 + rng.IntN(6))
 			}
 			for _, w := range weightTypes {
-				if w.dtype != dtype {
+				if w.dtype != elem {
 					continue
 				}
 				for _, at := range w.scales {
@@ -70,8 +71,8 @@ func newWeight(t *testing.T, rng *rand.Rand, dtype ir.DType, rows, width int) we
 			}
 		}
 	}
-	require.NoError(t, quant.Dequantize(floats, raw, dtype))
-	w := weight{dtype, tensor{kernels.Bytes, raw, len(raw)}, make([]float64, n), rows}
+	require.NoError(t, quant.Dequantize(floats, raw, elem))
+	w := weight{elem, tensor{kernels.Bytes, raw, len(raw)}, make([]float64, n), rows}
 	for i, v := range floats {
 		w.values[i] = float64(v)
 	}
@@ -87,7 +88,7 @@ func (w weight) lines() weight {
 }
 
 // lined are the types that kernels read in lines.
-func lined() (types []ir.DType) {
+func lined() (types []dtype.Type) {
 	for _, w := range weightTypes {
 		if kernels.HasLines(uint32(w.dtype)) {
 			types = append(types, w.dtype)
@@ -97,8 +98,8 @@ func lined() (types []ir.DType) {
 }
 
 // widths returns row lengths that the type allows: the first few in the plain run.
-func widths(dtype ir.DType) []int {
-	switch dtype.BlockElems() {
+func widths(elem dtype.Type) []int {
+	switch elem.BlockElems() {
 	case 1:
 		return few([]int{172}, []int{1, 8, 20, 172, 256, 515, 1024})
 	case 32:
@@ -146,7 +147,7 @@ func TestEmbed(t *testing.T) {
 type linearCase struct {
 	tokens, k int
 	rows      []int // of each weight
-	types     []ir.DType
+	types     []dtype.Type
 	residual  bool
 	bias      bool
 	act       ir.Activation
@@ -240,14 +241,14 @@ func linearCases(vec bool) []linearCase {
 		for _, k := range widths(w.dtype) {
 			for _, n := range rows {
 				for _, t := range tokens {
-					out = append(out, linearCase{tokens: t, k: k, rows: []int{n}, types: []ir.DType{w.dtype}})
+					out = append(out, linearCase{tokens: t, k: k, rows: []int{n}, types: []dtype.Type{w.dtype}})
 				}
 			}
 		}
 	}
 	// Weights side by side, of types that differ, with borders inside a simdgroup's
 	// columns; the epilogues; rows apart.
-	mixed := []ir.DType{ir.Q4_0, ir.F16, ir.Q8_0}
+	mixed := []dtype.Type{dtype.Q4_0, dtype.F16, dtype.Q8_0}
 	k := 288
 	for _, rows := range few([][]int{{6, 3, 2}, {8, 8}}, [][]int{{6, 3, 2}, {1, 1, 1}, {8, 8}, {48, 16, 16}, {33, 5, 64}, {2, 40}}) {
 		out = append(out,
@@ -256,9 +257,9 @@ func linearCases(vec bool) []linearCase {
 		)
 	}
 	for _, n := range few([]int{10}, []int{1, 8, 10, 37, 64}) {
-		pair := linearCase{tokens: 3, k: k, rows: []int{n, n}, types: []ir.DType{ir.Q8_0, ir.Q4_0}, act: ir.SiLU, gated: true}
+		pair := linearCase{tokens: 3, k: k, rows: []int{n, n}, types: []dtype.Type{dtype.Q8_0, dtype.Q4_0}, act: ir.SiLU, gated: true}
 		out = append(out, pair)
-		pair.residual, pair.types = true, []ir.DType{ir.F32, ir.BF16}
+		pair.residual, pair.types = true, []dtype.Type{dtype.F32, dtype.BF16}
 		out = append(out, pair)
 	}
 	if vec {
@@ -277,7 +278,7 @@ func linearCases(vec bool) []linearCase {
 		if !act.OnlyGated() {
 			out = append(out, one)
 		}
-		one.rows, one.types, one.gated, one.bias = []int{n, n}, []ir.DType{ir.Q4_0, ir.F16}, true, i%3 > 0
+		one.rows, one.types, one.gated, one.bias = []int{n, n}, []dtype.Type{dtype.Q4_0, dtype.F16}, true, i%3 > 0
 		out = append(out, one)
 	}
 	for i := range 3 {
@@ -329,7 +330,7 @@ func TestNormLinearMatBits(t *testing.T) {
 					t.Run(fmt.Sprintf("%dx%d by %d", tokens, k, tile), func(t *testing.T) {
 						const columns = 37
 						rng := newRand(t.Name())
-						w := newWeight(t, rng, ir.F16, 2*columns, k)
+						w := newWeight(t, rng, dtype.F16, 2*columns, k)
 						shape := linearShape{tile: tile}
 						x, gain := random(rng, types[0], tokens*k), random(rng, kernels.Float, k)
 						index := make([]int32, tokens)
@@ -340,7 +341,7 @@ func TestNormLinearMatBits(t *testing.T) {
 						product := func(kernel string, types []kernels.Element, x tensor) launch {
 							l := launch{
 								kernel:    kernel,
-								constants: map[string]uint32{"fc_type0": uint32(ir.F16)},
+								constants: map[string]uint32{"fc_type0": uint32(dtype.F16)},
 								buffers:   map[string]tensor{"x": x, "w0": w.bytes, "out": result(outOf(types), tokens*2*columns)},
 								params:    kernels.LinearParams{Tokens: uint32(tokens), K: uint32(k), N0: 2 * columns, XStride: uint32(k), OutStride: 2 * columns, Eps: linearEps},
 							}
@@ -404,14 +405,14 @@ func TestLinearLines(t *testing.T) {
 		vec := family == "linear_vec"
 		tokens := map[bool]int{true: 2, false: 33}[vec]
 		var cases []linearCase
-		for _, dtype := range lined() {
-			for _, k := range widths(dtype) {
-				cases = append(cases, linearCase{tokens: tokens, k: k, rows: []int{37}, types: []ir.DType{dtype}})
+		for _, elem := range lined() {
+			for _, k := range widths(elem) {
+				cases = append(cases, linearCase{tokens: tokens, k: k, rows: []int{37}, types: []dtype.Type{elem}})
 			}
 		}
 		cases = append(cases,
-			linearCase{tokens: tokens, k: 512, rows: []int{6, 33, 2}, types: []ir.DType{ir.Q4_0, ir.Q5_K, ir.Q6_K}},
-			linearCase{tokens: tokens, k: 512, rows: []int{35, 35}, types: []ir.DType{ir.Q4_K, ir.Q8_0}, act: ir.SiLU, gated: true})
+			linearCase{tokens: tokens, k: 512, rows: []int{6, 33, 2}, types: []dtype.Type{dtype.Q4_0, dtype.Q5_K, dtype.Q6_K}},
+			linearCase{tokens: tokens, k: 512, rows: []int{35, 35}, types: []dtype.Type{dtype.Q4_K, dtype.Q8_0}, act: ir.SiLU, gated: true})
 		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
 			for _, c := range cases {
 				t.Run(c.String(), func(t *testing.T) {
@@ -437,15 +438,15 @@ func shapeCases(vec bool) []linearCase {
 		}
 		k := widths(w.dtype)
 		for _, n := range tokens {
-			out = append(out, linearCase{tokens: n, k: k[len(k)-1], rows: []int{37}, types: []ir.DType{w.dtype}, norm: rms(vec), gain: vec})
+			out = append(out, linearCase{tokens: n, k: k[len(k)-1], rows: []int{37}, types: []dtype.Type{w.dtype}, norm: rms(vec), gain: vec})
 		}
 	}
 	for _, n := range tokens {
 		out = append(out,
-			linearCase{tokens: n, k: 288, rows: []int{67, 5, 8}, types: []ir.DType{ir.Q4_0, ir.F16, ir.Q8_0}, residual: true, xStride: 300, outStride: 131},
-			linearCase{tokens: n, k: 256, rows: []int{35, 35}, types: []ir.DType{ir.Q4_K, ir.Q6_K}, act: ir.SiLU, gated: true, norm: rms(vec), gain: vec})
+			linearCase{tokens: n, k: 288, rows: []int{67, 5, 8}, types: []dtype.Type{dtype.Q4_0, dtype.F16, dtype.Q8_0}, residual: true, xStride: 300, outStride: 131},
+			linearCase{tokens: n, k: 256, rows: []int{35, 35}, types: []dtype.Type{dtype.Q4_K, dtype.Q6_K}, act: ir.SiLU, gated: true, norm: rms(vec), gain: vec})
 		if vec {
-			out = append(out, linearCase{tokens: n, k: 288, rows: []int{35, 35}, types: []ir.DType{ir.F16, ir.Q8_0}, act: ir.GELU, gated: true,
+			out = append(out, linearCase{tokens: n, k: 288, rows: []int{35, 35}, types: []dtype.Type{dtype.F16, dtype.Q8_0}, act: ir.GELU, gated: true,
 				bias: true, norm: ir.LayerNorm, gain: true, shift: true})
 		}
 	}
@@ -466,7 +467,7 @@ func TestLinearAgree(t *testing.T) {
 	instances(t, "linear_mat", func(t *testing.T, name string, types []kernels.Element) {
 		for _, w := range weightTypes {
 			k := widths(w.dtype)[0]
-			c := linearCase{tokens: 3, k: k, rows: []int{13}, types: []ir.DType{w.dtype}}
+			c := linearCase{tokens: 3, k: k, rows: []int{13}, types: []dtype.Type{w.dtype}}
 			t.Run(c.String(), func(t *testing.T) {
 				mat := c.check(t, name, types, false)
 				vec := c.check(t, "linear_vec"+name[len("linear_mat"):], types, true)
@@ -666,14 +667,14 @@ func TestLinearVecGather(t *testing.T) {
 		for _, shape := range []linearShape{{rows: 4, simdgroups: 2}, {together: 4}} {
 			const k, columns = 288, 10
 			rng := newRand(t.Name())
-			w := newWeight(t, rng, ir.Q4_0, columns, k)
+			w := newWeight(t, rng, dtype.Q4_0, columns, k)
 			rows := []int32{6, 0, 6, 2, 5}
 			x, gain := random(rng, types[0], 7*k), random(rng, kernels.Float, k)
 			taken := filled(types[0], len(rows)*k, func(i int) float64 { return x.at(int(rows[i/k])*k + i%k) })
 			product := func(x tensor) launch {
 				l := launch{
 					kernel:    name,
-					constants: map[string]uint32{"fc_type0": uint32(ir.Q4_0), "fc_norm": uint32(ir.RMSNorm)},
+					constants: map[string]uint32{"fc_type0": uint32(dtype.Q4_0), "fc_norm": uint32(ir.RMSNorm)},
 					buffers:   map[string]tensor{"x": x, "w0": w.bytes, "gain": gain, "out": result(types[1], len(rows)*columns)},
 					params:    kernels.LinearParams{Tokens: uint32(len(rows)), K: k, N0: columns, XStride: k, OutStride: columns, Eps: 1e-6},
 				}
@@ -693,16 +694,16 @@ func TestLinearVecExperts(t *testing.T) {
 	instances(t, "linear_vec", func(t *testing.T, name string, types []kernels.Element) {
 		const k, n, stack, top, tokens = 288, 10, 5, 2, 4
 		for _, c := range []struct {
-			dtype                    ir.DType
+			dtype                    dtype.Type
 			gated, each, bias, mixed bool
 			norm                     ir.NormKind
 			shape                    linearShape
 		}{
-			{dtype: ir.Q4_0, gated: true, norm: ir.RMSNorm, shape: linearShape{rows: 4, simdgroups: 2}},
-			{dtype: ir.F16, gated: true, bias: true, norm: ir.LayerNorm, shape: linearShape{rows: 2, simdgroups: 8}},
-			{dtype: ir.Q8_0, each: true, shape: linearShape{rows: 2, simdgroups: 1}},
-			{dtype: ir.Q5_1, each: true, mixed: true, bias: true, shape: linearShape{rows: 4, simdgroups: 8}},
-			{dtype: ir.F32, mixed: true, shape: linearShape{rows: 4, simdgroups: 1}},
+			{dtype: dtype.Q4_0, gated: true, norm: ir.RMSNorm, shape: linearShape{rows: 4, simdgroups: 2}},
+			{dtype: dtype.F16, gated: true, bias: true, norm: ir.LayerNorm, shape: linearShape{rows: 2, simdgroups: 8}},
+			{dtype: dtype.Q8_0, each: true, shape: linearShape{rows: 2, simdgroups: 1}},
+			{dtype: dtype.Q5_1, each: true, mixed: true, bias: true, shape: linearShape{rows: 4, simdgroups: 8}},
+			{dtype: dtype.F32, mixed: true, shape: linearShape{rows: 4, simdgroups: 1}},
 		} {
 			rng := newRand(t.Name() + c.dtype.String())
 			expert := []int32{4, 1, 0, 4, 2, 3, 3, -1}

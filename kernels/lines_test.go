@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -18,35 +18,35 @@ func TestPutLines(t *testing.T) {
 		from[i] = byte(i)
 	}
 	to := make([]byte, len(from))
-	kernels.PutLines(uint32(ir.Q4_0), to, from)
+	kernels.PutLines(uint32(dtype.Q4_0), to, from)
 	want := append(append([]byte{}, from[2:18]...), from[20:]...)
 	require.Equal(t, append(want, 0, 1, 18, 19), to)
 
-	for _, dtype := range lined() {
-		size := dtype.BlockBytes()
+	for _, elem := range lined() {
+		size := elem.BlockBytes()
 		from, to := make([]byte, 3*size), make([]byte, 3*size)
 		for i := range from {
 			from[i] = byte(i)
 		}
-		kernels.PutLines(uint32(dtype), to, from)
+		kernels.PutLines(uint32(elem), to, from)
 		require.ElementsMatch(t, from, to)
 	}
-	for _, dtype := range lined() { // pieces of several threads meet nowhere
-		size := dtype.BlockBytes()
+	for _, elem := range lined() { // pieces of several threads meet nowhere
+		size := elem.BlockBytes()
 		from := make([]byte, 9001*size)
 		for i := range from {
 			from[i] = byte(i * 7 >> 3)
 		}
 		to, one := make([]byte, len(from)), make([]byte, len(from))
-		kernels.PutLines(uint32(dtype), to, from)
+		kernels.PutLines(uint32(elem), to, from)
 		before := runtime.GOMAXPROCS(1)
-		kernels.PutLines(uint32(dtype), one, from)
+		kernels.PutLines(uint32(elem), one, from)
 		runtime.GOMAXPROCS(before)
-		require.True(t, bytes.Equal(one, to), dtype)
+		require.True(t, bytes.Equal(one, to), elem)
 	}
-	require.Panics(t, func() { kernels.PutLines(uint32(ir.Q4_0), to, from[:18]) })
-	require.Panics(t, func() { kernels.PutLines(uint32(ir.F16), to, from) })
-	require.False(t, kernels.HasLines(uint32(ir.Q4_1)) || kernels.HasLines(uint32(ir.F32)))
+	require.Panics(t, func() { kernels.PutLines(uint32(dtype.Q4_0), to, from[:18]) })
+	require.Panics(t, func() { kernels.PutLines(uint32(dtype.F16), to, from) })
+	require.False(t, kernels.HasLines(uint32(dtype.Q4_1)) || kernels.HasLines(uint32(dtype.F32)))
 }
 
 func BenchmarkPutLines(b *testing.B) {
@@ -54,6 +54,6 @@ func BenchmarkPutLines(b *testing.B) {
 	to := make([]byte, len(from))
 	b.SetBytes(int64(len(from)))
 	for b.Loop() {
-		kernels.PutLines(uint32(ir.Q4_0), to, from)
+		kernels.PutLines(uint32(dtype.Q4_0), to, from)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -143,7 +143,7 @@ func weightsOf(k *kernels.Kernel, constants map[string]uint32) string {
 	names := map[string]bool{}
 	for _, c := range k.Constants {
 		if v := constants[c.Name]; strings.HasPrefix(c.Name, "fc_type") && v != 0 {
-			names[ir.DType(v).String()] = true
+			names[dtype.Type(v).String()] = true
 		}
 	}
 	switch len(names) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // TestTypes makes types.gen.go from ir's tables, which this package may not import, and
@@ -43,7 +44,7 @@ var layouts = map[uint32]layout{
 `)
 	header, err := os.ReadFile("params.h")
 	require.NoError(t, err)
-	for _, d := range ir.DTypes() {
+	for _, d := range dtype.All() {
 		if !d.IsFloat() && !d.IsQuantized() {
 			continue
 		}

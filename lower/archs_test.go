@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -27,7 +28,7 @@ func compiledWith(t testing.TB, machine, arch, weights string, level int, opts O
 	t.Helper()
 	m, err := models.Arch(arch, weights)
 	require.NoError(t, err)
-	source, err := m.Build(ir.Options{KV: ir.F16, Block: opts.Context})
+	source, err := m.Build(ir.Options{KV: dtype.F16, Block: opts.Context})
 	require.NoError(t, err)
 	ranges := []Range{
 		{Name: "prefill", MinT: DecodeTokens + 1, MaxT: 512},

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -101,11 +102,11 @@ var anyChip = func() *Chip {
 // there are enough of them: ggml's N_R0 for Metal, found by measuring (4 for the 4-bit
 // formats of blocks of 32 and for Q2_K, 2 for the K formats and Q8_0). Formats that it
 // has one row for take 2, the least here.
-var vecRowsOf = map[ir.DType]int64{
-	ir.F32: 4, ir.F16: 4, ir.BF16: 4,
-	ir.Q4_0: 4, ir.Q4_1: 4, ir.Q5_0: 4, ir.Q5_1: 4, ir.Q8_0: 2,
-	ir.Q2_K: 4, ir.Q3_K: 2, ir.Q4_K: 2, ir.Q5_K: 2, ir.Q6_K: 2,
-	ir.MXFP4: 2, ir.IQ4_NL: 2, ir.IQ4_XS: 2, ir.MLX4: 4, ir.MLX8: 2,
+var vecRowsOf = map[dtype.Type]int64{
+	dtype.F32: 4, dtype.F16: 4, dtype.BF16: 4,
+	dtype.Q4_0: 4, dtype.Q4_1: 4, dtype.Q5_0: 4, dtype.Q5_1: 4, dtype.Q8_0: 2,
+	dtype.Q2_K: 4, dtype.Q3_K: 2, dtype.Q4_K: 2, dtype.Q5_K: 2, dtype.Q6_K: 2,
+	dtype.MXFP4: 2, dtype.IQ4_NL: 2, dtype.IQ4_XS: 2, dtype.MLX4: 4, dtype.MLX8: 2,
 }
 
 // machine is a tuning applied to a chip.
@@ -159,7 +160,7 @@ func (m *machine) partitionKeys() int64 {
 
 // vec chooses the launch of linear_vec for n columns of a stored type and at most so
 // many tokens.
-func (m *machine) vec(t ir.DType, n, tokens int64) (vecShape, string) {
+func (m *machine) vec(t dtype.Type, n, tokens int64) (vecShape, string) {
 	s := vecShape{rows: 2, simdgroups: 2, tokens: 1}
 	for s.tokens < tokens && s.tokens < 8 {
 		s.tokens *= 2
@@ -183,7 +184,7 @@ func (m *machine) vec(t ir.DType, n, tokens int64) (vecShape, string) {
 
 // tile chooses the tokens of a tile of linear_mat, of which there are so many side by
 // side.
-func (m *machine) tile(act ir.DType, columns, tokens int64) (int64, string) {
+func (m *machine) tile(act dtype.Type, columns, tokens int64) (int64, string) {
 	tiles := ceilDiv(tokens, 64) * columns
 	switch {
 	case act.Bytes(1) != 2:

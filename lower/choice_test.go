@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
@@ -49,10 +50,10 @@ func TestChoicesAreLaunchable(t *testing.T) {
 					require.NotEmpty(t, why)
 				}
 				for _, tokens := range []int64{9, 32, 33, 512, 4096} {
-					tile, why := m.tile(ir.F16, ceilDiv(n, 64), tokens)
+					tile, why := m.tile(dtype.F16, ceilDiv(n, 64), tokens)
 					require.Contains(t, []int64{32, 64}, tile)
 					require.NotEmpty(t, why)
-					tile, _ = m.tile(ir.F32, ceilDiv(n, 64), tokens)
+					tile, _ = m.tile(dtype.F32, ceilDiv(n, 64), tokens)
 					require.Equal(t, int64(32), tile)
 				}
 			}
@@ -64,13 +65,13 @@ func TestChoicesAreLaunchable(t *testing.T) {
 func TestChoicesFollowTheChip(t *testing.T) {
 	small, large := machineOf(chipNamed(t, "m1")), machineOf(chipNamed(t, "m4-max"))
 	threads := func(m machine, n int64) int64 {
-		s, _ := m.vec(ir.Q4_0, n, 1)
+		s, _ := m.vec(dtype.Q4_0, n, 1)
 		return s.rows * s.simdgroups
 	}
 	require.Greater(t, threads(small, 1024), threads(large, 1024))
 	require.Greater(t, threads(large, 151936), threads(large, 1024))
 	require.Greater(t, small.splitContext(), large.splitContext())
-	tile := func(m machine, columns int64) int64 { n, _ := m.tile(ir.F16, columns, 512); return n }
+	tile := func(m machine, columns int64) int64 { n, _ := m.tile(dtype.F16, columns, 512); return n }
 	require.Equal(t, int64(64), tile(small, 8))
 	require.Equal(t, int64(32), tile(large, 8))
 	require.Equal(t, int64(64), tile(large, 64))
@@ -92,7 +93,7 @@ func tuned(t *testing.T, arch, chip string, maxT int64, context int) *Phase {
 	t.Helper()
 	m, err := models.Arch(arch, "q4_0")
 	require.NoError(t, err)
-	f, err := m.Build(ir.Options{KV: ir.F16, Block: context})
+	f, err := m.Build(ir.Options{KV: dtype.F16, Block: context})
 	require.NoError(t, err)
 	target, err := NewTarget("metal", maxT)
 	require.NoError(t, err)
@@ -200,7 +201,7 @@ func TestSharedHeadsByPrediction(t *testing.T) {
 					m, err := models.Synthetic(c, "q4_0")
 					require.NoError(t, err)
 					predicted := func(tuning *Tuning) (*Phase, float64, int64) {
-						f, err := m.Build(ir.Options{KV: ir.F16, Block: context})
+						f, err := m.Build(ir.Options{KV: dtype.F16, Block: context})
 						require.NoError(t, err)
 						target, err := NewTarget("metal", tokens)
 						require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -24,7 +25,7 @@ type choice struct {
 // sizes are what decides at a site.
 type sizes struct {
 	shape        string
-	stored, act  ir.DType
+	stored, act  dtype.Type
 	tokens, k, n int64
 	shared, head int64 // query heads of a KV head, and elements of one
 }
@@ -89,7 +90,7 @@ var (
 		return only("piece", slices.DeleteFunc(values, func(n int64) bool { return n >= at.k })...)
 	})
 	pairs = hinted(kernels.HintPairs, func(at sizes) []Setting {
-		if at.tokens > 1 || at.stored != ir.Q6_K {
+		if at.tokens > 1 || at.stored != dtype.Q6_K {
 			return nil
 		}
 		return only("pairs", 0, 1, 2)
@@ -132,7 +133,7 @@ func only(field string, values ...int64) (all []Setting) {
 }
 
 // mostRows is how many rows a simdgroup of linear_vec may own.
-func mostRows(stored ir.DType, tokens int64) int64 {
+func mostRows(stored dtype.Type, tokens int64) int64 {
 	if tokens > 1 {
 		return 2
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -96,7 +97,7 @@ func boundBefore(before []Binding, b *Binding) bool {
 
 // bytesOf returns the size of n elements of an argument.
 func (p *Plan) bytesOf(k *kernels.Kernel, b *Binding, n int64) int64 {
-	if t := p.Buffers[b.Buffer].DType; t != ir.Invalid {
+	if t := p.Buffers[b.Buffer].DType; t != dtype.Invalid {
 		return t.Bytes(n)
 	}
 	arg, _ := k.Arg(int(b.Index))

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -220,7 +221,7 @@ func TestCostOfSharedArguments(t *testing.T) {
 // that shifts and converts what its type does.
 func TestShiftsOfWeights(t *testing.T) {
 	plan := compiledFor(t, "metal", "qwen3-0.6b", "q4_k_m", 1, 512)
-	kinds := map[ir.DType]bool{}
+	kinds := map[dtype.Type]bool{}
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
 		for j := range ph.Dispatches {
@@ -238,5 +239,5 @@ func TestShiftsOfWeights(t *testing.T) {
 			require.Equal(t, few, want > 0, d.Label())
 		}
 	}
-	require.Equal(t, map[ir.DType]bool{ir.Q4_K: true, ir.Q6_K: true}, kinds)
+	require.Equal(t, map[dtype.Type]bool{dtype.Q4_K: true, dtype.Q6_K: true}, kinds)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Range is a graph compiled for a range of steps.
@@ -93,7 +94,7 @@ func (t *tables) weight(v *ir.Value, matrix bool) (int32, error) {
 	}
 	stored, bound := v.Type.DType, v.Type.DType
 	if !matrix {
-		bound = ir.F32
+		bound = dtype.F32
 		if !stored.IsFloat() {
 			return 0, fmt.Errorf("%w for %q, of %s", ErrUnsupported, v.Name(), stored)
 		}
@@ -134,8 +135,8 @@ func (t *tables) state(a ir.StateAttr, r ir.Recurrent) int32 {
 	for len(t.plan.Caches) <= a.Layer {
 		t.plan.Caches = append(t.plan.Caches, ir.Cache{})
 	}
-	return t.buffer(Buffer{Kind: State, Name: fmt.Sprintf("%s.%d", a.Name, a.Layer), DType: ir.F32, Layer: a.Layer, Recurrent: r,
-		Bytes: Number(ir.F32.Bytes(int64(r.Rows) * int64(r.Width)))})
+	return t.buffer(Buffer{Kind: State, Name: fmt.Sprintf("%s.%d", a.Name, a.Layer), DType: dtype.F32, Layer: a.Layer, Recurrent: r,
+		Bytes: Number(dtype.F32.Bytes(int64(r.Rows) * int64(r.Width)))})
 }
 
 // phase lowers one range.

@@ -9,12 +9,15 @@ import (
 
 	"github.com/smelt-ml/smelt/fusion"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
 type anyWeights struct{}
 
-func (anyWeights) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F16, want, true }
+func (anyWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
+	return dtype.F16, want, true
+}
 
 // layer is one transformer layer at the source stage.
 func layer(b *ir.Builder) {
@@ -38,7 +41,7 @@ func layer(b *ir.Builder) {
 }
 
 func lowered(t testing.TB) *Plan {
-	f, err := ir.Build("tiny", anyWeights{}, ir.Options{Block: 64, KV: ir.F32}, layer)
+	f, err := ir.Build("tiny", anyWeights{}, ir.Options{Block: 64, KV: dtype.F32}, layer)
 	require.NoError(t, err)
 	target, err := NewTarget("cpu", 1)
 	require.NoError(t, err)
@@ -55,7 +58,7 @@ func lowered(t testing.TB) *Plan {
 func TestRotations(t *testing.T) {
 	const width = 32
 	build := func(head int, theta float64, factors bool) (*ir.Func, error) {
-		return ir.Build("rope", anyWeights{}, ir.Options{Block: 64, KV: ir.F16}, func(b *ir.Builder) {
+		return ir.Build("rope", anyWeights{}, ir.Options{Block: 64, KV: dtype.F16}, func(b *ir.Builder) {
 			var f *ir.Value
 			if factors {
 				f = b.Const(make([]float32, head/2))

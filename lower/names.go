@@ -2,17 +2,7 @@ package lower
 
 import "github.com/smelt-ml/smelt/ir"
 
-// What package ir names and a Plan holds, for devices, which know Plans and not
-// graphs.
-type DType = ir.DType
-
-// Element types that a device tells apart.
-const (
-	F32  = ir.F32
-	F16  = ir.F16
-	BF16 = ir.BF16
-	I32  = ir.I32
-)
+// What package ir names and a Plan holds, for devices, which know Plans and not graphs.
 
 // NoLayer is the layer of dispatches outside the layers.
 const NoLayer = ir.NoLayer

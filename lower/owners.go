@@ -7,6 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Owners says what an Input holds that nobody gives: the device writes it before a step, from
@@ -77,7 +78,7 @@ func (b *Buffer) validateOwners(p *Plan) error {
 		return false
 	}
 	switch {
-	case b.Kind != Input || b.DType != ir.I32:
+	case b.Kind != Input || b.DType != dtype.I32:
 		return errors.New("it has owners, and is no input of integers")
 	case o.Tile < 1 || o.Tile > math.MaxInt16 || o.Least < 1 || o.Most < o.Least || o.Most > maxTokens:
 		return fmt.Errorf("owners %+v", *o)
@@ -147,7 +148,7 @@ func (e emitter) owners(o *Owners, cuSeqlens *ir.Value) {
 		return
 	}
 	e.p.placeOf(cuSeqlens) // an input of the plan, whether or not a kernel reads it
-	buffer := e.p.buffer(Buffer{Kind: Input, Name: o.name(), DType: ir.I32, Bytes: o.bytes(), Owners: o})
+	buffer := e.p.buffer(Buffer{Kind: Input, Name: o.name(), DType: dtype.I32, Bytes: o.bytes(), Owners: o})
 	e.constant("fc_map", 1)
 	e.bind("map", place{buffer: buffer, slot: -1}, Binding{Bytes: o.bytes(), Read: true})
 }

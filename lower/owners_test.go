@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // TestOwners: a map says of each token and tile what a search in cu_seqlens finds for it, of
@@ -57,8 +58,8 @@ func TestOwnersOfPlans(t *testing.T) {
 	plan := func(change func(p *Plan, b *Buffer)) error {
 		o := &Owners{Tile: 32, Least: 1, Most: maxTokens}
 		p := &Plan{Context: 8, Phases: []Phase{{Least: Sizes{ir.T: 1}, Bounds: Sizes{ir.T: 8, ir.Smax: 8}, Longest: Interval{1, 8}}}, Buffers: []Buffer{
-			{Kind: Input, Name: CuSeqlens, DType: ir.I32, Bytes: Number(8)},
-			{Kind: Input, Name: o.name(), DType: ir.I32, Bytes: o.bytes(), Owners: o},
+			{Kind: Input, Name: CuSeqlens, DType: dtype.I32, Bytes: Number(8)},
+			{Kind: Input, Name: o.name(), DType: dtype.I32, Bytes: o.bytes(), Owners: o},
 		}}
 		change(p, &p.Buffers[1])
 		return p.Validate()

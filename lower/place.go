@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -102,7 +103,7 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 	first := len(p.out.Dispatches)
 	var x, y place
 	var xBytes, yBytes Expr
-	narrow, narrows := call.in.X.Type.DType != ir.F32, v.Type.DType != ir.F32
+	narrow, narrows := call.in.X.Type.DType != dtype.F32, v.Type.DType != dtype.F32
 	if narrow {
 		x, xBytes = p.floats(rows, last(call.in.X))
 		d := p.dispatch("cast_"+call.in.X.Type.DType.String()+"_f32", v)
@@ -128,7 +129,7 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 			d.mayReplace(call.in.Residual, v)
 		}
 	}
-	d.linearLaunch(v, call, ir.F32, rows, vec)
+	d.linearLaunch(v, call, dtype.F32, rows, vec)
 	if narrows {
 		c := p.dispatch("cast_f32_"+v.Type.DType.String(), v)
 		c.bind("x", y, Binding{Bytes: yBytes, Read: true})

@@ -5,16 +5,17 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Plan is a compiled model: flat tables that a device executes as they are. It
 // holds no weights and no path; Tensors says what the model file must hold.
 type Plan struct {
-	Model   string   // name of the graph
-	Target  string   // "metal" or "cpu"
-	Act     ir.DType // element type of activations between matrix products
-	Context int      // slots that a sequence's cache may have: a bound of Smax
-	Vocab   int64    // rows of the smallest table that tokens are looked up in; 0: of none
+	Model   string     // name of the graph
+	Target  string     // "metal" or "cpu"
+	Act     dtype.Type // element type of activations between matrix products
+	Context int        // slots that a sequence's cache may have: a bound of Smax
+	Vocab   int64      // rows of the smallest table that tokens are looked up in; 0: of none
 	Caches  []ir.Cache
 	Buffers []Buffer
 	Phases  []Phase
@@ -27,7 +28,7 @@ type Plan struct {
 // file.
 type Tensor struct {
 	Name  string
-	DType ir.DType
+	DType dtype.Type
 	Shape []int // outermost extent first
 }
 
@@ -60,11 +61,11 @@ func (k Kind) String() string { return kindNames[k] }
 // Buffer is one memory object that dispatches bind, at offsets.
 type Buffer struct {
 	Kind  Kind
-	Name  string   // of the tensor, input or output; "k.3" for a cache, "conv.3" for a state
-	DType ir.DType // of the elements as the kernels read them
-	Bytes Expr     // Arena: the largest of all phases. Caches and states: of one block
-	Layer int      // of a cache or a state
-	Data  []byte   // of a Const
+	Name  string     // of the tensor, input or output; "k.3" for a cache, "conv.3" for a state
+	DType dtype.Type // of the elements as the kernels read them
+	Bytes Expr       // Arena: the largest of all phases. Caches and states: of one block
+	Layer int        // of a cache or a state
+	Data  []byte     // of a Const
 
 	// Recurrent is the shape of a State.
 	Recurrent ir.Recurrent `cbor:",omitzero"`

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestSavingsOfElimination(t *testing.T) {
 	const heads, kv, head, keys = 32, 2, 128, 2048
 	attention := func(kv int, off ...string) *Plan {
-		f, err := ir.Build("attention", anyWeights{}, ir.Options{Block: keys, KV: ir.F16}, func(b *ir.Builder) {
+		f, err := ir.Build("attention", anyWeights{}, ir.Options{Block: keys, KV: dtype.F16}, func(b *ir.Builder) {
 			b.Layer(0, func() {
 				q := b.SplitHeads(b.Embed(b.Input(ir.Tokens), b.Weight("embd", 16, heads*head)), heads)
 				k, v := b.CacheRead(b.Cache(kv, head))

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
@@ -25,7 +26,7 @@ func routedStep(t *testing.T, change func(c *models.Config), target *ir.Target) 
 	}
 	m, err := models.Synthetic(c, "q4_0")
 	require.NoError(t, err)
-	f, err := m.Build(ir.Options{KV: ir.F16, Block: 512})
+	f, err := m.Build(ir.Options{KV: dtype.F16, Block: 512})
 	require.NoError(t, err)
 	_, err = passes.Compile(f, target, passes.Options{Level: 1})
 	require.NoError(t, err)

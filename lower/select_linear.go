@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -150,7 +151,7 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 }
 
 // linearLaunch chooses the grid of a product of activations of a type.
-func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows ir.Dim, vec bool) {
+func (e emitter) linearLaunch(v *ir.Value, call linearCall, act dtype.Type, rows ir.Dim, vec bool) {
 	p, at := e.p, call.sizes(e.p, v, rows)
 	at.act = act
 	if !p.target.Launches {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // expertLinear lowers expert_linear and routed_linear. The kernel for few tokens has a row of its
@@ -84,10 +85,10 @@ func (p *phase) expertOrder(v, experts *ir.Value, stack ir.Dim) (order, starts p
 	return order, starts
 }
 
-func orderBytes(rows ir.Dim) Expr { return Extent(rows).Times(ir.I32.Bytes(1)) }
+func orderBytes(rows ir.Dim) Expr { return Extent(rows).Times(dtype.I32.Bytes(1)) }
 
 // startsBytes are those of a number for each expert, for the rows without one, and for the end.
-func startsBytes(stack ir.Dim) Expr { return Number(ir.I32.Bytes(number(stack) + 2)) }
+func startsBytes(stack ir.Dim) Expr { return Number(dtype.I32.Bytes(number(stack) + 2)) }
 
 // number is what a constant extent is.
 func number(d ir.Dim) int64 {

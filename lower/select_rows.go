@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -61,7 +62,7 @@ func layerNorm(p *phase, v *ir.Value) error {
 
 // norm is what the norms have in common.
 // norm is a dispatch of the op's kernel of those types, but for what it takes beside x.
-func norm(p *phase, v *ir.Value, types ...ir.DType) (emitter, error) {
+func norm(p *phase, v *ir.Value, types ...dtype.Type) (emitter, error) {
 	x, width := v.Args[0], last(v)
 	rows, err := rowsOf(v)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -24,13 +25,13 @@ var targets = map[string]ir.Target{
 	// never long at it. The first is short and starts while the rest is encoded. The next
 	// may hold three times as many dispatches, since none takes less than that many times as
 	// long to run as to encode. A GPU that others wait for kills buffers that take seconds.
-	"metal": {Name: "metal", Act: ir.F16, Schedule: ir.Schedule{
+	"metal": {Name: "metal", Act: dtype.F16, Schedule: ir.Schedule{
 		GPU: true, Launches: true, FirstBuffer: 16, BufferGrowth: 3, BufferTime: 100e3, SplitContext: tunings[0].split, SplitKeys: tunings[0].partition,
 	}},
 	// A CPU that decodes streams through all weights for every token, and gains more from an
 	// order made for its vectors than the copy costs. A GPU reads the file's rows, whose
 	// pages it shares with the page cache.
-	"cpu": {Name: "cpu", Act: ir.F32, Emulates: true, Schedule: ir.Schedule{Rearranges: true}},
+	"cpu": {Name: "cpu", Act: dtype.F32, Emulates: true, Schedule: ir.Schedule{Rearranges: true}},
 }
 
 // Targets lists the names that NewTarget takes.
@@ -93,14 +94,14 @@ func XSplit(t *ir.Target) {
 	for op := range t.Kernels {
 		if names, ok := xsplit[ir.Op(op)]; ok {
 			t.Kernels[op] = nativeWhere(common(byFamily, names), !t.Emulates)
-		} else if slices.ContainsFunc(t.Kernels[op], func(row ir.Instance) bool { return row.Cache != ir.Invalid }) || ir.Op(op) == ir.OpCacheRead {
+		} else if slices.ContainsFunc(t.Kernels[op], func(row ir.Instance) bool { return row.Cache != dtype.Invalid }) || ir.Op(op) == ir.OpCacheRead {
 			t.Kernels[op] = nil
 		}
 	}
 }
 
 // CheckXSplit reports blocks and types that the kernels of the x-split layout do not take.
-func CheckXSplit(act, cache ir.DType, block int) error {
+func CheckXSplit(act, cache dtype.Type, block int) error {
 	switch {
 	case cache != act:
 		return fmt.Errorf("the x-split layout has caches of the activations' type: %s beside %s", cache, act)
@@ -119,19 +120,19 @@ func Emulated(target, kernel string) bool {
 
 // TileType is the element type of the tiles that a kernel for products of many tokens
 // multiplies; Invalid of other kernels.
-func TileType(kernel string) ir.DType {
+func TileType(kernel string) dtype.Type {
 	if k, ok := kernels.Lookup(kernel); ok && (k.Family == linearMat || k.Family == normLinearMat) {
 		return elementTypes[kernels.MatTile(k)]
 	}
-	return ir.Invalid
+	return dtype.Invalid
 }
 
 // CacheTypes lists the element types that a KV cache may have: those that attention has
 // kernels for, beside activations in float.
-func CacheTypes() []ir.DType {
-	return slices.DeleteFunc(ir.DTypes(), func(t ir.DType) bool {
+func CacheTypes() []dtype.Type {
+	return slices.DeleteFunc(dtype.All(), func(t dtype.Type) bool {
 		return !slices.ContainsFunc(instances[ir.OpAttention], func(row ir.Instance) bool {
-			return row.Types == ir.Types{In: ir.F32, Out: ir.F32, Cache: t}
+			return row.Types == ir.Types{In: dtype.F32, Out: dtype.F32, Cache: t}
 		})
 	})
 }
@@ -168,7 +169,7 @@ var instances = func() (table [ir.NumOps][]ir.Instance) {
 		table[op] = common(byFamily, names)
 	}
 	for i := range table[ir.OpGain] { // whose weights are a matrix in files, and activations to the kernel
-		table[ir.OpGain][i].Weights = ir.SetOf(table[ir.OpGain][i].In)
+		table[ir.OpGain][i].Weights = dtype.SetOf(table[ir.OpGain][i].In)
 	}
 	return table
 }()
@@ -193,14 +194,14 @@ func common(byFamily map[string][]ir.Instance, names []string) []ir.Instance {
 }
 
 // elementTypes are the element types of kernels' buffers.
-var elementTypes = map[kernels.Element]ir.DType{
-	kernels.Float: ir.F32, kernels.Half: ir.F16, kernels.Bfloat: ir.BF16, kernels.Int: ir.I32, kernels.Blocks: ir.Q8_0,
+var elementTypes = map[kernels.Element]dtype.Type{
+	kernels.Float: dtype.F32, kernels.Half: dtype.F16, kernels.Bfloat: dtype.BF16, kernels.Int: dtype.I32, kernels.Blocks: dtype.Q8_0,
 }
 
 // weightTypes are the stored types that kernels decode.
-var weightTypes = func() (types []ir.DType) {
+var weightTypes = func() (types []dtype.Type) {
 	for _, n := range kernels.WeightTypes() {
-		types = append(types, ir.DType(n))
+		types = append(types, dtype.Type(n))
 	}
 	return types
 }()
@@ -212,12 +213,12 @@ func instanceOf(k *kernels.Kernel) ir.Instance {
 		t := elementTypes[a.Element]
 		switch {
 		case a.Element == kernels.Bytes:
-			row.Weights = ir.SetOf(weightTypes...)
+			row.Weights = dtype.SetOf(weightTypes...)
 		case a.IsCache():
 			row.Cache = t
-		case a.Access == kernels.Read && row.In == ir.Invalid:
+		case a.Access == kernels.Read && row.In == dtype.Invalid:
 			row.In = t
-		case a.Access == kernels.Write && row.Out == ir.Invalid:
+		case a.Access == kernels.Write && row.Out == dtype.Invalid:
 			row.Out = t
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -22,39 +23,39 @@ func TestInstances(t *testing.T) {
 		require.Equal(t, selected, len(instances[op]) > 0, op)
 	}
 	for op, want := range map[ir.Op]ir.Types{
-		ir.OpEmbed:               {In: ir.I32, Out: ir.F32},
-		ir.OpLinear:              {In: ir.F16, Out: ir.F32},
-		ir.OpFusedLinear:         {In: ir.F32, Out: ir.F16},
-		ir.OpRoutedLinear:        {In: ir.F16, Out: ir.F32},
-		ir.OpRMSNorm:             {In: ir.F32, Out: ir.F16},
-		ir.OpArgmax:              {In: ir.F32, Out: ir.I32},
-		ir.OpTopK:                {In: ir.F32, Out: ir.F32},
-		ir.OpCast:                {In: ir.F16, Out: ir.F32},
-		ir.OpSlice:               {In: ir.F32, Out: ir.F32},
-		ir.OpCacheWrite:          {In: ir.F16, Cache: ir.Q8_0},
-		ir.OpCacheRead:           {In: ir.I32, Out: ir.F32, Cache: ir.Q8_0},
-		ir.OpAttention:           {In: ir.F16, Out: ir.F16, Cache: ir.F32},
-		ir.OpRopeQKVWrite:        {In: ir.BF16, Out: ir.BF16, Cache: ir.BF16},
-		ir.OpHeadNormRopeKVWrite: {In: ir.F32, Out: ir.F32, Cache: ir.Q8_0},
-		ir.OpRepeatKVPair:        {In: ir.F16, Out: ir.F16},
+		ir.OpEmbed:               {In: dtype.I32, Out: dtype.F32},
+		ir.OpLinear:              {In: dtype.F16, Out: dtype.F32},
+		ir.OpFusedLinear:         {In: dtype.F32, Out: dtype.F16},
+		ir.OpRoutedLinear:        {In: dtype.F16, Out: dtype.F32},
+		ir.OpRMSNorm:             {In: dtype.F32, Out: dtype.F16},
+		ir.OpArgmax:              {In: dtype.F32, Out: dtype.I32},
+		ir.OpTopK:                {In: dtype.F32, Out: dtype.F32},
+		ir.OpCast:                {In: dtype.F16, Out: dtype.F32},
+		ir.OpSlice:               {In: dtype.F32, Out: dtype.F32},
+		ir.OpCacheWrite:          {In: dtype.F16, Cache: dtype.Q8_0},
+		ir.OpCacheRead:           {In: dtype.I32, Out: dtype.F32, Cache: dtype.Q8_0},
+		ir.OpAttention:           {In: dtype.F16, Out: dtype.F16, Cache: dtype.F32},
+		ir.OpRopeQKVWrite:        {In: dtype.BF16, Out: dtype.BF16, Cache: dtype.BF16},
+		ir.OpHeadNormRopeKVWrite: {In: dtype.F32, Out: dtype.F32, Cache: dtype.Q8_0},
+		ir.OpRepeatKVPair:        {In: dtype.F16, Out: dtype.F16},
 
-		ir.OpRopeQKVWriteAttention:        {In: ir.F16, Out: ir.F16, Cache: ir.F16},
-		ir.OpHeadNormRopeKVWriteAttention: {In: ir.F32, Out: ir.F32, Cache: ir.Q8_0},
+		ir.OpRopeQKVWriteAttention:        {In: dtype.F16, Out: dtype.F16, Cache: dtype.F16},
+		ir.OpHeadNormRopeKVWriteAttention: {In: dtype.F32, Out: dtype.F32, Cache: dtype.Q8_0},
 	} {
 		require.True(t, has(instances[op], want), "%s %v", op, want)
 	}
 	for op, lacks := range map[ir.Op]ir.Types{
-		ir.OpRMSNorm:    {In: ir.F16, Out: ir.F32},
-		ir.OpAdd:        {In: ir.F32, Out: ir.F16},
-		ir.OpAttention:  {In: ir.BF16, Out: ir.BF16, Cache: ir.F16},
-		ir.OpCacheWrite: {In: ir.F16, Out: ir.F16, Cache: ir.F16},
+		ir.OpRMSNorm:    {In: dtype.F16, Out: dtype.F32},
+		ir.OpAdd:        {In: dtype.F32, Out: dtype.F16},
+		ir.OpAttention:  {In: dtype.BF16, Out: dtype.BF16, Cache: dtype.F16},
+		ir.OpCacheWrite: {In: dtype.F16, Out: dtype.F16, Cache: dtype.F16},
 	} {
 		require.False(t, has(instances[op], lacks), "%s %v", op, lacks)
 	}
 	for op, rows := range instances {
 		for _, row := range rows {
 			reads := slices.Contains([]ir.Op{ir.OpLinear, ir.OpFusedLinear, ir.OpEmbed, ir.OpExpertLinear, ir.OpRoutedLinear}, ir.Op(op))
-			require.Equal(t, reads, row.Weights == ir.SetOf(weightTypes...) && row.Weights != 0, ir.Op(op))
+			require.Equal(t, reads, row.Weights == dtype.SetOf(weightTypes...) && row.Weights != 0, ir.Op(op))
 		}
 	}
 }
@@ -69,9 +70,9 @@ func TestNative(t *testing.T) {
 	require.NoError(t, err)
 	metal, err := NewTarget("metal", 1)
 	require.NoError(t, err)
-	require.True(t, cpu.Native(ir.F32))
-	require.False(t, cpu.Native(ir.F16))
-	require.True(t, metal.Native(ir.F32) && metal.Native(ir.F16))
+	require.True(t, cpu.Native(dtype.F32))
+	require.False(t, cpu.Native(dtype.F16))
+	require.True(t, metal.Native(dtype.F32) && metal.Native(dtype.F16))
 	require.True(t, Emulated("cpu", "linear_vec_f16_f16"))
 	require.False(t, Emulated("cpu", "linear_vec_f32_f32"))
 	require.False(t, Emulated("metal", "linear_vec_f16_f16"))
@@ -154,7 +155,7 @@ func TestLinesAreMeasured(t *testing.T) {
 	at := slices.IndexFunc(plan.Buffers, func(b Buffer) bool { return b.Lines })
 	plan.Buffers[at].Lines = false
 	require.ErrorContains(t, plan.Validate(), "another type or order")
-	plan.Buffers[at].Lines, plan.Buffers[at].DType = true, ir.F32
+	plan.Buffers[at].Lines, plan.Buffers[at].DType = true, dtype.F32
 	require.ErrorContains(t, plan.Validate(), "in lines")
 
 	for _, b := range lined(AtLeast(1)).Buffers { // a CPU reads all of them

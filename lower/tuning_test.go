@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
@@ -21,7 +22,7 @@ func measured(t testing.TB, on string, maxT int64, context int, tuning *Tuning) 
 	t.Helper()
 	m, err := models.Arch("qwen3-0.6b", "q4_0")
 	require.NoError(t, err)
-	f, err := m.Build(ir.Options{KV: ir.F16, Block: context})
+	f, err := m.Build(ir.Options{KV: dtype.F16, Block: context})
 	require.NoError(t, err)
 	target, err := NewTarget(on, maxT)
 	require.NoError(t, err)

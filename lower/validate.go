@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -65,7 +66,7 @@ func (p *Plan) validate() error {
 }
 
 func (t *Tensor) validate() error {
-	if t.DType == ir.Invalid || !t.DType.Known() || len(t.Shape) == 0 || len(t.Shape) > 4 {
+	if t.DType == dtype.Invalid || !t.DType.Known() || len(t.Shape) == 0 || len(t.Shape) > 4 {
 		return fmt.Errorf("%v of type %d", t.Shape, t.DType)
 	}
 	n := int64(1)
@@ -110,7 +111,7 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 	switch b.Kind {
 	case Weight:
 		t := tensors[b.Name]
-		if t == nil || b.DType != t.DType && !(b.DType == ir.F32 && t.DType.IsFloat()) {
+		if t == nil || b.DType != t.DType && !(b.DType == dtype.F32 && t.DType.IsFloat()) {
 			return errors.New("the manifest has no such tensor")
 		}
 		if !constant || n != b.DType.Bytes(t.Elements()) {
@@ -133,13 +134,13 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 		}
 	case State:
 		r := b.Recurrent
-		if b.Layer < 0 || b.Layer >= len(p.Caches) || b.DType != ir.F32 || r.Rows <= 0 || r.Width <= 0 || int64(r.Rows) > maxSize/int64(r.Width)/4 {
+		if b.Layer < 0 || b.Layer >= len(p.Caches) || b.DType != dtype.F32 || r.Rows <= 0 || r.Width <= 0 || int64(r.Rows) > maxSize/int64(r.Width)/4 {
 			return fmt.Errorf("a state of %+v of layer %d", r, b.Layer)
 		}
 		if r.Block <= 0 || r.Block != p.Block() {
 			return fmt.Errorf("blocks of %d tokens, beside others of %d", r.Block, p.Block())
 		}
-		if want := ir.F32.Bytes(int64(r.Rows) * int64(r.Width)); !constant || n != want {
+		if want := dtype.F32.Bytes(int64(r.Rows) * int64(r.Width)); !constant || n != want {
 			return fmt.Errorf("%s bytes a block, want %d", b.Bytes, want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/passes"
@@ -69,7 +70,9 @@ func (a attention) define(b *ir.Builder) {
 
 type floatWeights struct{}
 
-func (floatWeights) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F32, want, true }
+func (floatWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
+	return dtype.F32, want, true
+}
 
 // attentionWeight gives every name its own elements.
 func attentionWeight(name string) []float32 {
@@ -111,7 +114,7 @@ func TestAttentionAgainstReference(t *testing.T) {
 
 func checkAttention(t *testing.T, a attention, level int, on, target string, bound float64) {
 	const context = 64
-	source, err := ir.Build("attention", floatWeights{}, ir.Options{KV: ir.F32, Block: attentionBlock}, a.define)
+	source, err := ir.Build("attention", floatWeights{}, ir.Options{KV: dtype.F32, Block: attentionBlock}, a.define)
 	require.NoError(t, err)
 	phases := []lower.Range{
 		{Name: "prefill", MinT: 2, MaxT: 40, MaxContext: context},
@@ -137,12 +140,12 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 	device, err := metal.Open(on, metal.Options{Threads: 2, Poison: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, device.Close()) }()
-	executable, err := device.Load(plan, func(name string) ([]byte, ir.DType, error) {
+	executable, err := device.Load(plan, func(name string) ([]byte, dtype.Type, error) {
 		var raw []byte
 		for _, x := range attentionWeight(name) {
 			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 		}
-		return raw, ir.F32, nil
+		return raw, dtype.F32, nil
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, executable.Close()) }()

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // plausible says what random bits are or'ed with, three of each byte's low ones and its sign
 // being left of them: as halves, floats, or scales and integers of a block the bytes are
 // then finite, of either sign, and neither huge nor denormal.
-func plausible(t lower.DType) uint64 {
-	if t == lower.F32 {
+func plausible(t dtype.Type) uint64 {
+	if t == dtype.F32 {
 		return 0x3838383838383838 // 4e-5 to 0.7
 	}
 	return 0x2828282828282828 // halves of 0.03 to 0.12, bytes of 40 to 47 and -88 to -81

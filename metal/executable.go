@@ -10,11 +10,13 @@ import (
 
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Fetch gives the bytes and the stored type of a tensor of the model file. The
 // bytes must stay readable and unchanged until [Executable.Close].
-type Fetch func(name string) (data []byte, dtype lower.DType, err error)
+type Fetch func(name string) (data []byte, elem dtype.Type, err error)
 
 // Executable is a Plan on a device, with its weights.
 type Executable struct {
@@ -115,7 +117,7 @@ func (p *Executable) makeRoom(t *tables) {
 // weight is a tensor as the file holds it.
 type weight struct {
 	data  []byte
-	dtype lower.DType
+	dtype dtype.Type
 	copy  bool // because the Plan wants another type or order, the address does not suit it, or to leave its page alone
 }
 
@@ -197,22 +199,22 @@ func (p *Executable) bind(fetch Fetch) ([]weight, error) {
 
 // find fetches a weight and checks it against the Plan.
 func find(b *lower.Buffer, fetch Fetch) (weight, error) {
-	data, dtype, err := fetch(b.Name)
+	data, stored, err := fetch(b.Name)
 	if err != nil {
 		return weight{}, fmt.Errorf("tensor %q: %w", b.Name, err)
 	}
-	converted := dtype != b.DType
-	if converted && !(b.DType == lower.F32 && dtype.IsFloat()) {
-		return weight{}, fmt.Errorf("tensor %q is %s, and the Plan reads %s", b.Name, dtype, b.DType)
+	converted := stored != b.DType
+	if converted && !(b.DType == dtype.F32 && stored.IsFloat()) {
+		return weight{}, fmt.Errorf("tensor %q is %s, and the Plan reads %s", b.Name, stored, b.DType)
 	}
 	want, _ := b.Bytes.IsConst()
 	if converted {
-		want = want / b.DType.Bytes(1) * dtype.Bytes(1)
+		want = want / b.DType.Bytes(1) * stored.Bytes(1)
 	}
 	if int64(len(data)) != want {
 		return weight{}, fmt.Errorf("tensor %q has %d bytes, and the Plan reads %d", b.Name, len(data), want)
 	}
-	return weight{data, dtype, converted || !Aligned(data, dtype)}, nil
+	return weight{data, stored, converted || !Aligned(data, stored)}, nil
 }
 
 // wrap binds the weights that are used where they lie: a buffer of the device for each

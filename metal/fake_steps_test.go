@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/lower"
@@ -31,7 +31,7 @@ func doubling(n, commandBuffers int) *lower.Plan {
 	for i, v := range []float32{1, -2, 3} {
 		binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(v))
 	}
-	from := s.buffer(lower.Buffer{Kind: lower.Const, Name: "numbers", DType: ir.F32, Bytes: lower.Number(12), Data: data})
+	from := s.buffer(lower.Buffer{Kind: lower.Const, Name: "numbers", DType: dtype.F32, Bytes: lower.Number(12), Data: data})
 	values := [2]ref{s.value(), s.value()}
 	for i := range values {
 		values[i].bytes = lower.Number(12)

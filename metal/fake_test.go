@@ -24,6 +24,8 @@ import (
 	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // fake makes the process's Metal what the options say until the test ends.
@@ -326,10 +328,10 @@ func TestWeightsInManyBuffers(t *testing.T) {
 // would see whole pages of the heap. Misuse would end the process.
 func TestWeightsOfTheHeap(t *testing.T) {
 	program := tiny(t, "tiny-llama", smelt.Options{Level: 1})
-	tensors := func(name string) ([]byte, lower.DType, error) {
-		dtype, data, ok := program.Model().File().Data(name)
+	tensors := func(name string) ([]byte, dtype.Type, error) {
+		elem, data, ok := program.Model().File().Data(name)
 		require.True(t, ok)
-		return slices.Clone(data), dtype, nil
+		return slices.Clone(data), elem, nil
 	}
 	fake(t, fakemetal.Options{})
 	d, err := metal.Open("metal", metal.Options{})

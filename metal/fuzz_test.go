@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal/internal/trial"
 )
@@ -36,7 +37,7 @@ var mutations = []func(r *rand.Rand, p *lower.Plan){
 	func(r *rand.Rand, p *lower.Plan) { p.Phases[0].Longest.Max = number(r) },
 	func(r *rand.Rand, p *lower.Plan) { anyBuffer(r, p).Bytes = expression(r) },
 	func(r *rand.Rand, p *lower.Plan) { anyBuffer(r, p).Kind = lower.Kind(r.IntN(9)) },
-	func(r *rand.Rand, p *lower.Plan) { anyBuffer(r, p).DType = ir.DType(r.IntN(20)) },
+	func(r *rand.Rand, p *lower.Plan) { anyBuffer(r, p).DType = dtype.Type(r.IntN(20)) },
 	func(r *rand.Rand, p *lower.Plan) { p.Phases[0].Dispatches = p.Phases[0].Dispatches[:r.IntN(3)] },
 	func(r *rand.Rand, p *lower.Plan) { p.Buffers = p.Buffers[:r.IntN(len(p.Buffers))] },
 }

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/lower"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // ringSlots is how many steps' inputs are kept apart, so that those of the next
@@ -250,7 +252,7 @@ func (s *Instance) prepare(step *Step) error {
 			copy(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], len(values)), values)
 		case lower.Output:
 			to, ok := step.Outputs[b.Name]
-			if n := b.Bytes.Eval(&step.Sizes); ok && (b.DType != lower.F32 || int64(len(to))*4 != n) {
+			if n := b.Bytes.Eval(&step.Sizes); ok && (b.DType != dtype.F32 || int64(len(to))*4 != n) {
 				return fmt.Errorf("output %q is %d bytes of %s, for %d floats", b.Name, n, b.DType, len(to))
 			}
 		}
@@ -335,14 +337,14 @@ func (s *Instance) poison() {
 
 // Output returns the floats that the last step gave an output. It is a view of the
 // instance's memory: read it before the next step or Close.
-func (s *Instance) Output(name string) ([]float32, error) { return output[float32](s, name, lower.F32) }
+func (s *Instance) Output(name string) ([]float32, error) { return output[float32](s, name, dtype.F32) }
 
 // OutputInts is Output for a result of integers.
 func (s *Instance) OutputInts(name string) ([]int32, error) {
-	return output[int32](s, name, lower.I32)
+	return output[int32](s, name, dtype.I32)
 }
 
-func output[T int32 | float32](s *Instance, name string, dtype lower.DType) ([]T, error) {
+func output[T int32 | float32](s *Instance, name string, elem dtype.Type) ([]T, error) {
 	s.running.Lock()
 	defer s.running.Unlock()
 	s.executable.device.lock()
@@ -356,8 +358,8 @@ func output[T int32 | float32](s *Instance, name string, dtype lower.DType) ([]T
 			continue
 		}
 		switch {
-		case b.DType != dtype:
-			return nil, fmt.Errorf("metal: output %q is %s, not %s", name, b.DType, dtype)
+		case b.DType != elem:
+			return nil, fmt.Errorf("metal: output %q is %s, not %s", name, b.DType, elem)
 		case s.produced == (lower.Sizes{}):
 			return nil, fmt.Errorf("metal: output %q: no step has given it values", name)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -44,8 +45,8 @@ func TestGatedUnit(t *testing.T) {
 	ph := &s.plan.Phases[0]
 	row := lower.CeilDiv(ir.Var(ir.T), 1).Times(4 * k)
 	matrix := func(name string, rows int64) ref {
-		s.plan.Tensors = append(s.plan.Tensors, lower.Tensor{Name: name, DType: ir.F32, Shape: []int{int(rows), k}})
-		return s.buffer(lower.Buffer{Kind: lower.Weight, Name: name, DType: ir.F32, Bytes: lower.Number(4 * rows * k)})
+		s.plan.Tensors = append(s.plan.Tensors, lower.Tensor{Name: name, DType: dtype.F32, Shape: []int{int(rows), k}})
+		return s.buffer(lower.Buffer{Kind: lower.Weight, Name: name, DType: dtype.F32, Bytes: lower.Number(4 * rows * k)})
 	}
 	table, gate, up := matrix("table", vocab), matrix("gate", n), matrix("up", n)
 	ids := s.input("tokens", perToken)
@@ -62,11 +63,11 @@ func TestGatedUnit(t *testing.T) {
 	linear := func(w, to ref) {
 		d := s.launch("linear_vec_f32_f32", words{"tokens": tokens, "k": num(k), "n0": num(n), "n1": num(0), "n2": num(0),
 			"x_stride": num(k), "out_stride": num(n), "eps": num(0)}, args{"x": x, "w0": w, "out": to})
-		d.Constants = set(d.Kernel, map[string]uint32{"fc_type0": uint32(ir.F32)})
+		d.Constants = set(d.Kernel, map[string]uint32{"fc_type0": uint32(dtype.F32)})
 		launch(d, 64, num(n/8), tokens, num(1))
 	}
 	d := s.launch("embed", words{"tokens": tokens, "width": num(k), "vocab": num(vocab)}, args{"tokens": ids, "table": table, "out": x})
-	d.Constants = set(d.Kernel, map[string]uint32{"fc_type": uint32(ir.F32)})
+	d.Constants = set(d.Kernel, map[string]uint32{"fc_type": uint32(dtype.F32)})
 	launch(d, 32, num(1), tokens)
 	linear(gate, g)
 	linear(up, u)
@@ -102,7 +103,7 @@ func TestGatedUnit(t *testing.T) {
 	} {
 		device, err := Open(c.device, c.opts)
 		require.NoError(t, err)
-		p, err := device.Load(&s.plan, func(name string) ([]byte, ir.DType, error) { return file[name], ir.F32, nil })
+		p, err := device.Load(&s.plan, func(name string) ([]byte, dtype.Type, error) { return file[name], dtype.F32, nil })
 		require.NoError(t, err)
 		require.Equal(t, device.Info().Name == "cpu", p.Natives()["linear_vec_f32_f32"])
 		instance, err := p.NewInstance(1)
@@ -122,7 +123,7 @@ func TestGatedUnit(t *testing.T) {
 func TestBadInputsLeaveCaches(t *testing.T) {
 	const vocab, head, block, blocks = 10, 32, 4, 3
 	s := newSketch(8)
-	s.plan.Caches = []ir.Cache{{DType: ir.F32, KVHeads: 1, Head: head, Block: block}}
+	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: head, Block: block}}
 	num := lower.Number
 	perSeq := lower.Extent(ir.Var(ir.B)).Times(4)
 	ids, slots := s.input("tokens", perToken), s.input("slots", perToken)
@@ -131,17 +132,17 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	lens := s.input("context_lens", perSeq)
 	pages, _ := ir.Var(ir.B).Times(ir.Var(ir.NB))
 	table := s.input("block_table", lower.Extent(pages).Times(4))
-	s.plan.Tensors = []lower.Tensor{{Name: "rows", DType: ir.F32, Shape: []int{vocab, head}}}
-	rows := s.buffer(lower.Buffer{Kind: lower.Weight, Name: "rows", DType: ir.F32, Bytes: num(4 * vocab * head)})
+	s.plan.Tensors = []lower.Tensor{{Name: "rows", DType: dtype.F32, Shape: []int{vocab, head}}}
+	rows := s.buffer(lower.Buffer{Kind: lower.Weight, Name: "rows", DType: dtype.F32, Bytes: num(4 * vocab * head)})
 	arena := s.buffer(lower.Buffer{Kind: lower.Arena, Bytes: num(4 * 8 * head)})
 	arena.bytes = lower.Extent(ir.Var(ir.T)).Times(4 * head)
 	var caches [2]ref
 	for i, kind := range []lower.Kind{lower.CacheK, lower.CacheV} {
-		caches[i] = s.buffer(lower.Buffer{Kind: kind, Name: []string{"k.0", "v.0"}[i], DType: ir.F32, Bytes: num(4 * block * head)})
+		caches[i] = s.buffer(lower.Buffer{Kind: kind, Name: []string{"k.0", "v.0"}[i], DType: dtype.F32, Bytes: num(4 * block * head)})
 	}
 	s.plan.Vocab = vocab
 	d := s.launch("embed", words{"tokens": tokens, "width": num(head), "vocab": num(vocab)}, args{"tokens": ids, "table": rows, "out": arena})
-	d.Constants = set(d.Kernel, map[string]uint32{"fc_type": uint32(ir.F32)})
+	d.Constants = set(d.Kernel, map[string]uint32{"fc_type": uint32(dtype.F32)})
 	d.Grid[0], d.Grid[1] = num(1), tokens
 	d = s.launch("cache_write_f32_f32", words{"tokens": tokens, "kv_heads": num(1), "head": num(head), "block": num(block),
 		"k_stride": num(head), "v_stride": num(head)}, args{"k": arena, "v": arena, "slots": slots, "k_cache": caches[0], "v_cache": caches[1]})
@@ -156,7 +157,7 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	require.NoError(t, err)
 	defer device.Close()
 	stored := randomFloats(rand.New(rand.NewPCG(3, 4)), vocab*head)
-	p, err := device.Load(&s.plan, func(string) ([]byte, ir.DType, error) { return stored, ir.F32, nil })
+	p, err := device.Load(&s.plan, func(string) ([]byte, dtype.Type, error) { return stored, dtype.F32, nil })
 	require.NoError(t, err)
 	instance, err := p.NewInstance(blocks)
 	require.NoError(t, err)
@@ -207,7 +208,7 @@ func TestLoadChecksLaunches(t *testing.T) {
 	plan := func(change func(d *lower.Dispatch)) *lower.Plan {
 		s := newSketch(8)
 		d := s.launch("scale_f32", words{"rows": tokens, "width": num(4), "a_stride": num(4), "b_stride": num(0), "value": num(0)},
-			args{"a": s.weight("x", ir.F32, ir.F32, 32), "out": s.output("out", perToken.Times(4))})
+			args{"a": s.weight("x", dtype.F32, dtype.F32, 32), "out": s.output("out", perToken.Times(4))})
 		d.Grid[0], d.Grid[1], d.Group[0] = num(1), tokens, 256
 		change(d)
 		return &s.plan
@@ -215,7 +216,7 @@ func TestLoadChecksLaunches(t *testing.T) {
 	device, err := Open("emu", Options{Threads: 1})
 	require.NoError(t, err)
 	defer device.Close()
-	tensors := func(string) ([]byte, ir.DType, error) { return make([]byte, 128), ir.F32, nil }
+	tensors := func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil }
 	_, err = device.Load(plan(func(*lower.Dispatch) {}), tensors)
 	require.NoError(t, err)
 	k, ok := kernels.Lookup("scale_f32")

@@ -13,7 +13,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
@@ -143,7 +143,7 @@ func runSteps(t testing.TB, program *smelt.Program, device string, o metal.Optio
 func TestMixturesThroughTheBridge(t *testing.T) {
 	ways := map[string]smelt.Options{
 		"f16":       {Level: 1},
-		"q8_0":      {Level: 1, KV: ir.Q8_0},
+		"q8_0":      {Level: 1, KV: dtype.Q8_0},
 		"same bits": {Level: 1, SameBits: true},
 		"xsplit":    {Level: 1, Debug: xsplit(t), Block: 16},
 		"O0":        {Level: 0},

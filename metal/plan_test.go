@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal/internal/trial"
@@ -24,7 +25,7 @@ type sketch struct {
 
 func newSketch(maxT int64) *sketch {
 	return &sketch{plan: lower.Plan{
-		Model: "sketch", Target: "cpu", Act: ir.F32, Context: 64,
+		Model: "sketch", Target: "cpu", Act: dtype.F32, Context: 64,
 		Phases: []lower.Phase{{Name: "all", CommandBuffers: []int{0}, Least: lower.Sizes{ir.T: 1}, Longest: lower.Interval{Min: 1, Max: maxT},
 			Bounds: lower.Sizes{ir.T: maxT, ir.B: 4, ir.R: maxT, ir.NB: 4, ir.Smax: 64}}},
 	}}
@@ -45,14 +46,14 @@ func (s *sketch) buffer(b lower.Buffer) ref {
 var perToken = lower.CeilDiv(ir.Var(ir.T), 1).Times(4)
 
 func (s *sketch) input(name string, bytes lower.Expr) ref {
-	return s.buffer(lower.Buffer{Kind: lower.Input, Name: name, DType: ir.I32, Bytes: bytes})
+	return s.buffer(lower.Buffer{Kind: lower.Input, Name: name, DType: dtype.I32, Bytes: bytes})
 }
 
 func (s *sketch) output(name string, bytes lower.Expr) ref {
-	return s.buffer(lower.Buffer{Kind: lower.Output, Name: name, DType: ir.F32, Bytes: bytes})
+	return s.buffer(lower.Buffer{Kind: lower.Output, Name: name, DType: dtype.F32, Bytes: bytes})
 }
 
-func (s *sketch) weight(name string, stored ir.DType, bound ir.DType, n int) ref {
+func (s *sketch) weight(name string, stored dtype.Type, bound dtype.Type, n int) ref {
 	s.plan.Tensors = append(s.plan.Tensors, lower.Tensor{Name: name, DType: stored, Shape: []int{n}})
 	return s.buffer(lower.Buffer{Kind: lower.Weight, Name: name, DType: bound, Bytes: lower.Number(bound.Bytes(int64(n)))})
 }
@@ -162,7 +163,7 @@ func (s *sketch) cut() {
 
 var errNoTensor = errors.New("not in the file")
 
-func noTensors(string) ([]byte, ir.DType, error) { return nil, 0, errNoTensor }
+func noTensors(string) ([]byte, dtype.Type, error) { return nil, 0, errNoTensor }
 
 func open(t testing.TB, name string, opts Options) *Device {
 	t.Helper()

@@ -11,13 +11,16 @@ import (
 
 	oracle "github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
 
 type floatWeights struct{}
 
-func (floatWeights) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F32, want, true }
+func (floatWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
+	return dtype.F32, want, true
+}
 
 // TestRowOps runs LayerNorm with and without its vectors, both forms of GELU and top_k,
 // whose two tensors are results, and one of which the graph goes on with.
@@ -64,8 +67,8 @@ func TestRowOps(t *testing.T) {
 		device, err := Open(c.device, Options{Threads: 2, Poison: true})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, device.Close()) })
-		executable, err := device.Load(plan, func(name string) ([]byte, ir.DType, error) {
-			return raw[name], ir.F32, nil
+		executable, err := device.Load(plan, func(name string) ([]byte, dtype.Type, error) {
+			return raw[name], dtype.F32, nil
 		})
 		require.NoError(t, err)
 		instance, err := executable.NewInstance(1)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal/internal/trial"
 )
@@ -135,12 +136,12 @@ func TestNativeStages(t *testing.T) {
 // Function constants, weights with and without conversion, constants of the Plan.
 func TestBuffers(t *testing.T) {
 	s := newSketch(4)
-	half := s.weight("half", ir.F16, ir.F32, 4)
-	brain := s.weight("brain", ir.BF16, ir.F32, 4)
-	odd := s.weight("odd", ir.F32, ir.F32, 4)
+	half := s.weight("half", dtype.F16, dtype.F32, 4)
+	brain := s.weight("brain", dtype.BF16, dtype.F32, 4)
+	odd := s.weight("odd", dtype.F32, dtype.F32, 4)
 	data := make([]byte, 16)
 	binary.LittleEndian.PutUint32(data, math.Float32bits(100))
-	constant := s.buffer(lower.Buffer{Kind: lower.Const, Name: "c", DType: ir.F32, Bytes: lower.Number(16), Data: data})
+	constant := s.buffer(lower.Buffer{Kind: lower.Const, Name: "c", DType: dtype.F32, Bytes: lower.Number(16), Data: data})
 	x, y, out := s.value(), s.value(), s.output("out", perToken)
 	s.add(half, brain, x)
 	s.add(x, odd, y)
@@ -152,13 +153,13 @@ func TestBuffers(t *testing.T) {
 	}
 	file := map[string]struct {
 		data  []byte
-		dtype ir.DType
+		dtype dtype.Type
 	}{
-		"half":  {[]byte{0x00, 0x3c, 0x00, 0x40, 0x01, 0x00, 0x00, 0xc0}, ir.F16}, // 1, 2, 2^-24, -2
-		"brain": {[]byte{0x80, 0x3f, 0x00, 0x40, 0x00, 0x00, 0x80, 0xbf}, ir.BF16},
-		"odd":   {misaligned, ir.F32},
+		"half":  {[]byte{0x00, 0x3c, 0x00, 0x40, 0x01, 0x00, 0x00, 0xc0}, dtype.F16}, // 1, 2, 2^-24, -2
+		"brain": {[]byte{0x80, 0x3f, 0x00, 0x40, 0x00, 0x00, 0x80, 0xbf}, dtype.BF16},
+		"odd":   {misaligned, dtype.F32},
 	}
-	tensors := func(name string) ([]byte, ir.DType, error) { return file[name].data, file[name].dtype, nil }
+	tensors := func(name string) ([]byte, dtype.Type, error) { return file[name].data, file[name].dtype, nil }
 	d := open(t, "cpu", Options{Threads: 1})
 	p, err := d.Load(&s.plan, tensors)
 	require.NoError(t, err)
@@ -169,14 +170,14 @@ func TestBuffers(t *testing.T) {
 	require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(4), Outputs: map[string][]float32{"out": got}}))
 	require.Equal(t, []float32{2 - 100, 5, 2 + 1.0/(1<<24), 0}, got)
 
-	for name, change := range map[string]func(*[]byte, *ir.DType){
-		`tensor "odd" is f16, and the Plan reads`: func(_ *[]byte, t *ir.DType) { *t = ir.F16 },
-		`tensor "odd" has 15 bytes`:               func(b *[]byte, _ *ir.DType) { *b = (*b)[:15] },
-		`tensor "odd" is dtype(77), and the Plan`: func(_ *[]byte, t *ir.DType) { *t = 77 },
+	for name, change := range map[string]func(*[]byte, *dtype.Type){
+		`tensor "odd" is f16, and the Plan reads`: func(_ *[]byte, t *dtype.Type) { *t = dtype.F16 },
+		`tensor "odd" has 15 bytes`:               func(b *[]byte, _ *dtype.Type) { *b = (*b)[:15] },
+		`tensor "odd" is elem(77), and the Plan`:  func(_ *[]byte, t *dtype.Type) { *t = 77 },
 	} {
 		bad := file["odd"]
 		change(&bad.data, &bad.dtype)
-		_, err := d.Load(&s.plan, func(n string) ([]byte, ir.DType, error) {
+		_, err := d.Load(&s.plan, func(n string) ([]byte, dtype.Type, error) {
 			if n == "odd" {
 				return bad.data, bad.dtype, nil
 			}
@@ -198,9 +199,9 @@ func TestBuffers(t *testing.T) {
 // A cache is bound whole, whatever the Plan says of its blocks.
 func TestCacheBinding(t *testing.T) {
 	s := newSketch(4)
-	s.plan.Caches = []ir.Cache{{DType: ir.F32, KVHeads: 2, Head: 8, Block: 16}}
+	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 2, Head: 8, Block: 16}}
 	block := lower.Number(2 * 8 * 16 * 4)
-	k := s.buffer(lower.Buffer{Kind: lower.CacheK, Name: "k.0", DType: ir.F32, Bytes: block})
+	k := s.buffer(lower.Buffer{Kind: lower.CacheK, Name: "k.0", DType: dtype.F32, Bytes: block})
 	s.run("bytes", nil, k, s.output("n", lower.Number(4)))
 	p, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
 	require.NoError(t, err)
@@ -402,8 +403,8 @@ func TestClose(t *testing.T) {
 
 func TestMemoryRefusal(t *testing.T) {
 	s := sumSketch(1000, 1)
-	s.plan.Caches = []ir.Cache{{DType: ir.F16, KVHeads: 8, Head: 128, Block: 1024}}
-	s.buffer(lower.Buffer{Kind: lower.CacheK, Name: "k.0", DType: ir.F16, Bytes: lower.Number(2 << 20)})
+	s.plan.Caches = []ir.Cache{{DType: dtype.F16, KVHeads: 8, Head: 128, Block: 1024}}
+	s.buffer(lower.Buffer{Kind: lower.CacheK, Name: "k.0", DType: dtype.F16, Bytes: lower.Number(2 << 20)})
 	d := open(t, "cpu", Options{MemoryLimit: 64 << 20})
 	p, err := d.Load(&s.plan, noTensors)
 	require.NoError(t, err)
@@ -437,7 +438,7 @@ func openAndLoad(t *testing.T, s *sketch) *Executable {
 
 func TestBadSteps(t *testing.T) {
 	s := newSketch(8)
-	s.plan.Caches = []ir.Cache{{DType: ir.F32, KVHeads: 1, Head: 8, Block: 16}}
+	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: 8, Block: 16}}
 	s.plan.Phases[0].Least[ir.T], s.plan.Phases[0].Longest.Max = 2, 2
 	perSeq, one := lower.Extent(ir.Var(ir.B)), lower.Number(4)
 	s.input("slots", perToken)
@@ -487,16 +488,16 @@ func TestBadSteps(t *testing.T) {
 // TestBadCopies refuses copies that name no block, or that depend on their order.
 func TestBadCopies(t *testing.T) {
 	s := newSketch(8)
-	s.plan.Caches = []ir.Cache{{DType: ir.F32, KVHeads: 1, Head: 8, Block: 16}}
+	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: 8, Block: 16}}
 	s.input("tokens", perToken)
 	copies := s.input("copies", lower.Extent(ir.Var(ir.C)).Times(8))
 	four := lower.Number(4)
 	d := s.launch("scale_f32", words{"rows": tokens, "width": four, "a_stride": four, "b_stride": lower.Number(0), "value": lower.Number(0)},
-		args{"a": s.weight("x", ir.F32, ir.F32, 32), "out": s.output("out", perToken.Times(4))})
+		args{"a": s.weight("x", dtype.F32, dtype.F32, 32), "out": s.output("out", perToken.Times(4))})
 	d.Grid, d.Group[0] = [3]lower.Expr{lower.Number(1), tokens, lower.Number(1)}, 256
 	caches := args{"pairs": copies}
 	for kind, name := range map[lower.Kind]string{lower.CacheK: "k", lower.CacheV: "v"} {
-		b := s.buffer(lower.Buffer{Kind: kind, Name: name + ".0", DType: ir.F32, Bytes: lower.Number(4 * 16 * 8)})
+		b := s.buffer(lower.Buffer{Kind: kind, Name: name + ".0", DType: dtype.F32, Bytes: lower.Number(4 * 16 * 8)})
 		caches[name+"_from"], caches[name+"_cache"] = b, b
 	}
 	all := s.plan.Phases[0]
@@ -508,7 +509,7 @@ func TestBadCopies(t *testing.T) {
 	device, err := Open("cpu", Options{Threads: 1})
 	require.NoError(t, err)
 	defer device.Close()
-	program, err := device.Load(&s.plan, func(string) ([]byte, ir.DType, error) { return make([]byte, 128), ir.F32, nil })
+	program, err := device.Load(&s.plan, func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil })
 	require.NoError(t, err)
 	instance, err := program.NewInstance(3)
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tune"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
@@ -137,9 +137,9 @@ func TestTuneRefusesOtherBits(t *testing.T) {
 					return p.Plan, nil
 				},
 				Device: d,
-				Fetch: func(name string) ([]byte, ir.DType, error) {
-					dtype, data, _ := model.File().Data(name)
-					return data, dtype, nil
+				Fetch: func(name string) ([]byte, dtype.Type, error) {
+					elem, data, _ := model.File().Data(name)
+					return data, elem, nil
 				},
 			}, tune.Options{Tokens: 1, Rounds: 1, Only: []string{"linear_vec"}})
 			require.NoError(t, err)

@@ -6,13 +6,14 @@ import (
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/internal/half"
-	"github.com/smelt-ml/smelt/lower"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Alignment returns what the address of a weight must be a multiple of for kernels to
 // read it where it lies. Blocks are read in words of 32 bits where their size is a
 // multiple of that, else of 16.
-func Alignment(t lower.DType) int {
+func Alignment(t dtype.Type) int {
 	if t.BlockBytes()%4 == 0 {
 		return 4
 	}
@@ -21,14 +22,14 @@ func Alignment(t lower.DType) int {
 
 // Aligned reports whether kernels may read elements of t from data's address. A weight
 // that is not aligned is copied when an executable is loaded.
-func Aligned(data []byte, t lower.DType) bool {
+func Aligned(data []byte, t dtype.Type) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(Alignment(t)) == 0
 }
 
 // widen converts F16 or BF16 to F32, all little-endian.
-func widen(to, from []byte, t lower.DType) {
+func widen(to, from []byte, t dtype.Type) {
 	widened := half.BF16ToF32
-	if t == lower.F16 {
+	if t == dtype.F16 {
 		widened = half.F16ToF32
 	}
 	for i := range len(from) / 2 {

@@ -11,6 +11,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -248,11 +249,11 @@ type recorder struct {
 }
 
 // Weight implements [ir.Weights].
-func (r *recorder) Weight(name string, want []int) (ir.DType, []int, bool) {
+func (r *recorder) Weight(name string, want []int) (dtype.Type, []int, bool) {
 	factors := r.config.Rope.tensors()
 	if want == nil {
 		_, ok := factors[name]
-		return ir.F32, nil, ok
+		return dtype.F32, nil, ok
 	}
 	// A graph asks for the factors of one length of text: a file has all.
 	for _, other := range slices.Sorted(maps.Keys(factors)) {
@@ -264,7 +265,7 @@ func (r *recorder) Weight(name string, want []int) (ir.DType, []int, bool) {
 }
 
 // add adds a tensor, with data where they are factors.
-func (r *recorder) add(name string, want []int, factors []float64) ir.DType {
+func (r *recorder) add(name string, want []int, factors []float64) dtype.Type {
 	t := Tensor{Name: name, DType: r.mix.dtype(r.family.storedAs(name), layerOf(name), want, r.config), Shape: want}
 	t.Stored = t.DType.String()
 	for _, x := range singles(factors) {

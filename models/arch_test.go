@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -100,7 +101,7 @@ func TestArch(t *testing.T) {
 			small := len(w.Shape) == 1 || w.Name == "position_embd.weight" || w.Name == "token_types.weight" || strings.HasSuffix(w.Name, ".ffn_gate_inp.weight") ||
 				strings.HasSuffix(w.Name, ".ffn_gate_inp_shexp.weight") || strings.HasSuffix(w.Name, ".bias") ||
 				strings.HasSuffix(w.Name, ".shortconv.conv.weight") || strings.HasSuffix(w.Name, ".ssm_conv1d.weight")
-			require.Equal(t, small, w.DType == ir.F32, w.Name)
+			require.Equal(t, small, w.DType == dtype.F32, w.Name)
 		}
 		require.Equal(t, parameters[name], count, name)
 		f, err := m.Build(ir.Options{Block: 256})
@@ -168,9 +169,9 @@ func TestLlama3Factors(t *testing.T) {
 func TestJoinedMixture(t *testing.T) {
 	m, err := models.Arch("phi3-mini", "q4_k_m")
 	require.NoError(t, err)
-	for name, want := range map[string]ir.DType{
-		"blk.0.attn_qkv.weight": ir.Q6_K, "blk.4.attn_qkv.weight": ir.Q4_K, "blk.0.attn_v.weight": ir.Q6_K, "blk.0.attn_q.weight": ir.Q6_K,
-		"blk.0.ffn_gate.weight": ir.Q4_K, "blk.0.ffn_down.weight": ir.Q6_K,
+	for name, want := range map[string]dtype.Type{
+		"blk.0.attn_qkv.weight": dtype.Q6_K, "blk.4.attn_qkv.weight": dtype.Q4_K, "blk.0.attn_v.weight": dtype.Q6_K, "blk.0.attn_q.weight": dtype.Q6_K,
+		"blk.0.ffn_gate.weight": dtype.Q4_K, "blk.0.ffn_down.weight": dtype.Q6_K,
 	} {
 		w, ok := m.Tensor(name)
 		require.True(t, ok, name)
@@ -199,32 +200,32 @@ func TestMixtures(t *testing.T) {
 func TestMixturesOfRealShapes(t *testing.T) {
 	for _, c := range []struct {
 		arch, typ, tensor string
-		want              ir.DType
+		want              dtype.Type
 	}{
-		{"qwen3-0.6b", "q4_0", "token_embd.weight", ir.Q6_K}, // tied: the table is the head
-		{"qwen3-0.6b", "q4_0", "blk.0.attn_v.weight", ir.Q4_0},
-		{"qwen3-0.6b", "q8_0", "token_embd.weight", ir.Q8_0},
-		{"qwen3-8b", "q4_0", "token_embd.weight", ir.Q4_0},
-		{"qwen3-8b", "q4_0", "output.weight", ir.Q6_K},
-		{"qwen3-8b", "q4_0", "blk.35.attn_q_norm.weight", ir.F32},
-		{"qwen3-8b", "q4_k_m", "blk.3.ffn_down.weight", ir.Q6_K}, // first eighth
-		{"qwen3-8b", "q4_k_m", "blk.4.ffn_down.weight", ir.Q4_K},
-		{"qwen3-8b", "q4_k_m", "blk.6.attn_v.weight", ir.Q6_K}, // a third
-		{"qwen3-8b", "q4_k_m", "blk.31.attn_v.weight", ir.Q6_K},
-		{"qwen3-8b", "q4_k_s", "blk.3.attn_v.weight", ir.Q5_K},
-		{"qwen3-8b", "q4_k_s", "blk.4.attn_v.weight", ir.Q4_K},
-		{"llama3.2-1b", "bf16", "token_embd.weight", ir.BF16},
-		{"llama3.2-1b", "bf16", "rope_freqs.weight", ir.F32},
-		{"llama2-7b", "q6_k", "blk.0.ffn_down.weight", ir.Q6_K},
-		{"mixtral-8x7b", "q4_k_m", "blk.9.attn_k.weight", ir.Q8_0}, // eight experts
-		{"mixtral-8x7b", "q4_0", "blk.9.attn_v.weight", ir.Q8_0},
-		{"mixtral-8x7b", "q4_0", "blk.9.attn_output.weight", ir.Q4_0},
-		{"mixtral-8x7b", "q4_k_m", "blk.9.attn_output.weight", ir.Q5_K},
-		{"mixtral-8x7b", "q3_k_l", "blk.9.attn_output.weight", ir.Q3_K},
-		{"mixtral-8x7b", "q4_k_m", "blk.9.ffn_gate_inp.weight", ir.F32},
-		{"qwen3-30b-a3b", "q4_k_m", "blk.9.attn_k.weight", ir.Q4_K},
-		{"qwen3-30b-a3b", "mxfp4", "blk.9.attn_k.weight", ir.Q8_0},
-		{"qwen3-30b-a3b", "mxfp4", "blk.9.ffn_up_exps.weight", ir.MXFP4},
+		{"qwen3-0.6b", "q4_0", "token_embd.weight", dtype.Q6_K}, // tied: the table is the head
+		{"qwen3-0.6b", "q4_0", "blk.0.attn_v.weight", dtype.Q4_0},
+		{"qwen3-0.6b", "q8_0", "token_embd.weight", dtype.Q8_0},
+		{"qwen3-8b", "q4_0", "token_embd.weight", dtype.Q4_0},
+		{"qwen3-8b", "q4_0", "output.weight", dtype.Q6_K},
+		{"qwen3-8b", "q4_0", "blk.35.attn_q_norm.weight", dtype.F32},
+		{"qwen3-8b", "q4_k_m", "blk.3.ffn_down.weight", dtype.Q6_K}, // first eighth
+		{"qwen3-8b", "q4_k_m", "blk.4.ffn_down.weight", dtype.Q4_K},
+		{"qwen3-8b", "q4_k_m", "blk.6.attn_v.weight", dtype.Q6_K}, // a third
+		{"qwen3-8b", "q4_k_m", "blk.31.attn_v.weight", dtype.Q6_K},
+		{"qwen3-8b", "q4_k_s", "blk.3.attn_v.weight", dtype.Q5_K},
+		{"qwen3-8b", "q4_k_s", "blk.4.attn_v.weight", dtype.Q4_K},
+		{"llama3.2-1b", "bf16", "token_embd.weight", dtype.BF16},
+		{"llama3.2-1b", "bf16", "rope_freqs.weight", dtype.F32},
+		{"llama2-7b", "q6_k", "blk.0.ffn_down.weight", dtype.Q6_K},
+		{"mixtral-8x7b", "q4_k_m", "blk.9.attn_k.weight", dtype.Q8_0}, // eight experts
+		{"mixtral-8x7b", "q4_0", "blk.9.attn_v.weight", dtype.Q8_0},
+		{"mixtral-8x7b", "q4_0", "blk.9.attn_output.weight", dtype.Q4_0},
+		{"mixtral-8x7b", "q4_k_m", "blk.9.attn_output.weight", dtype.Q5_K},
+		{"mixtral-8x7b", "q3_k_l", "blk.9.attn_output.weight", dtype.Q3_K},
+		{"mixtral-8x7b", "q4_k_m", "blk.9.ffn_gate_inp.weight", dtype.F32},
+		{"qwen3-30b-a3b", "q4_k_m", "blk.9.attn_k.weight", dtype.Q4_K},
+		{"qwen3-30b-a3b", "mxfp4", "blk.9.attn_k.weight", dtype.Q8_0},
+		{"qwen3-30b-a3b", "mxfp4", "blk.9.ffn_up_exps.weight", dtype.MXFP4},
 	} {
 		m, err := models.Arch(c.arch, c.typ)
 		require.NoError(t, err)
@@ -233,11 +234,11 @@ func TestMixturesOfRealShapes(t *testing.T) {
 		require.Equal(t, c.want, w.DType, "%+v", c)
 	}
 	narrow := small("llama") // rows of 32, 48 and 64
-	for typ, want := range map[string]ir.DType{"q4_k_m": ir.Q5_0, "q6_k": ir.Q8_0, "q4_0": ir.Q4_0} {
+	for typ, want := range map[string]dtype.Type{"q4_k_m": dtype.Q5_0, "q6_k": dtype.Q8_0, "q4_0": dtype.Q4_0} {
 		w, _ := synthetic(t, narrow, typ).Tensor("blk.0.attn_q.weight")
 		require.Equal(t, want, w.DType, typ)
 		w, _ = synthetic(t, narrow, typ).Tensor("blk.0.attn_output.weight")
-		require.Equal(t, ir.F16, w.DType, "rows of 48 are no whole blocks")
+		require.Equal(t, dtype.F16, w.DType, "rows of 48 are no whole blocks")
 	}
 	require.Equal(t, []string{"mlx4", "mlx8"}, lo.Without(models.ShapeTypes(), models.WeightTypes()...))
 }

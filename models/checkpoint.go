@@ -10,6 +10,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
@@ -35,13 +36,13 @@ type Checkpoint struct {
 
 // Tensor is a stored weight. Rows are contiguous, in GGUF's block formats.
 type Tensor struct {
-	Name   string   // as in GGUF files
-	DType  ir.DType // ir.Invalid where we cannot read it; Stored tells its name
-	Stored string   // the element type as the file calls it
-	Shape  []int    // outermost extent first
-	File   string   // that holds it, "" without weights
-	Offset int64    // in File, in bytes
-	Data   []byte   // valid until Close, not to be written; nil without weights
+	Name   string     // as in GGUF files
+	DType  dtype.Type // dtype.Invalid where we cannot read it; Stored tells its name
+	Stored string     // the element type as the file calls it
+	Shape  []int      // outermost extent first
+	File   string     // that holds it, "" without weights
+	Offset int64      // in File, in bytes
+	Data   []byte     // valid until Close, not to be written; nil without weights
 }
 
 // Elements returns the number of elements.
@@ -130,19 +131,19 @@ func (m *Checkpoint) stored(name string) (*Tensor, bool) {
 }
 
 // Weight implements [ir.Weights].
-func (m *Checkpoint) Weight(name string, _ []int) (ir.DType, []int, bool) {
+func (m *Checkpoint) Weight(name string, _ []int) (dtype.Type, []int, bool) {
 	t, ok := m.Tensor(name)
 	if !ok {
-		return ir.Invalid, nil, false
+		return dtype.Invalid, nil, false
 	}
 	return t.DType, t.Shape, true
 }
 
 // Data returns a weight's element type and bytes, as they are stored.
-func (m *Checkpoint) Data(name string) (ir.DType, []byte, bool) {
+func (m *Checkpoint) Data(name string) (dtype.Type, []byte, bool) {
 	t, ok := m.Tensor(name)
 	if !ok || t.Data == nil {
-		return ir.Invalid, nil, false
+		return dtype.Invalid, nil, false
 	}
 	return t.DType, t.Data, true
 }
@@ -219,18 +220,18 @@ type askedFor struct {
 
 // Weight answers for a tensor of a type we cannot read as if it were F32, so that
 // the definition goes on; misfits reports it.
-func (a *askedFor) Weight(name string, want []int) (ir.DType, []int, bool) {
+func (a *askedFor) Weight(name string, want []int) (dtype.Type, []int, bool) {
 	t, shape, ok := a.Checkpoint.Weight(name, want)
 	if want != nil {
 		a.names[name] = true
 	}
 	if ok && !readable(t) {
-		t = ir.F32
+		t = dtype.F32
 	}
 	return t, shape, ok
 }
 
-func readable(t ir.DType) bool { return t.IsFloat() || t.IsQuantized() }
+func readable(t dtype.Type) bool { return t.IsFloat() || t.IsQuantized() }
 
 func (m *Checkpoint) misfits(asked map[string]bool, opts ir.Options) error {
 	var e TensorError

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/quantize"
@@ -192,14 +193,14 @@ func TestLatentMixtures(t *testing.T) {
 	c := lite.Config
 	c.Latent.Joined = true
 	joined := synthetic(t, c, "q4_k_m")
-	for name, want := range map[string]ir.DType{
-		"attn_q.weight": ir.Q4_K, "attn_kv_a_mqa.weight": ir.Q4_K, "attn_k_b.weight": ir.Q5_0, "attn_v_b.weight": ir.Q4_K, "attn_kv_b.weight": ir.Q6_K,
-		"ffn_gate_shexp.weight": ir.Q4_K, "ffn_down_exps.weight": ir.Q8_0, "ffn_gate_inp.weight": ir.F32,
+	for name, want := range map[string]dtype.Type{
+		"attn_q.weight": dtype.Q4_K, "attn_kv_a_mqa.weight": dtype.Q4_K, "attn_k_b.weight": dtype.Q5_0, "attn_v_b.weight": dtype.Q4_K, "attn_kv_b.weight": dtype.Q6_K,
+		"ffn_gate_shexp.weight": dtype.Q4_K, "ffn_down_exps.weight": dtype.Q8_0, "ffn_gate_inp.weight": dtype.F32,
 	} {
 		w, ok := lo.Find(slices.Concat(lite.Tensors(), joined.Tensors()), func(w models.Tensor) bool { return w.Name == "blk.1."+name })
 		require.True(t, ok, name)
 		require.Equal(t, want, w.DType, name)
 	}
 	w, _ := lite.Tensor("blk.1.attn_k_b.weight")
-	require.Equal(t, ir.F16, w.DType, "blocks along the other axis")
+	require.Equal(t, dtype.F16, w.DType, "blocks along the other axis")
 }

@@ -15,7 +15,7 @@
 //		return err
 //	}
 //	defer m.Close()
-//	f, err := m.Build(ir.Options{KV: ir.F16, Block: 4096})
+//	f, err := m.Build(ir.Options{KV: dtype.F16, Block: 4096})
 //
 // Build reports every tensor that is missing, misshapen or of a type we cannot
 // read, and every one that the family has no use for, at once: a file that only

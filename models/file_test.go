@@ -24,6 +24,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/safetensors"
@@ -31,8 +32,8 @@ import (
 
 // The types that tests write.
 var (
-	ggufF32, _ = gguf.TypeOf(ir.F32)
-	ggufI32, _ = gguf.TypeOf(ir.I32)
+	ggufF32, _ = gguf.TypeOf(dtype.F32)
+	ggufI32, _ = gguf.TypeOf(dtype.I32)
 )
 
 // small is a model of one layer whose sizes are all different.
@@ -467,7 +468,7 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o644))
 	tensors := inFolder(synthetic(t, c, "f32"), &family, weights)
 	tensors = append(tensors, safetensors.Source{
-		Name: "model.layers.0.self_attn.rotary_emb.inv_freq", DType: ir.F32, Shape: []int64{1}, Write: writer([]float32{1}),
+		Name: "model.layers.0.self_attn.rotary_emb.inv_freq", DType: dtype.F32, Shape: []int64{1}, Write: writer([]float32{1}),
 	})
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, nil, tensors))
@@ -482,7 +483,7 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 			}
 			writeModule(t, dir, module, text)
 			var b bytes.Buffer
-			require.NoError(t, safetensors.Write(&b, nil, []safetensors.Source{{Name: "linear.weight", DType: ir.F32, Shape: shape, Write: writer(weights[name])}}))
+			require.NoError(t, safetensors.Write(&b, nil, []safetensors.Source{{Name: "linear.weight", DType: dtype.F32, Shape: shape, Write: writer(weights[name])}}))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, module, "model.safetensors"), b.Bytes(), 0o644))
 		}
 		dense("2_Dense", "dense_2.weight")
@@ -515,7 +516,7 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 		if strings.Contains(at, "%") {
 			for i := range shape[0] {
 				n := len(data) / shape[0]
-				tensors = append(tensors, safetensors.Source{Name: strings.Replace(at, "%", fmt.Sprint(i), 1), DType: ir.F32,
+				tensors = append(tensors, safetensors.Source{Name: strings.Replace(at, "%", fmt.Sprint(i), 1), DType: dtype.F32,
 					Shape: wide(shape[1:]), Write: writer(data[i*n:][:n])})
 			}
 			return
@@ -583,7 +584,7 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 			data = lo.Times(len(data), func(i int) float32 { return w.rows[i%rows][i/rows] })
 			w.shape = []int{width, rows}
 		}
-		tensors = append(tensors, safetensors.Source{Name: name, DType: ir.F32, Shape: wide(w.shape), Write: writer(data)})
+		tensors = append(tensors, safetensors.Source{Name: name, DType: dtype.F32, Shape: wide(w.shape), Write: writer(data)})
 	}
 	return tensors
 }
@@ -780,7 +781,7 @@ func TestGptOssFolders(t *testing.T) {
 	c.Experts = models.Experts{Count: e, Chosen: 2, FFN: ffn}
 	shape := synthetic(t, c, "f32")
 	weights := randomWeights(shape)
-	block := ir.MXFP4.BlockBytes()
+	block := dtype.MXFP4.BlockBytes()
 	stored := make(map[string][]byte) // of experts, in MXFP4
 	for _, role := range []string{"gate", "up", "down"} {
 		name := "blk.0.ffn_" + role + "_exps.weight"
@@ -788,8 +789,8 @@ func TestGptOssFolders(t *testing.T) {
 			weights[name][i] *= 8 // so that not all codes of a block are small
 		}
 		stored[role] = make([]byte, len(weights[name])/32*block)
-		require.NoError(t, quant.Quantize(stored[role], weights[name], ir.MXFP4))
-		require.NoError(t, quant.Dequantize(weights[name], stored[role], ir.MXFP4))
+		require.NoError(t, quant.Quantize(stored[role], weights[name], dtype.MXFP4))
+		require.NoError(t, quant.Dequantize(weights[name], stored[role], dtype.MXFP4))
 	}
 	ids := []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}
 	inGGUF := fileOf(shape)
@@ -801,7 +802,7 @@ func TestGptOssFolders(t *testing.T) {
 	plain = slices.DeleteFunc(plain, func(s safetensors.Source) bool { return strings.Contains(s.Name, ".experts.") })
 
 	floats := func(name string, data []float32, shape ...int) safetensors.Source {
-		return safetensors.Source{Name: "model.layers.0.mlp.experts." + name, DType: ir.F32, Shape: wide(shape), Write: writer(data)}
+		return safetensors.Source{Name: "model.layers.0.mlp.experts." + name, DType: dtype.F32, Shape: wide(shape), Write: writer(data)}
 	}
 	codes := func(name string, data []byte, shape ...int) safetensors.Source {
 		return safetensors.Source{Name: "model.layers.0.mlp.experts." + name, Shape: wide(shape), Write: func(w io.Writer) error {
@@ -857,7 +858,7 @@ func TestGptOssFolders(t *testing.T) {
 			m := open(t, replaceTensors(t, folder(t, c, weights, map[string]any{"swiglu_limit": 7.0}), slices.Concat(plain, biases, experts)))
 			gate, ok := m.Tensor("blk.0.ffn_gate_exps.weight")
 			require.True(t, ok)
-			require.Equal(t, lo.Ternary(name == "packed", ir.MXFP4, ir.F32), gate.DType)
+			require.Equal(t, lo.Ternary(name == "packed", dtype.MXFP4, dtype.F32), gate.DType)
 			requireSame(t, want, prefill(t, m, ids))
 		})
 	}
@@ -880,7 +881,7 @@ func replaceTensors(t *testing.T, dir string, tensors []safetensors.Source) stri
 	for _, s := range tensors {
 		var b bytes.Buffer
 		require.NoError(t, s.Write(&b))
-		raw[s.Name] = tiny.RawTensor{Type: lo.Ternary(s.DType == ir.F32, "F32", "U8"), Shape: s.Shape, Data: b.Bytes()}
+		raw[s.Name] = tiny.RawTensor{Type: lo.Ternary(s.DType == dtype.F32, "F32", "U8"), Shape: s.Shape, Data: b.Bytes()}
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), tiny.Safetensors(t, raw), 0o644))
 	return dir
@@ -930,8 +931,8 @@ func TestDuplicateNames(t *testing.T) {
 	dir := folder(t, c, randomWeights(synthetic(t, c, "f32")), nil)
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, nil, []safetensors.Source{
-		{Name: "model.norm.weight", DType: ir.F32, Shape: []int64{1}, Write: writer([]float32{1})},
-		{Name: "output_norm.weight", DType: ir.F32, Shape: []int64{1}, Write: writer([]float32{1})},
+		{Name: "model.norm.weight", DType: dtype.F32, Shape: []int64{1}, Write: writer([]float32{1})},
+		{Name: "output_norm.weight", DType: dtype.F32, Shape: []int64{1}, Write: writer([]float32{1})},
 	}))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), b.Bytes(), 0o644))
 	_, err := models.Open(dir)

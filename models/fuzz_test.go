@@ -12,12 +12,13 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/hf"
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
-var ggufF32, _ = gguf.TypeOf(ir.F32)
+var ggufF32, _ = gguf.TypeOf(dtype.F32)
 
 // build checks that a configuration that passes gives a graph, or an error.
 func build(t *testing.T, m *Checkpoint) {

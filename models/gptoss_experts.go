@@ -7,7 +7,7 @@ import (
 
 	"github.com/samber/lo"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Folders of gpt-oss have the experts of a layer as one stack of rows, and the rows of both halves
@@ -17,11 +17,11 @@ import (
 
 // stack is such a stack, or that of biases, whose rows have one element.
 type stack struct {
-	Tensor                 // codes or floats
-	exponents     []byte   // of codes
-	experts, rows int      // rows of each expert
-	k             int      // elements of a row
-	as            ir.DType // that rows become
+	Tensor                   // codes or floats
+	exponents     []byte     // of codes
+	experts, rows int        // rows of each expert
+	k             int        // elements of a row
+	as            dtype.Type // that rows become
 }
 
 // gptossRoles are what the stacks of folders become, by turns.
@@ -77,7 +77,7 @@ func stackOf(t Tensor, kind string, exponents Tensor) (*stack, error) {
 		if exponents.Stored != "U8" || !slices.Equal(exponents.Shape, d[:3]) {
 			return nil, configError("tensor %q has exponents of %s %v, where U8 %v is wanted", t.Name, exponents.Stored, exponents.Shape, d[:3])
 		}
-		s.experts, s.rows, s.k, s.as, s.exponents = d[0], d[1], 32*d[2], ir.MXFP4, exponents.Data
+		s.experts, s.rows, s.k, s.as, s.exponents = d[0], d[1], 32*d[2], dtype.MXFP4, exponents.Data
 	case kind == "_bias" && t.DType.IsFloat() && len(d) == 2:
 		s.experts, s.rows, s.k = d[0], d[1], 1
 	case kind == "" && t.DType.IsFloat() && len(d) == 3:

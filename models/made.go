@@ -7,7 +7,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // source is a tensor of a layer in GGUF files whose rows lie otherwise than in the weights that a
@@ -140,7 +140,7 @@ func turned(t *Tensor) (Tensor, error) {
 	n, rows, k := t.Shape[0], t.Shape[1], t.Shape[2]
 	out.Shape = []int{n, k, rows}
 	if t.DType.IsQuantized() {
-		out.DType, out.Stored = ir.F16, ir.F16.String()
+		out.DType, out.Stored = dtype.F16, dtype.F16.String()
 	}
 	if t.Data == nil || !readable(t.DType) {
 		return out, nil

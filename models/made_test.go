@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // typed is a tensor of whole numbers, which all types below hold exactly.
-func typed(t *testing.T, dtype ir.DType, shape ...int) (Tensor, []float32) {
-	w := Tensor{Name: "blk.1.w", DType: dtype, Stored: dtype.String(), Shape: shape, File: "model.gguf", Offset: 64}
+func typed(t *testing.T, elem dtype.Type, shape ...int) (Tensor, []float32) {
+	w := Tensor{Name: "blk.1.w", DType: elem, Stored: elem.String(), Shape: shape, File: "model.gguf", Offset: 64}
 	x := make([]float32, w.Elements())
 	for i := range x {
 		x[i] = float32(i*37%255 - 127)
@@ -20,7 +20,7 @@ func typed(t *testing.T, dtype ir.DType, shape ...int) (Tensor, []float32) {
 		}
 	}
 	w.Data = make([]byte, w.Bytes())
-	require.NoError(t, quant.Quantize(w.Data, x, dtype))
+	require.NoError(t, quant.Quantize(w.Data, x, elem))
 	return w, x
 }
 
@@ -43,9 +43,9 @@ func TestSourceOf(t *testing.T) {
 // those of transposed matrices.
 func TestMade(t *testing.T) {
 	const k = 32
-	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0} {
-		t.Run(dtype.String(), func(t *testing.T) {
-			w, x := typed(t, dtype, 2, 3, k)
+	for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0} {
+		t.Run(elem.String(), func(t *testing.T) {
+			w, x := typed(t, elem, 2, 3, k)
 			s := source{"w", []int{2, 3, k}, []made{
 				{"backwards", 6, func(i int) int { return 5 - i }, false},
 				{"apart", 4, func(i int) int { return i%2*(i+1) - (1 - i%2) }, false}, // −1, 2, −1, 4
@@ -71,7 +71,7 @@ func TestMade(t *testing.T) {
 			require.Equal(t, row(4), apart[3*k:])
 			require.Equal(t, x[2*k:5*k], elements(t, &all[2]))
 			require.Equal(t, []string{"", "", w.File, ""}, []string{all[0].File, all[1].File, all[2].File, all[3].File})
-			require.Equal(t, w.Offset+dtype.Bytes(2*k), all[2].Offset)
+			require.Equal(t, w.Offset+elem.Bytes(2*k), all[2].Offset)
 			require.Equal(t, []int{k + 1, 3}, all[3].Shape)
 			require.True(t, all[3].DType.IsFloat())
 			across := elements(t, &all[3])

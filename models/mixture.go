@@ -8,29 +8,31 @@ import (
 
 	"github.com/samber/lo"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // mixture says which element type llama.cpp gives each tensor of a file that
 // people call by one type: llama_tensor_get_type of its quantizer, without an
 // importance matrix. Vectors are always F32.
 type mixture struct {
-	base     ir.DType // of matrices that nothing below names
-	fileType uint32   // general.file_type
-	head     ir.DType // of the matrix that gives logits; Q6_K where Invalid
-	beside   ir.DType // of matrices beside experts, where there are any; base where Invalid
+	base     dtype.Type // of matrices that nothing below names
+	fileType uint32     // general.file_type
+	head     dtype.Type // of the matrix that gives logits; Q6_K where Invalid
+	beside   dtype.Type // of matrices beside experts, where there are any; base where Invalid
 	// output is of attn_output beside eight experts, as Mixtral has; base where Invalid.
-	output ir.DType
+	output dtype.Type
 	// Exceptions, as functions of the layer; nil where there is none.
-	attnV, attnOutput, ffnDown func(layer int, c *Config) ir.DType
+	attnV, attnOutput, ffnDown func(layer int, c *Config) dtype.Type
 }
 
-func always(t ir.DType) func(int, *Config) ir.DType { return func(int, *Config) ir.DType { return t } }
+func always(t dtype.Type) func(int, *Config) dtype.Type {
+	return func(int, *Config) dtype.Type { return t }
+}
 
 // moreBits gives high where a layer is among the first or last eighth, or every
 // third in between.
-func moreBits(high, low ir.DType) func(int, *Config) ir.DType {
-	return func(i int, c *Config) ir.DType {
+func moreBits(high, low dtype.Type) func(int, *Config) dtype.Type {
+	return func(i int, c *Config) dtype.Type {
 		first := eighth(c)
 		if i < first || i >= 7*c.Layers/8 || (i-first)%3 == 2 {
 			return high
@@ -42,8 +44,8 @@ func moreBits(high, low ir.DType) func(int, *Config) ir.DType {
 func eighth(c *Config) int { return c.Layers / 8 }
 
 // manyQueries gives high where four query heads or more share a KV head.
-func manyQueries(high, low ir.DType) func(int, *Config) ir.DType {
-	return func(_ int, c *Config) ir.DType {
+func manyQueries(high, low dtype.Type) func(int, *Config) dtype.Type {
+	return func(_ int, c *Config) dtype.Type {
 		if c.Heads/c.KVHeads >= 4 {
 			return high
 		}
@@ -51,8 +53,8 @@ func manyQueries(high, low ir.DType) func(int, *Config) ir.DType {
 	}
 }
 
-func firstLayers(n func(c *Config) int, high, low ir.DType) func(int, *Config) ir.DType {
-	return func(i int, c *Config) ir.DType {
+func firstLayers(n func(c *Config) int, high, low dtype.Type) func(int, *Config) dtype.Type {
+	return func(i int, c *Config) dtype.Type {
 		if i < n(c) {
 			return high
 		}
@@ -61,37 +63,37 @@ func firstLayers(n func(c *Config) int, high, low ir.DType) func(int, *Config) i
 }
 
 var mixtures = map[string]mixture{
-	"f32":  {base: ir.F32, fileType: 0},
-	"f16":  {base: ir.F16, fileType: 1},
-	"bf16": {base: ir.BF16, fileType: 32},
-	"q8_0": {base: ir.Q8_0, fileType: 7},
-	"q4_0": {base: ir.Q4_0, fileType: 2},
-	"q4_1": {base: ir.Q4_1, fileType: 3},
-	"q5_0": {base: ir.Q5_0, fileType: 8},
-	"q5_1": {base: ir.Q5_1, fileType: 9},
-	"q6_k": {base: ir.Q6_K, fileType: 18},
-	"q2_k": {base: ir.Q2_K, fileType: 10, output: ir.Q5_K,
-		attnV:      manyQueries(ir.Q4_K, ir.Q3_K),
-		attnOutput: always(ir.Q3_K), ffnDown: always(ir.Q3_K)},
-	"q3_k_s": {base: ir.Q3_K, fileType: 11, output: ir.Q5_K},
-	"q3_k_l": {base: ir.Q3_K, fileType: 13, attnV: always(ir.Q5_K), attnOutput: always(ir.Q5_K), ffnDown: always(ir.Q5_K)},
-	"q3_k_m": {base: ir.Q3_K, fileType: 12, output: ir.Q5_K,
-		attnV:      firstLayers(func(*Config) int { return 2 }, ir.Q5_K, ir.Q4_K),
-		attnOutput: always(ir.Q4_K),
-		ffnDown:    firstLayers(func(c *Config) int { return c.Layers / 16 }, ir.Q5_K, ir.Q4_K)},
-	"q4_k_s": {base: ir.Q4_K, fileType: 14, output: ir.Q5_K,
-		attnV:   firstLayers(func(*Config) int { return 4 }, ir.Q5_K, ir.Q4_K),
-		ffnDown: firstLayers(eighth, ir.Q5_K, ir.Q4_K)},
-	"q4_k_m": {base: ir.Q4_K, fileType: 15, output: ir.Q5_K, attnV: moreBits(ir.Q6_K, ir.Q4_K), ffnDown: moreBits(ir.Q6_K, ir.Q4_K)},
-	"q5_k_s": {base: ir.Q5_K, fileType: 16},
-	"q5_k_m": {base: ir.Q5_K, fileType: 17, attnV: moreBits(ir.Q6_K, ir.Q5_K), ffnDown: moreBits(ir.Q6_K, ir.Q5_K)},
-	"iq4_nl": {base: ir.IQ4_NL, fileType: 25, output: ir.Q5_K, attnV: manyQueries(ir.Q5_K, ir.IQ4_NL), ffnDown: firstLayers(eighth, ir.Q5_K, ir.IQ4_NL)},
-	"iq4_xs": {base: ir.IQ4_XS, fileType: 30, output: ir.Q5_K, attnV: manyQueries(ir.Q5_K, ir.IQ4_XS), ffnDown: firstLayers(eighth, ir.Q5_K, ir.IQ4_XS)},
+	"f32":  {base: dtype.F32, fileType: 0},
+	"f16":  {base: dtype.F16, fileType: 1},
+	"bf16": {base: dtype.BF16, fileType: 32},
+	"q8_0": {base: dtype.Q8_0, fileType: 7},
+	"q4_0": {base: dtype.Q4_0, fileType: 2},
+	"q4_1": {base: dtype.Q4_1, fileType: 3},
+	"q5_0": {base: dtype.Q5_0, fileType: 8},
+	"q5_1": {base: dtype.Q5_1, fileType: 9},
+	"q6_k": {base: dtype.Q6_K, fileType: 18},
+	"q2_k": {base: dtype.Q2_K, fileType: 10, output: dtype.Q5_K,
+		attnV:      manyQueries(dtype.Q4_K, dtype.Q3_K),
+		attnOutput: always(dtype.Q3_K), ffnDown: always(dtype.Q3_K)},
+	"q3_k_s": {base: dtype.Q3_K, fileType: 11, output: dtype.Q5_K},
+	"q3_k_l": {base: dtype.Q3_K, fileType: 13, attnV: always(dtype.Q5_K), attnOutput: always(dtype.Q5_K), ffnDown: always(dtype.Q5_K)},
+	"q3_k_m": {base: dtype.Q3_K, fileType: 12, output: dtype.Q5_K,
+		attnV:      firstLayers(func(*Config) int { return 2 }, dtype.Q5_K, dtype.Q4_K),
+		attnOutput: always(dtype.Q4_K),
+		ffnDown:    firstLayers(func(c *Config) int { return c.Layers / 16 }, dtype.Q5_K, dtype.Q4_K)},
+	"q4_k_s": {base: dtype.Q4_K, fileType: 14, output: dtype.Q5_K,
+		attnV:   firstLayers(func(*Config) int { return 4 }, dtype.Q5_K, dtype.Q4_K),
+		ffnDown: firstLayers(eighth, dtype.Q5_K, dtype.Q4_K)},
+	"q4_k_m": {base: dtype.Q4_K, fileType: 15, output: dtype.Q5_K, attnV: moreBits(dtype.Q6_K, dtype.Q4_K), ffnDown: moreBits(dtype.Q6_K, dtype.Q4_K)},
+	"q5_k_s": {base: dtype.Q5_K, fileType: 16},
+	"q5_k_m": {base: dtype.Q5_K, fileType: 17, attnV: moreBits(dtype.Q6_K, dtype.Q5_K), ffnDown: moreBits(dtype.Q6_K, dtype.Q5_K)},
+	"iq4_nl": {base: dtype.IQ4_NL, fileType: 25, output: dtype.Q5_K, attnV: manyQueries(dtype.Q5_K, dtype.IQ4_NL), ffnDown: firstLayers(eighth, dtype.Q5_K, dtype.IQ4_NL)},
+	"iq4_xs": {base: dtype.IQ4_XS, fileType: 30, output: dtype.Q5_K, attnV: manyQueries(dtype.Q5_K, dtype.IQ4_XS), ffnDown: firstLayers(eighth, dtype.Q5_K, dtype.IQ4_XS)},
 	// llama.cpp's own mixture is for experts alone.
-	"mxfp4": {base: ir.MXFP4, fileType: 38, head: ir.Q8_0, beside: ir.Q8_0},
+	"mxfp4": {base: dtype.MXFP4, fileType: 38, head: dtype.Q8_0, beside: dtype.Q8_0},
 	// What folders become that MLX packed, in groups of 64 elements: no file has it.
-	"mlx4": {base: ir.MLX4, head: ir.MLX4},
-	"mlx8": {base: ir.MLX8, head: ir.MLX8},
+	"mlx4": {base: dtype.MLX4, head: dtype.MLX4},
+	"mlx8": {base: dtype.MLX8, head: dtype.MLX8},
 }
 
 // ShapeTypes lists the names that Arch takes for the type of weights.
@@ -118,7 +120,7 @@ func mixtureOf(name string) (mixture, error) {
 }
 
 // dtype returns the type of a tensor of layer, which counts for tensors of layers only.
-func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType {
+func (m *mixture) dtype(name string, layer int, shape []int, c *Config) dtype.Type {
 	return fitting(m.want(name, layer, shape, c), shape[len(shape)-1])
 }
 
@@ -128,10 +130,10 @@ var unquantized = []string{"position_embd.weight", "token_types.weight", "ffn_ga
 	"shortconv.conv.weight", "ssm_conv1d.weight"}
 
 // want is dtype as if rows were whole blocks.
-func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType {
+func (m *mixture) want(name string, layer int, shape []int, c *Config) dtype.Type {
 	role := role(name)
 	if len(shape) < 2 || slices.Contains(unquantized, name) || slices.Contains(unquantized, role) || strings.HasSuffix(role, "_norm.weight") || strings.HasSuffix(role, ".bias") {
-		return ir.F32
+		return dtype.F32
 	}
 	if !m.base.IsQuantized() {
 		return m.base
@@ -140,18 +142,18 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 	if c.Experts.Count > 0 && !strings.HasSuffix(role, "_exps.weight") {
 		t = cmp.Or(m.beside, t)
 	}
-	exception := map[string]func(int, *Config) ir.DType{
+	exception := map[string]func(int, *Config) dtype.Type{
 		"attn_v.weight": m.attnV, "attn_qkv.weight": m.attnV, "attn_kv_b.weight": m.attnV, "attn_output.weight": m.attnOutput, "ffn_down.weight": m.ffnDown,
 		"ffn_down_exps.weight": m.ffnDown, "ffn_down_shexp.weight": m.ffnDown,
 	}[role]
 	isHead := name == "output.weight" || name == "token_embd.weight" && c.Tied
 	switch {
-	case isHead && m.head != ir.Invalid:
+	case isHead && m.head != dtype.Invalid:
 		t = m.head
-	case isHead && t != ir.Q8_0:
-		t = ir.Q6_K
+	case isHead && t != dtype.Q8_0:
+		t = dtype.Q6_K
 	case c.Experts.Count == 8 && slices.Contains([]string{"attn_k.weight", "attn_v.weight", "attn_qkv.weight", "attn_kv_b.weight"}, role):
-		t = ir.Q8_0
+		t = dtype.Q8_0
 	case c.Experts.Count == 8 && role == "attn_output.weight":
 		t = cmp.Or(m.output, t)
 	case exception != nil:
@@ -159,24 +161,24 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 	}
 	// In Llama's 70B models eight query heads share a value head: it is small, and
 	// much depends on it.
-	if role == "attn_v.weight" && c.Family == "llama" && c.Layers == 80 && (t == ir.Q3_K || t == ir.Q4_K) {
-		t = ir.Q5_K
+	if role == "attn_v.weight" && c.Family == "llama" && c.Layers == 80 && (t == dtype.Q3_K || t == dtype.Q4_K) {
+		t = dtype.Q5_K
 	}
 	return t
 }
 
 // narrower gives the type that stands in where rows are no multiple of 256.
-var narrower = map[ir.DType]ir.DType{
-	ir.Q2_K: ir.Q4_0, ir.Q3_K: ir.Q4_0, ir.IQ4_XS: ir.IQ4_NL, ir.Q4_K: ir.Q5_0, ir.Q5_K: ir.Q5_1, ir.Q6_K: ir.Q8_0,
+var narrower = map[dtype.Type]dtype.Type{
+	dtype.Q2_K: dtype.Q4_0, dtype.Q3_K: dtype.Q4_0, dtype.IQ4_XS: dtype.IQ4_NL, dtype.Q4_K: dtype.Q5_0, dtype.Q5_K: dtype.Q5_1, dtype.Q6_K: dtype.Q8_0,
 }
 
 // fitting returns t, or what replaces it where a row is not a whole number of blocks.
-func fitting(t ir.DType, row int) ir.DType {
+func fitting(t dtype.Type, row int) dtype.Type {
 	if other, ok := narrower[t]; ok && row%t.BlockElems() != 0 {
 		t = other
 	}
 	if row%t.BlockElems() != 0 {
-		return ir.F16
+		return dtype.F16
 	}
 	return t
 }

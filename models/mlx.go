@@ -12,7 +12,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/hf"
 )
 
@@ -29,10 +29,10 @@ type packing struct {
 	bits, group int
 }
 
-var packings = map[packing]ir.DType{
-	{"affine", 4, 32}: ir.Q4_1, {"affine", 4, 64}: ir.MLX4, {"affine", 4, 128}: ir.MLX4,
-	{"affine", 8, 64}: ir.MLX8, {"affine", 8, 128}: ir.MLX8,
-	{"mxfp4", 4, 32}: ir.MXFP4,
+var packings = map[packing]dtype.Type{
+	{"affine", 4, 32}: dtype.Q4_1, {"affine", 4, 64}: dtype.MLX4, {"affine", 4, 128}: dtype.MLX4,
+	{"affine", 8, 64}: dtype.MLX8, {"affine", 8, 128}: dtype.MLX8,
+	{"mxfp4", 4, 32}: dtype.MXFP4,
 }
 
 func (p packing) String() string {
@@ -50,7 +50,7 @@ func readablePackings() string {
 type packed struct {
 	codes, scales, biases Tensor
 	how                   packing
-	as                    ir.DType
+	as                    dtype.Type
 	rows, k               int
 }
 
@@ -90,7 +90,7 @@ func (p *packed) check() error {
 	t := &p.codes
 	p.as = packings[p.how]
 	switch {
-	case p.as == ir.Invalid:
+	case p.as == dtype.Invalid:
 		return configError("tensor %q: quantization has %s, which cannot be read; what can: %s", t.Name, p.how, readablePackings())
 	case t.Stored != "U32" || len(t.Shape) < 2:
 		return configError("tensor %q is %s %v, where packed weights are U32 with rows", t.Name, t.Stored, t.Shape)
@@ -111,7 +111,7 @@ func (p *packed) check() error {
 		}
 		return nil
 	}
-	if p.as == ir.MXFP4 {
+	if p.as == dtype.MXFP4 {
 		if p.biases.Name != "" {
 			return configError("tensor %q is not part of weights in mode mxfp4", p.biases.Name)
 		}
@@ -158,7 +158,7 @@ func (p *packed) row(r int, out []byte) error {
 	codes := p.codes.Data[r*bytes:][:bytes]
 	groups, elems := p.k/p.how.group, p.as.BlockElems()
 	var d, m []byte
-	if p.as != ir.MXFP4 {
+	if p.as != dtype.MXFP4 {
 		var err error
 		if d, err = halvesOfRow(&p.scales, r, groups); err == nil {
 			m, err = halvesOfRow(&p.biases, r, groups)
@@ -169,7 +169,7 @@ func (p *packed) row(r int, out []byte) error {
 	}
 	for at := 0; at < p.k; at += elems {
 		g := at / p.how.group
-		if p.as == ir.MXFP4 {
+		if p.as == dtype.MXFP4 {
 			out[0] = p.scales.Data[r*groups+g]
 		} else {
 			copy(out, d[2*g:][:2])
@@ -207,10 +207,10 @@ func halvesOfRow(t *Tensor, r, n int) ([]byte, error) {
 	floats, halves, back := make([]float32, n), make([]byte, 2*n), make([]float32, n)
 	err := quant.Dequantize(floats, t.Data[r*n*size:][:n*size], t.DType)
 	if err == nil {
-		err = quant.Quantize(halves, floats, ir.F16)
+		err = quant.Quantize(halves, floats, dtype.F16)
 	}
 	if err == nil {
-		err = quant.Dequantize(back, halves, ir.F16)
+		err = quant.Dequantize(back, halves, dtype.F16)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -22,11 +23,11 @@ import (
 func TestMLX(t *testing.T) {
 	for _, c := range []struct {
 		tiny.Packing
-		want ir.DType
+		want dtype.Type
 	}{
-		{tiny.Packing{Bits: 4, Group: 32, Scales: ir.F16}, ir.Q4_1}, {tiny.Packing{Bits: 4, Group: 64, Scales: ir.BF16}, ir.MLX4},
-		{tiny.Packing{Bits: 4, Group: 128, Scales: ir.F16}, ir.MLX4}, {tiny.Packing{Bits: 8, Group: 64, Scales: ir.BF16}, ir.MLX8},
-		{tiny.Packing{Bits: 8, Group: 128, Scales: ir.F16}, ir.MLX8}, {tiny.Packing{Bits: 4, Group: 32}, ir.MXFP4},
+		{tiny.Packing{Bits: 4, Group: 32, Scales: dtype.F16}, dtype.Q4_1}, {tiny.Packing{Bits: 4, Group: 64, Scales: dtype.BF16}, dtype.MLX4},
+		{tiny.Packing{Bits: 4, Group: 128, Scales: dtype.F16}, dtype.MLX4}, {tiny.Packing{Bits: 8, Group: 64, Scales: dtype.BF16}, dtype.MLX8},
+		{tiny.Packing{Bits: 8, Group: 128, Scales: dtype.F16}, dtype.MLX8}, {tiny.Packing{Bits: 4, Group: 32}, dtype.MXFP4},
 	} {
 		t.Run(fmt.Sprintf("%d/%d/%s", c.Bits, c.Group, c.Scales), func(t *testing.T) {
 			folder := tiny.NewMLX(t, "tiny-qwen3", c.Packing)
@@ -37,7 +38,7 @@ func TestMLX(t *testing.T) {
 				got, ok := packed.Tensor(want.Name)
 				require.True(t, ok, want.Name)
 				require.Equal(t, want.Shape, got.Shape, want.Name)
-				if want.DType != ir.F32 {
+				if want.DType != dtype.F32 {
 					require.Equal(t, want.DType, got.DType, want.Name)
 					require.Equal(t, want.Data, got.Data, want.Name)
 					continue
@@ -97,7 +98,7 @@ func TestMLXErrors(t *testing.T) {
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
-			folder := tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: ir.F16})
+			folder := tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: dtype.F16})
 			edit(folder)
 			dir := folder.Write(t)
 			m, err := models.Open(dir)
@@ -109,7 +110,7 @@ func TestMLXErrors(t *testing.T) {
 		})
 	}
 	t.Run("a module that is not packed", func(t *testing.T) {
-		folder := tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: ir.F16})
+		folder := tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: dtype.F16})
 		name := module + ".weight"
 		set(module, false)(folder)
 		folder.Tensors[name] = tiny.RawTensor{Type: "F16", Shape: []int64{256, 768}, Data: make([]byte, 2*256*768)}
@@ -118,7 +119,7 @@ func TestMLXErrors(t *testing.T) {
 		m := open(t, folder.Write(t))
 		w, ok := m.Tensor("blk.1.ffn_down.weight")
 		require.True(t, ok)
-		require.Equal(t, ir.F16, w.DType)
+		require.Equal(t, dtype.F16, w.DType)
 	})
 }
 
@@ -129,8 +130,8 @@ func TestMLXFormula(t *testing.T) {
 	const name = "model.layers.0.mlp.down_proj"
 	rng := rand.New(rand.NewPCG(7, 11))
 	for _, p := range []tiny.Packing{
-		{Bits: 4, Group: 32, Scales: ir.BF16}, {Bits: 4, Group: 64, Scales: ir.F16}, {Bits: 4, Group: 64, Scales: ir.BF16},
-		{Bits: 4, Group: 128, Scales: ir.BF16}, {Bits: 8, Group: 64, Scales: ir.F16}, {Bits: 8, Group: 128, Scales: ir.BF16},
+		{Bits: 4, Group: 32, Scales: dtype.BF16}, {Bits: 4, Group: 64, Scales: dtype.F16}, {Bits: 4, Group: 64, Scales: dtype.BF16},
+		{Bits: 4, Group: 128, Scales: dtype.BF16}, {Bits: 8, Group: 64, Scales: dtype.F16}, {Bits: 8, Group: 128, Scales: dtype.BF16},
 	} {
 		t.Run(fmt.Sprintf("%d/%d/%s", p.Bits, p.Group, p.Scales), func(t *testing.T) {
 			folder := tiny.NewMLX(t, "tiny-qwen3", p)
@@ -165,7 +166,7 @@ func TestMLXFormula(t *testing.T) {
 
 // TestMLXTruncated opens folders whose file ends early.
 func TestMLXTruncated(t *testing.T) {
-	dir := tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: ir.F16}).Write(t)
+	dir := tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: dtype.F16}).Write(t)
 	path := filepath.Join(dir, "model.safetensors")
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)

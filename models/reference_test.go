@@ -20,6 +20,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -41,7 +42,7 @@ func open(t testing.TB, path string) *models.Checkpoint {
 }
 
 func newOracle(t testing.TB, m *models.Checkpoint, block, blocks int) *oracle {
-	f, err := m.Build(ir.Options{KV: ir.F32, Block: block})
+	f, err := m.Build(ir.Options{KV: dtype.F32, Block: block})
 	require.NoError(t, err)
 	return &oracle{t: t, model: m, f: f, weights: ref.NewWeights(m.Data), caches: ref.CachesFor(f, blocks)}
 }

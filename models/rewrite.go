@@ -11,6 +11,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
@@ -18,7 +19,7 @@ import (
 // Rewritten is a tensor of a GGUF file that is written from a model.
 type Rewritten struct {
 	Name  string
-	DType ir.DType // in the new file
+	DType dtype.Type // in the new file
 	Shape []int
 	From  []*Tensor // whose rows it has, one after the other; nil where Data has them
 	Data  []byte

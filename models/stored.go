@@ -10,7 +10,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/mapped"
 )
 
@@ -214,7 +214,7 @@ func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error
 func (t Tensor) changed(s *Stored, c *Config, rows []row, memory *arena) (Tensor, error) {
 	stored := t.DType
 	if s.Value != nil {
-		t.DType, t.Stored = ir.F32, ir.F32.String()
+		t.DType, t.Stored = dtype.F32, dtype.F32.String()
 	}
 	data, err := memory.take(t.Bytes())
 	if err != nil {
@@ -253,7 +253,7 @@ func permuted(row []byte, size int, from func(i int) int) ([]byte, error) {
 }
 
 // valued makes an F32 of each element.
-func valued(row []byte, stored ir.DType, value func(float32) float32) ([]byte, error) {
+func valued(row []byte, stored dtype.Type, value func(float32) float32) ([]byte, error) {
 	wide := make([]float32, len(row)/int(stored.Bytes(1)))
 	if err := quant.Dequantize(wide, row, stored); err != nil {
 		return nil, err
@@ -261,8 +261,8 @@ func valued(row []byte, stored ir.DType, value func(float32) float32) ([]byte, e
 	for i, x := range wide {
 		wide[i] = value(x)
 	}
-	out := make([]byte, ir.F32.Bytes(int64(len(wide))))
-	return out, quant.Quantize(out, wide, ir.F32)
+	out := make([]byte, dtype.F32.Bytes(int64(len(wide))))
+	return out, quant.Quantize(out, wide, dtype.F32)
 }
 
 // row is a row of a weight where it is stored: elements of `size` bytes that lie `step`

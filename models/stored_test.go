@@ -9,11 +9,11 @@ import (
 	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 func halves(name string, shape []int, values ...uint16) Tensor {
-	t := Tensor{Name: name, DType: ir.BF16, Stored: "BF16", Shape: shape, File: "model.safetensors", Offset: 64}
+	t := Tensor{Name: name, DType: dtype.BF16, Stored: "BF16", Shape: shape, File: "model.safetensors", Offset: 64}
 	for _, x := range values {
 		t.Data = binary.LittleEndian.AppendUint16(t.Data, x)
 	}
@@ -88,7 +88,7 @@ func TestStoredValue(t *testing.T) {
 	all, err := family.arrange(&Config{}, folderTensors(), memory)
 	require.NoError(t, err)
 	gain := all[len(all)-1]
-	require.Equal(t, ir.F32, gain.DType)
+	require.Equal(t, dtype.F32, gain.DType)
 	require.InDelta(t, 2, math.Float32frombits(binary.LittleEndian.Uint32(gain.Data)), 0)
 	require.InDelta(t, 0.5, math.Float32frombits(binary.LittleEndian.Uint32(gain.Data[4:])), 0)
 	require.NoError(t, memory.close())
@@ -96,8 +96,8 @@ func TestStoredValue(t *testing.T) {
 }
 
 func TestStoredErrors(t *testing.T) {
-	ints := Tensor{Name: "ints", DType: ir.I32, Stored: "I32", Shape: []int{1}, Data: make([]byte, 4)}
-	floats := Tensor{Name: "floats", DType: ir.F32, Stored: "F32", Shape: []int{1, 2}, Data: make([]byte, 8)}
+	ints := Tensor{Name: "ints", DType: dtype.I32, Stored: "I32", Shape: []int{1}, Data: make([]byte, 4)}
+	floats := Tensor{Name: "floats", DType: dtype.F32, Stored: "F32", Shape: []int{1, 2}, Data: make([]byte, 8)}
 	for want, from := range map[string]Stored{
 		`tensor "h.0.qkv" has 6 rows, not 7`:                            {Names: []string{"h.#.qkv"}, Rows: func(*Config) (int, int) { return 5, 2 }},
 		`tensor "ints" is I32: only floats`:                             {Names: []string{"ints"}, Value: plusOne},

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // ropeTables replaces the base of RoPE's frequencies by a table that the compiler
@@ -25,7 +26,7 @@ func ropeTables(f *ir.Func, _ *ir.Target) (int, error) {
 		}
 		k := key{attr: attr}
 		if len(v.Args) > 2 {
-			if k.factors = v.Args[2]; k.factors.Op != ir.OpConst || k.factors.Type.DType != ir.F32 {
+			if k.factors = v.Args[2]; k.factors.Op != ir.OpConst || k.factors.Type.DType != dtype.F32 {
 				continue
 			}
 		}
@@ -58,5 +59,5 @@ func ropeTable(f *ir.Func, a ir.RopeAttr, factors *ir.Value) *ir.Value {
 		}
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(x)))
 	}
-	return f.Append(ir.OpConst, ir.TensorOf(ir.F32, ir.Const(n)), ir.ConstAttr{Data: string(data)}, ir.NoLayer)
+	return f.Append(ir.OpConst, ir.TensorOf(dtype.F32, ir.Const(n)), ir.ConstAttr{Data: string(data)}, ir.NoLayer)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -19,7 +20,7 @@ func TestRopeTable(t *testing.T) {
 		b.Return("y", b.Rope(x, ir.RopeAttr{Rotated: 128, Theta: 1e6, FreqScale: 0.25, Magnitude: 1}, nil))
 	})
 	require.NoError(t, err)
-	n, err := passes.RunOne("rope_tables", f, target(t, ir.F32))
+	n, err := passes.RunOne("rope_tables", f, target(t, dtype.F32))
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	data := f.Result("y").Args[2].Attr.(ir.ConstAttr).Data
@@ -32,4 +33,4 @@ func TestRopeTable(t *testing.T) {
 
 type anything struct{}
 
-func (anything) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F32, want, true }
+func (anything) Weight(_ string, want []int) (dtype.Type, []int, bool) { return dtype.F32, want, true }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -32,9 +33,9 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		tgt := target(t, ir.F16)
+		tgt := target(t, dtype.F16)
 		if !fused {
-			tgt = sourceTarget(t, ir.F16)
+			tgt = sourceTarget(t, dtype.F16)
 		}
 		if _, err := passes.Compile(g, tgt, passes.Options{Level: 1}); err != nil && !errors.Is(err, passes.ErrUnsupported) {
 			t.Fatalf("%v\n%s", err, g)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // requireKernels checks every value's element types against the instances that
@@ -37,13 +38,13 @@ func requireKernels(t *testing.T, f *ir.Func) {
 		for i, a := range v.Args {
 			switch {
 			case a.Op.IsLeaf() || a.Type.Kind == ir.State:
-			case a.Type.DType == ir.I32 && in != "": // the experts of a token
+			case a.Type.DType == dtype.I32 && in != "": // the experts of a token
 			case v.Op == ir.OpRoutedLinear && i > 0:
-				require.Equal(t, ir.F32, a.Type.DType, "how %s is mixed, and what is added", v.LongString())
-				require.Equal(t, ir.F32, v.Type.DType, v.LongString())
+				require.Equal(t, dtype.F32, a.Type.DType, "how %s is mixed, and what is added", v.LongString())
+				require.Equal(t, dtype.F32, v.Type.DType, v.LongString())
 			case v.Op == ir.OpFusedLinear && v.Attr.(ir.LinearAttr).Residual && i == len(v.Args)-1:
-				require.Equal(t, ir.F32, a.Type.DType, "the residual of %s", v.LongString())
-				require.Equal(t, ir.F32, v.Type.DType, v.LongString())
+				require.Equal(t, dtype.F32, a.Type.DType, "the residual of %s", v.LongString())
+				require.Equal(t, dtype.F32, v.Type.DType, v.LongString())
 			case in == "":
 				in = floatOf(a.Type).String()
 			default:
@@ -61,7 +62,7 @@ func requireKernels(t *testing.T, f *ir.Func) {
 	}
 }
 
-func floatOf(t ir.Type) ir.DType {
+func floatOf(t ir.Type) dtype.Type {
 	if t.Kind == ir.Tuple {
 		return t.Elems[0].DType
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -27,7 +28,7 @@ func TestKnownModels(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2*c.layers, source.OpCounts()[ir.OpRepeatKV], name)
 		for _, decode := range []bool{false, true} {
-			tgt := target(t, ir.F16)
+			tgt := target(t, dtype.F16)
 			if tgt.OneEach = decode; !decode {
 				tgt.NormPrologue = nil
 			}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // narrow computes activations in the target's type, Act, instead of float. Float
@@ -20,7 +21,7 @@ import (
 // narrow and may not widen. No cast is ever needed. A norm inside a product of many tokens
 // leaves what it would by itself.
 func narrow(f *ir.Func, t *ir.Target) (int, error) {
-	if t.Act == ir.F32 {
+	if t.Act == dtype.F32 {
 		return 0, nil
 	}
 	p := precision{parent: make([]ir.ID, f.MaxID()), wide: make([]bool, f.MaxID())}
@@ -53,13 +54,13 @@ func narrow(f *ir.Func, t *ir.Target) (int, error) {
 			continue
 		}
 		switch {
-		case v.Type.Kind == ir.Tensor && v.Type.DType == ir.F32:
+		case v.Type.Kind == ir.Tensor && v.Type.DType == dtype.F32:
 			v.Type.DType = t.Act
 			changes++
 		case v.Type.Kind == ir.Tuple:
 			v.Type.Elems = slices.Clone(v.Type.Elems)
 			for i, e := range v.Type.Elems {
-				if e.Kind == ir.Tensor && e.DType == ir.F32 {
+				if e.Kind == ir.Tensor && e.DType == dtype.F32 {
 					v.Type.Elems[i].DType = t.Act
 					changes++
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -35,12 +36,12 @@ func TestPasses(t *testing.T) {
 			require.Equal(t, "in", archive.Files[0].Name)
 			f, err := ir.Parse(string(archive.Files[0].Data))
 			require.NoError(t, err)
-			tgt := target(t, ir.F16)
+			tgt := target(t, dtype.F16)
 			if pass == "legalise" {
-				tgt = sourceTarget(t, ir.F16)
+				tgt = sourceTarget(t, dtype.F16)
 			}
 			if pass == "wanted_rows" {
-				tgt = prompts(t, ir.F16)
+				tgt = prompts(t, dtype.F16)
 			}
 			_, err = passes.RunOne(pass, f, tgt)
 			require.NoError(t, err)
@@ -89,7 +90,7 @@ func TestFusedLayer(t *testing.T) {
 	} {
 		f := want.sample.build(t)
 		require.Positive(t, f.OpCounts()[ir.OpRepeatKV])
-		report, err := passes.Compile(f, target(t, ir.F16), passes.Options{Level: 1})
+		report, err := passes.Compile(f, target(t, dtype.F16), passes.Options{Level: 1})
 		require.NoError(t, err)
 		n := want.sample.layers
 		require.Equal(t, n, report.Fusions["kv_replication_elimination"], name)
@@ -113,7 +114,7 @@ func TestFusedLayer(t *testing.T) {
 func TestLevelZeroLeavesSource(t *testing.T) {
 	f := tinyQwen.build(t)
 	before := f.String()
-	report, err := passes.Compile(f, target(t, ir.F16), passes.Options{})
+	report, err := passes.Compile(f, target(t, dtype.F16), passes.Options{})
 	require.NoError(t, err)
 	require.Equal(t, before, f.String())
 	require.Len(t, report.Rows, 1)
@@ -121,7 +122,7 @@ func TestLevelZeroLeavesSource(t *testing.T) {
 }
 
 func TestUnsupportedOp(t *testing.T) {
-	tgt := target(t, ir.F32)
+	tgt := target(t, dtype.F32)
 	tgt.Kernels[ir.OpSoftmax] = nil
 	_, err := passes.Compile(tinyQwen.build(t), tgt, passes.Options{})
 	require.ErrorIs(t, err, passes.ErrUnsupported)
@@ -130,10 +131,10 @@ func TestUnsupportedOp(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, "legalise", failed.Pass)
 
-	tgt = target(t, ir.F32)
+	tgt = target(t, dtype.F32)
 	for _, rows := range tgt.Kernels {
 		for i := range rows {
-			rows[i].Weights &^= ir.SetOf(ir.F32)
+			rows[i].Weights &^= dtype.SetOf(dtype.F32)
 		}
 	}
 	_, err = passes.Compile(tinyQwen.build(t), tgt, passes.Options{})
@@ -155,7 +156,7 @@ func TestPartsOfFusedLinear(t *testing.T) {
 		"norm": {func(t *ir.Target) { t.NormPrologue = nil }, func(a ir.LinearAttr) bool { return a.Norm != ir.NoNorm }},
 		"pair": {func(t *ir.Target) { t.Gated = false }, func(a ir.LinearAttr) bool { return a.Gated }},
 	} {
-		f, tgt := tinyQwen.build(t), target(t, ir.F32)
+		f, tgt := tinyQwen.build(t), target(t, dtype.F32)
 		_, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: []string{"head_norm_rope_kv_write"}})
 		require.NoError(t, err)
 		require.True(t, has(f, c.is), name)
@@ -169,7 +170,7 @@ func TestPartsOfFusedLinear(t *testing.T) {
 }
 
 func TestLongHeads(t *testing.T) {
-	tgt := target(t, ir.F32)
+	tgt := target(t, dtype.F32)
 	tgt.MaxHead = tinyQwen.head - 1
 	f := tinyQwen.build(t)
 	_, err := passes.Compile(f, tgt, passes.Options{Level: 1})
@@ -223,12 +224,12 @@ func TestShuffledOrder(t *testing.T) {
 	for seed := range uint64(graphs) {
 		source, in, want := random(t, seed)
 		plain := source.Clone()
-		_, err := passes.Compile(plain, target(t, ir.F16), passes.Options{Level: 1})
+		_, err := passes.Compile(plain, target(t, dtype.F16), passes.Options{Level: 1})
 		require.NoError(t, err)
 		for range 3 {
 			f := shuffled(source, r)
 			require.NoError(t, f.Verify())
-			_, err := passes.Compile(f, target(t, ir.F16), passes.Options{Level: 1})
+			_, err := passes.Compile(f, target(t, dtype.F16), passes.Options{Level: 1})
 			require.NoError(t, err)
 			require.Equal(t, plain.OpCounts(), f.OpCounts())
 			requireSame(t, want, execute(t, f, in), f.String)
@@ -240,7 +241,7 @@ func TestDeterminism(t *testing.T) {
 	var first string
 	for i := range 5 {
 		f := tinyLlama.build(t)
-		_, err := passes.Compile(f, target(t, ir.F16), passes.Options{Level: 1})
+		_, err := passes.Compile(f, target(t, dtype.F16), passes.Options{Level: 1})
 		require.NoError(t, err)
 		if i == 0 {
 			first = f.String()
@@ -251,7 +252,7 @@ func TestDeterminism(t *testing.T) {
 
 func TestObserver(t *testing.T) {
 	var seen []string
-	report, err := passes.Compile(tinyQwen.build(t), target(t, ir.F32), passes.Options{
+	report, err := passes.Compile(tinyQwen.build(t), target(t, dtype.F32), passes.Options{
 		Level: 1, Disabled: []string{"cse"}, Observer: func(pass string, f *ir.Func) { seen = append(seen, pass) },
 	})
 	require.NoError(t, err)
@@ -269,7 +270,7 @@ func TestPanickingPassIsNamed(t *testing.T) {
 		"error":         func(f *ir.Func) error { return errors.New("broken") },
 		"invalid graph": func(f *ir.Func) error { f.Results[0].Value.Args = nil; return nil },
 	} {
-		_, err := passes.CompileWith(passes.NewPass("bad", run), tinyQwen.build(t), target(t, ir.F32))
+		_, err := passes.CompileWith(passes.NewPass("bad", run), tinyQwen.build(t), target(t, dtype.F32))
 		var failed *passes.Error
 		require.ErrorAs(t, err, &failed, name)
 		require.Equal(t, "bad", failed.Pass, name)
@@ -282,7 +283,7 @@ func TestDebug(t *testing.T) {
 	require.False(t, d.Help)
 	var out bytes.Buffer
 	f := tinyQwen.build(t)
-	report, err := passes.Compile(f, target(t, ir.F32), passes.Options{Level: 1, Debug: d, Output: &out})
+	report, err := passes.Compile(f, target(t, dtype.F32), passes.Options{Level: 1, Debug: d, Output: &out})
 	require.NoError(t, err)
 	for _, row := range report.Rows {
 		require.NotEqual(t, "cse", row.Name)
@@ -301,7 +302,7 @@ func TestDebugAllOff(t *testing.T) {
 	d, err := passes.ParseDebug("all/off")
 	require.NoError(t, err)
 	f := tinyQwen.build(t)
-	report, err := passes.Compile(f, target(t, ir.F16), passes.Options{Level: 1, Debug: d})
+	report, err := passes.Compile(f, target(t, dtype.F16), passes.Options{Level: 1, Debug: d})
 	require.NoError(t, err)
 	require.Empty(t, report.Fusions)
 	require.Positive(t, f.OpCounts()[ir.OpRepeatKV])
@@ -325,7 +326,7 @@ func TestDebugErrors(t *testing.T) {
 	require.ErrorIs(t, err, passes.ErrUnknown)
 	_, err = passes.ParseDebug("legalise/off")
 	require.ErrorIs(t, err, passes.ErrRequired)
-	_, err = passes.Compile(tinyQwen.build(t), target(t, ir.F32), passes.Options{Disabled: []string{"csee"}})
+	_, err = passes.Compile(tinyQwen.build(t), target(t, dtype.F32), passes.Options{Disabled: []string{"csee"}})
 	require.ErrorIs(t, err, passes.ErrUnknown)
 }
 
@@ -346,7 +347,7 @@ func BenchmarkCompile(b *testing.B) {
 				b.StopTimer()
 				f := source.Clone()
 				b.StartTimer()
-				if _, err := passes.Compile(f, target(b, ir.F16), passes.Options{Level: 1}); err != nil {
+				if _, err := passes.Compile(f, target(b, dtype.F16), passes.Options{Level: 1}); err != nil {
 					b.Fatal(err)
 				}
 			}

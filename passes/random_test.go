@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -16,10 +17,10 @@ import (
 func scribble(r *rand.Rand, n int) *ir.Func {
 	f := ir.NewFunc("scribble", ir.Fused)
 	input := func(name string, shape ...ir.Dim) *ir.Value {
-		return f.Append(ir.OpInput, ir.TensorOf(ir.I32, shape...), ir.NameAttr{Name: name}, ir.NoLayer)
+		return f.Append(ir.OpInput, ir.TensorOf(dtype.I32, shape...), ir.NameAttr{Name: name}, ir.NoLayer)
 	}
 	weight := func(shape ...ir.Dim) *ir.Value {
-		return f.Append(ir.OpWeight, ir.TensorOf(ir.F32, shape...), ir.NameAttr{Name: fmt.Sprint("w", len(f.Values))}, ir.NoLayer)
+		return f.Append(ir.OpWeight, ir.TensorOf(dtype.F32, shape...), ir.NameAttr{Name: fmt.Sprint("w", len(f.Values))}, ir.NoLayer)
 	}
 	T := ir.Var(ir.T)
 	tokens, positions, slots := input(ir.Tokens, T), input(ir.Positions, T), input(ir.Slots, T)
@@ -28,9 +29,9 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 
 	widths := []int{8, 8, 16, 24, 4}
 	width := func() ir.Dim { return ir.Const(widths[r.IntN(len(widths))]) }
-	pool := []*ir.Value{f.Append(ir.OpEmbed, ir.TensorOf(ir.F32, T, ir.Const(8)), nil, ir.NoLayer, tokens, weight(ir.Const(7), ir.Const(8)))}
+	pool := []*ir.Value{f.Append(ir.OpEmbed, ir.TensorOf(dtype.F32, T, ir.Const(8)), nil, ir.NoLayer, tokens, weight(ir.Const(7), ir.Const(8)))}
 	pick := func() *ir.Value { return pool[max(r.IntN(len(pool)), r.IntN(len(pool)))] } // rather a late one
-	cache := f.Append(ir.OpCache, ir.StateOf(ir.Cache{DType: ir.F32, KVHeads: 2, Head: 4, Block: blockSlots}), ir.CacheAttr{}, 0)
+	cache := f.Append(ir.OpCache, ir.StateOf(ir.Cache{DType: dtype.F32, KVHeads: 2, Head: 4, Block: blockSlots}), ir.CacheAttr{}, 0)
 	readable := true // the version has not been read, so that it may be replaced
 
 	for range n {
@@ -67,12 +68,12 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 			try(ir.OpRMSNorm, ir.NormAttr{Eps: 1e-3}, x, weight(last))
 		case 10:
 			if rows, ok := x.Type.Shape.Rows(); ok && columns%2 == 0 {
-				f.Append(ir.OpReshape, ir.TensorOf(ir.F32, rows, ir.Const(2), ir.Const(columns/2)), nil, ir.NoLayer, x)
+				f.Append(ir.OpReshape, ir.TensorOf(dtype.F32, rows, ir.Const(2), ir.Const(columns/2)), nil, ir.NoLayer, x)
 				pool = append(pool, f.Values[len(f.Values)-1])
 			}
 		case 11:
 			if n, ok := x.Type.Shape[1:].Elements(); ok {
-				f.Append(ir.OpReshape, ir.TensorOf(ir.F32, x.Type.Shape[0], n), nil, ir.NoLayer, x)
+				f.Append(ir.OpReshape, ir.TensorOf(dtype.F32, x.Type.Shape[0], n), nil, ir.NoLayer, x)
 				pool = append(pool, f.Values[len(f.Values)-1])
 			}
 		case 12:
@@ -160,7 +161,7 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 	}
 	rows := input(ir.LogitRows, ir.Var(ir.R))
 	if x := pick(); x.Type.Shape[0] == T && len(x.Type.Shape) == 2 && r.IntN(2) == 0 {
-		f.Results = append(f.Results[:1], ir.Result{Name: "rows", Value: f.Append(ir.OpGatherRows, ir.TensorOf(ir.F32, ir.Var(ir.R), x.Type.Shape[1]), nil, ir.NoLayer, x, rows)})
+		f.Results = append(f.Results[:1], ir.Result{Name: "rows", Value: f.Append(ir.OpGatherRows, ir.TensorOf(dtype.F32, ir.Var(ir.R), x.Type.Shape[1]), nil, ir.NoLayer, x, rows)})
 	}
 	return f
 }
@@ -175,9 +176,9 @@ func TestScribbles(t *testing.T) {
 		require.NoError(t, f.Verify())
 		in := steps(7)[:1]
 		want := execute(t, f, in)
-		tgt := target(t, ir.F16)
+		tgt := target(t, dtype.F16)
 		if seed%3 == 0 {
-			tgt = sourceTarget(t, ir.F16)
+			tgt = sourceTarget(t, dtype.F16)
 		}
 		if seed%2 == 0 {
 			tgt.Tokens, tgt.NormPrologue = 512, nil
@@ -205,7 +206,7 @@ func TestChangesAreCounted(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		f := scribble(r, 10+r.IntN(60))
-		tgt := []*ir.Target{target(t, ir.F16), prompts(t, ir.F16)}[seed%2]
+		tgt := []*ir.Target{target(t, dtype.F16), prompts(t, dtype.F16)}[seed%2]
 		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		f.Stage = ir.Fused
 		for _, p := range passes.Passes() {

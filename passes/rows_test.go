@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // TestKeepsRows computes what ops make of embeddings for five tokens at once and for each by
@@ -23,7 +24,7 @@ func TestKeepsRows(t *testing.T) {
 		for i, n := range shape {
 			dims[i] = ir.Const(n)
 		}
-		return g.Append(ir.OpWeight, ir.TensorOf(ir.F32, dims...), ir.NameAttr{Name: fmt.Sprint("w", len(g.Values))}, ir.NoLayer)
+		return g.Append(ir.OpWeight, ir.TensorOf(dtype.F32, dims...), ir.NameAttr{Name: fmt.Sprint("w", len(g.Values))}, ir.NoLayer)
 	}
 	emit := func(g graph, op ir.Op, attr any, args ...*ir.Value) *ir.Value {
 		v, err := g.Emit(op, attr, ir.NoLayer, args...)
@@ -53,10 +54,10 @@ func TestKeepsRows(t *testing.T) {
 		ir.OpLayerNorm: weighted(ir.OpLayerNorm, ir.NormAttr{Eps: 1e-3}, width),
 		ir.OpGain:      weighted(ir.OpGain, nil, width),
 		ir.OpReshape: func(g graph) *ir.Value {
-			return given(g, ir.OpReshape, ir.TensorOf(ir.F32, ir.Var(ir.T), ir.Const(2), ir.Const(width/2)))
+			return given(g, ir.OpReshape, ir.TensorOf(dtype.F32, ir.Var(ir.T), ir.Const(2), ir.Const(width/2)))
 		},
 		ir.OpCast: func(g graph) *ir.Value {
-			return given(g, ir.OpCast, ir.TensorOf(ir.F16, ir.Var(ir.T), ir.Const(width)))
+			return given(g, ir.OpCast, ir.TensorOf(dtype.F16, ir.Var(ir.T), ir.Const(width)))
 		},
 		ir.OpSlice:        unary(ir.OpSlice, ir.SliceAttr{Start: 2, End: 5}),
 		ir.OpScale:        unary(ir.OpScale, ir.ScaleAttr{Value: 3}),
@@ -80,7 +81,7 @@ func TestKeepsRows(t *testing.T) {
 		}
 		require.Contains(t, makes, op)
 		g := graph{Func: ir.NewFunc("rows", ir.Source)}
-		tokens := g.Append(ir.OpInput, ir.TensorOf(ir.I32, ir.Var(ir.T)), ir.NameAttr{Name: ir.Tokens}, ir.NoLayer)
+		tokens := g.Append(ir.OpInput, ir.TensorOf(dtype.I32, ir.Var(ir.T)), ir.NameAttr{Name: ir.Tokens}, ir.NoLayer)
 		g.x, g.y = emit(g, ir.OpEmbed, nil, tokens, weight(g, 9, width)), emit(g, ir.OpEmbed, nil, tokens, weight(g, 9, width))
 		g.Results = []ir.Result{{Name: "y", Value: makes[op](g)}}
 		require.NoError(t, g.Verify())

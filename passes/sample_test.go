@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -99,7 +100,9 @@ func randomSample(r *rand.Rand) sample {
 
 type anyWeights struct{}
 
-func (anyWeights) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F32, want, true }
+func (anyWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
+	return dtype.F32, want, true
+}
 
 const blockSlots = 4
 
@@ -265,7 +268,7 @@ func (s sample) define(b *ir.Builder) {
 }
 
 // target can do everything that there are kernels for, in one activation type.
-func target(t testing.TB, act ir.DType) *ir.Target {
+func target(t testing.TB, act dtype.Type) *ir.Target {
 	target, err := lower.NewTarget("metal", lower.DecodeTokens)
 	require.NoError(t, err)
 	target.Act = act
@@ -273,7 +276,7 @@ func target(t testing.TB, act ir.DType) *ir.Target {
 }
 
 // prompts is target for steps of many tokens, of which few want logits.
-func prompts(t testing.TB, act ir.DType) *ir.Target {
+func prompts(t testing.TB, act dtype.Type) *ir.Target {
 	target, err := lower.NewTarget("metal", 512)
 	require.NoError(t, err)
 	target.Act = act
@@ -281,7 +284,7 @@ func prompts(t testing.TB, act ir.DType) *ir.Target {
 }
 
 // sourceTarget has kernels for source ops only.
-func sourceTarget(t testing.TB, act ir.DType) *ir.Target {
+func sourceTarget(t testing.TB, act dtype.Type) *ir.Target {
 	target := target(t, act)
 	target.NormPrologue, target.Gated = nil, false
 	for op := range target.Kernels {

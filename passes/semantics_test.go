@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/fusion"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -85,7 +86,7 @@ func TestPassesKeepMeaning(t *testing.T) {
 	moved := make(map[int64]int) // by tokens of a step
 	for seed := range uint64(graphs) {
 		source, in, want := random(t, seed)
-		for _, tgt := range []*ir.Target{target(t, ir.F16), prompts(t, ir.F16)} {
+		for _, tgt := range []*ir.Target{target(t, dtype.F16), prompts(t, dtype.F16)} {
 			f := source.Clone()
 			report, err := passes.Compile(f, tgt, passes.Options{Level: 1, Observer: func(pass string, f *ir.Func) {
 				requireSame(t, want, execute(t, f.Clone(), in), func() string { return pass + "\n" + f.String() })
@@ -126,7 +127,7 @@ func TestSubsetsKeepMeaning(t *testing.T) {
 			if !few && len(off) < len(names)-1 && !testfiles.Whole() && r.IntN(16) != 0 {
 				continue
 			}
-			tgt := target(t, []ir.DType{ir.F32, ir.F16}[set%2])
+			tgt := target(t, []dtype.Type{dtype.F32, dtype.F16}[set%2])
 			if r.IntN(2) == 0 {
 				tgt.Tokens, tgt.NormPrologue = 512, nil
 			}
@@ -155,7 +156,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 	taken := make(map[ir.Op]int)
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
-		tgt := target(t, []ir.DType{ir.F32, ir.F16}[seed%2])
+		tgt := target(t, []dtype.Type{dtype.F32, dtype.F16}[seed%2])
 		tgt.Gated = seed%5 != 0
 		if seed%3 == 0 {
 			tgt.NormPrologue = nil
@@ -195,7 +196,7 @@ func TestLegaliseKeepsMeaning(t *testing.T) {
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		r := rand.New(rand.NewPCG(seed, 5))
-		tgt := target(t, []ir.DType{ir.F32, ir.F16}[seed%2])
+		tgt := target(t, []dtype.Type{dtype.F32, dtype.F16}[seed%2])
 		lacks := sourceTarget(t, tgt.Act)
 		for _, op := range fused {
 			if op == ir.OpFusedLinear && r.IntN(2) == 0 { // what reads its columns goes with it, as no target joins columns

@@ -25,14 +25,14 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/serve"
 )
 
 const name = "tiny"
 
 func options(context int) smelt.Options {
-	return smelt.Options{Target: "cpu", Level: 1, KV: ir.F16, Context: context}
+	return smelt.Options{Target: "cpu", Level: 1, KV: dtype.F16, Context: context}
 }
 
 func loaded(t testing.TB, path string, o smelt.Options) *smelt.Loaded {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/limits"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
@@ -152,9 +152,9 @@ func (t *timedTest) add(plan *lower.Plan, on *smelt.Loaded, steps []smelt.Profil
 			case !natives[d.Kernel]:
 			case reads(plan, d, hasNibbles):
 				r.int4Ops += cost.Ops
-			case reads(plan, d, ir.DType.IsQuantized):
+			case reads(plan, d, dtype.Type.IsQuantized):
 				r.int8Ops += cost.Ops
-			case halves && reads(plan, d, func(w ir.DType) bool { return w == ir.F16 || w == ir.BF16 }):
+			case halves && reads(plan, d, func(w dtype.Type) bool { return w == dtype.F16 || w == dtype.BF16 }):
 				r.int16Ops += cost.Ops
 			}
 		}
@@ -163,10 +163,10 @@ func (t *timedTest) add(plan *lower.Plan, on *smelt.Loaded, steps []smelt.Profil
 }
 
 // hasNibbles tells whether a type's elements have four bits or fewer, its scales beside them.
-func hasNibbles(w ir.DType) bool { return w.IsQuantized() && w.Bytes(256) <= 256*5/8 }
+func hasNibbles(w dtype.Type) bool { return w.IsQuantized() && w.Bytes(256) <= 256*5/8 }
 
 // reads tells whether a dispatch reads weights of some type.
-func reads(plan *lower.Plan, d *lower.Dispatch, some func(ir.DType) bool) bool {
+func reads(plan *lower.Plan, d *lower.Dispatch, some func(dtype.Type) bool) bool {
 	return slices.ContainsFunc(d.Bindings, func(b lower.Binding) bool {
 		of := &plan.Buffers[b.Buffer]
 		return of.Kind == lower.Weight && some(of.DType)

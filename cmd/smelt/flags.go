@@ -19,6 +19,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/hub"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
@@ -193,7 +194,7 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 			return opts, usageError{fmt.Errorf("--rope-scaling: %w", err)}
 		}
 	}
-	if opts.KV, err = ir.ParseDType(f.kv); err != nil || !slices.Contains(lower.CacheTypes(), opts.KV) {
+	if opts.KV, err = dtype.Parse(f.kv); err != nil || !slices.Contains(lower.CacheTypes(), opts.KV) {
 		return opts, usagef("--kv %s: want %s", f.kv, oneOf(cacheTypes()))
 	}
 	if opts.Products, err = smelt.ParsePlacement(f.products, f.chip); err != nil {
@@ -225,7 +226,7 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 
 // cacheTypes are what --kv takes.
 func cacheTypes() []string {
-	return lo.Map(lower.CacheTypes(), func(t ir.DType, _ int) string { return t.String() })
+	return lo.Map(lower.CacheTypes(), func(t dtype.Type, _ int) string { return t.String() })
 }
 
 // oneOf lists two values and more in words.
@@ -311,7 +312,7 @@ func (f *deviceFlags) resolve(opts *smelt.Options) error {
 	if f.act == "" {
 		return nil
 	}
-	if opts.Act, err = ir.ParseDType(f.act); err != nil || opts.Act != ir.F16 && opts.Act != ir.F32 {
+	if opts.Act, err = dtype.Parse(f.act); err != nil || opts.Act != dtype.F16 && opts.Act != dtype.F32 {
 		return usagef("--act %s: want f16 or f32", f.act)
 	}
 	if t, err := targetOf(opts.Target); err != nil {

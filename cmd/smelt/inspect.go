@@ -10,7 +10,7 @@ import (
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models/gguf"
@@ -58,7 +58,7 @@ type misaligned struct {
 
 // check notes where a tensor cannot be used in place. Types that we cannot read are not
 // used at all.
-func (s *sheet) check(name string, t ir.DType, offset int64, data []byte) {
+func (s *sheet) check(name string, t dtype.Type, offset int64, data []byte) {
 	if len(data) > 0 && (t.IsFloat() || t.IsQuantized()) && !metal.Aligned(data, t) {
 		s.Misaligned = append(s.Misaligned, misaligned{name, offset, metal.Alignment(t)})
 	}

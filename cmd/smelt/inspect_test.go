@@ -10,7 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
@@ -50,7 +50,7 @@ func TestMisaligned(t *testing.T) {
 	}
 	// Norms are floats and want 4; blocks of Q4_0 and Q8_0 have 18 and 34 bytes and want
 	// 2, and none of these tensors moves the next one within a word.
-	all, floats := len(f.Tensors), lo.CountBy(f.Tensors, func(t gguf.Tensor) bool { return t.Type.DType() == ir.F32 })
+	all, floats := len(f.Tensors), lo.CountBy(f.Tensors, func(t gguf.Tensor) bool { return t.Type.DType() == dtype.F32 })
 	require.Equal(t, map[int64]int{0: 0, 1: all, 2: floats, 3: all}, seen)
 }
 

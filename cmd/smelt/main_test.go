@@ -25,7 +25,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 func TestMain(m *testing.M) {
@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	found["hf"] = tiny.Folder(t, "tiny-qwen3")
-	found["mlx"] = tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: ir.BF16}).Write(t)
+	found["mlx"] = tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: dtype.BF16}).Write(t)
 	found["tiny-qwen3-vocab.gguf"] = tiny.Vocabulary(t, "tiny-qwen3")
 	found["narrow-F16.gguf"] = narrow(t, "f16")
 	if !testing.Short() { // hundreds of megabytes

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 )
@@ -95,7 +95,7 @@ replaces what was there; "-" is standard output.`,
 			Narrow  int            `json:"narrow_rows"`
 			Again   int            `json:"requantized"`
 		}{
-			strings.ToLower(weightType), lo.MapKeys(q.Tensors, func(_ int, t ir.DType) string { return strings.ToUpper(t.String()) }),
+			strings.ToLower(weightType), lo.MapKeys(q.Tensors, func(_ int, t dtype.Type) string { return strings.ToUpper(t.String()) }),
 			q.Before, q.After, q.Narrow, q.Again,
 		})
 	}
@@ -121,7 +121,7 @@ func checkApart(m *smelt.Model, in, out string) error {
 
 // report tells a person what the file has become, and what they may not expect.
 func report(w io.Writer, q *smelt.Quantized) {
-	counts := lo.FilterMap(ir.DTypes(), func(t ir.DType, _ int) (string, bool) {
+	counts := lo.FilterMap(dtype.All(), func(t dtype.Type, _ int) (string, bool) {
 		n := q.Tensors[t]
 		return fmt.Sprintf("%d %s", n, strings.ToUpper(t.String())), n > 0
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/cacheevents"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // subscriber prints the parts of each message in hexadecimal digits.
@@ -87,7 +87,7 @@ func TestEvents(t *testing.T) {
 	m, err := smelt.Open(testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), "")
 	require.NoError(t, err)
 	defer m.Close()
-	program1, err := m.Compile(smelt.Options{Target: "cpu", Level: 1, KV: ir.F16, Context: 64})
+	program1, err := m.Compile(smelt.Options{Target: "cpu", Level: 1, KV: dtype.F16, Context: 64})
 	require.NoError(t, err)
 	l, err := program1.Load(smelt.Device{Name: "cpu", Threads: 1})
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
@@ -19,7 +20,7 @@ const vocab = 40
 // shapes gives weights whatever shape is asked for.
 type shapes struct{}
 
-func (shapes) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F32, want, true }
+func (shapes) Weight(_ string, want []int) (dtype.Type, []int, bool) { return dtype.F32, want, true }
 
 // following starts a sequence of a model without layers: its logits after a token
 // are a row of the head.
@@ -66,14 +67,14 @@ func loadFollowing(t *testing.T, device string, weights func(name string, i, j i
 	d, err := metal.Open(device, metal.Options{Poison: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	program, err := d.Load(plan, func(name string) ([]byte, ir.DType, error) {
+	program, err := d.Load(plan, func(name string) ([]byte, dtype.Type, error) {
 		raw := make([]byte, 0, 4*vocab*vocab)
 		for i := range vocab {
 			for j := range vocab {
 				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(weights(name, i, j)))
 			}
 		}
-		return raw, ir.F32, nil
+		return raw, dtype.F32, nil
 	})
 	require.NoError(t, err)
 	return plan, program

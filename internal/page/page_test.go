@@ -17,6 +17,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/graphviz"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
@@ -27,7 +28,7 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	t.Helper()
 	m, err := models.Arch(arch, weights)
 	require.NoError(t, err)
-	f, err := m.Build(ir.Options{KV: ir.F16, Block: 512})
+	f, err := m.Build(ir.Options{KV: dtype.F16, Block: 512})
 	require.NoError(t, err)
 	target, err := lower.NewTarget("metal", maxT)
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/parity"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // writeParity keeps what llama.cpp computes for the models of package parity: the logits of
@@ -167,7 +167,7 @@ func (o *oracle) blocks(ctx context.Context, say func(string, ...any)) error {
 		floats = binary.LittleEndian.AppendUint32(floats, math.Float32bits(x))
 	}
 	var lines strings.Builder
-	for _, d := range ir.DTypes() {
+	for _, d := range dtype.All() {
 		number, ok := d.GGUF()
 		if !ok || !d.IsQuantized() {
 			continue

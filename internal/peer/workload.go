@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -88,7 +88,7 @@ func workloadOf(m *models.Checkpoint) workload {
 			} else {
 				w.Products += 2 * t.Elements()
 			}
-			w.Quantized = w.Quantized || t.DType != ir.F16 && t.DType != ir.F32 && t.DType != ir.BF16
+			w.Quantized = w.Quantized || t.DType != dtype.F16 && t.DType != dtype.F32 && t.DType != dtype.BF16
 		}
 	}
 	return w

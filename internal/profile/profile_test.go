@@ -10,7 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/profile"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -52,7 +52,7 @@ func TestLeastIsWhatIsTouched(t *testing.T) {
 	}{
 		{"tiny-qwen3", "F16", smelt.Options{Level: 1}},
 		{"tiny-llama", "F16", smelt.Options{Level: 1}},
-		{"tiny-qwen3", "Q4_0", smelt.Options{Level: 1, KV: ir.Q8_0}},
+		{"tiny-qwen3", "Q4_0", smelt.Options{Level: 1, KV: dtype.Q8_0}},
 		{"tiny-qwen3", "F16", smelt.Options{Level: 0}},
 	} {
 		t.Run(fmt.Sprintf("%s %s -O%d %v", c.model, c.weights, c.opts.Level, c.opts.KV), func(t *testing.T) {

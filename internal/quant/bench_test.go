@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 func BenchmarkQuantize(b *testing.B) {
 	src := gaussian(1<<16, 0.02, 1)
-	for _, t := range ir.DTypes() {
+	for _, t := range dtype.All() {
 		if !quant.CanQuantize(t) {
 			continue
 		}
@@ -27,7 +27,7 @@ func BenchmarkQuantize(b *testing.B) {
 }
 
 func BenchmarkDequantize(b *testing.B) {
-	for _, t := range ir.DTypes() {
+	for _, t := range dtype.All() {
 		if !quant.CanDequantize(t) {
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // What GGML makes of the same weights: the blocks of its quantizers, and the values that it
@@ -25,22 +25,22 @@ func TestBlocksAreGGMLs(t *testing.T) {
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		require.Len(t, f, 3)
-		dtype, err := ir.ParseDType(f[0])
+		elem, err := dtype.Parse(f[0])
 		require.NoError(t, err)
-		blocks := make([]byte, dtype.Bytes(int64(len(src))))
-		require.NoError(t, quant.Quantize(blocks, src, dtype))
-		assert.Equal(t, f[1], parity.Hash(blocks), "blocks of %s", dtype)
+		blocks := make([]byte, elem.Bytes(int64(len(src))))
+		require.NoError(t, quant.Quantize(blocks, src, elem))
+		assert.Equal(t, f[1], parity.Hash(blocks), "blocks of %s", elem)
 		back := make([]float32, len(src))
-		require.NoError(t, quant.Dequantize(back, blocks, dtype))
+		require.NoError(t, quant.Dequantize(back, blocks, elem))
 		var values []byte
 		for _, x := range back {
 			values = binary.LittleEndian.AppendUint32(values, math.Float32bits(x))
 		}
-		assert.Equal(t, f[2], parity.Hash(values), "values of %s", dtype)
+		assert.Equal(t, f[2], parity.Hash(values), "values of %s", elem)
 		seen++
 	}
-	for _, dtype := range ir.DTypes() {
-		if _, ok := dtype.GGUF(); ok && dtype.IsQuantized() {
+	for _, elem := range dtype.All() {
+		if _, ok := elem.GGUF(); ok && elem.IsQuantized() {
 			seen--
 		}
 	}
@@ -73,19 +73,19 @@ func TestCodesAreNearTheBest(t *testing.T) {
 		grid = append(grid, s, -s)
 	}
 	for _, c := range []struct {
-		dtype  ir.DType
+		dtype  dtype.Type
 		values []float64
 		scales []float64
 		most   float64 // of the best one's squared error
 	}{
-		{ir.MXFP4, e2m1, powers, 1.1},
-		{ir.IQ4_NL, nonlinear[:], grid, 1.1},
+		{dtype.MXFP4, e2m1, powers, 1.1},
+		{dtype.IQ4_NL, nonlinear[:], grid, 1.1},
 	} {
 		var got, best float64
 		for block := range len(src) / 32 {
 			x := src[32*block:][:32]
 			unit := largest(x)
-			if c.dtype == ir.MXFP4 {
+			if c.dtype == dtype.MXFP4 {
 				unit = math.Exp2(math.Floor(math.Log2(unit)))
 			}
 			for i, y := range roundTrip(t, x, c.dtype) {

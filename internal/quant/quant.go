@@ -1,7 +1,7 @@
 // Package quant converts between float32 and the formats in which weights are
 // stored: F32, F16, BF16, GGUF's block formats and groups as MLX packs them.
 //
-// A block format cuts a row into blocks of [ir.DType.BlockElems] consecutive
+// A block format cuts a row into blocks of [dtype.Type.BlockElems] consecutive
 // elements; a block holds small integers and the scales that map them back:
 //
 //	Q8_0, Q4_0, Q5_0      32 elements   x = d·q                 d is a half
@@ -27,8 +27,8 @@
 // Both work on whole blocks, never allocate, and are safe to call from several
 // goroutines on disjoint slices:
 //
-//	dst := make([]byte, ir.Q4_0.Bytes(int64(len(row))))
-//	err := quant.Quantize(dst, row, ir.Q4_0)
+//	dst := make([]byte, dtype.Q4_0.Bytes(int64(len(row))))
+//	err := quant.Quantize(dst, row, dtype.Q4_0)
 package quant
 
 import (
@@ -36,7 +36,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 var (
@@ -51,7 +51,7 @@ var (
 // RangeError says which element a block format cannot hold: one that is infinite,
 // not a number, or so large that the block's scale overflows half precision.
 type RangeError struct {
-	DType ir.DType
+	DType dtype.Type
 	Index int // in what was to be quantized
 	Value float32
 }
@@ -70,29 +70,29 @@ type codec struct {
 }
 
 var codecs = [...]codec{
-	ir.F32:  {decodeF32, encodeF32},
-	ir.F16:  {decodeF16, encodeF16},
-	ir.BF16: {decodeBF16, encodeBF16},
-	ir.Q8_0: {decodeQ8_0, encodeQ8_0},
-	ir.Q4_0: {decodeQ4_0, encodeQ4_0},
-	ir.Q4_1: {decodeQ4_1, encodeQ4_1},
-	ir.Q5_0: {decodeQ5_0, encodeQ5_0},
-	ir.Q5_1: {decodeQ5_1, encodeQ5_1},
-	ir.Q2_K: {decodeQ2_K, encodeQ2_K},
-	ir.Q3_K: {decodeQ3_K, encodeQ3_K},
-	ir.Q4_K: {decodeQ4_K, encodeQ4_K},
-	ir.Q5_K: {decodeQ5_K, encodeQ5_K},
-	ir.Q6_K: {decodeQ6_K, encodeQ6_K},
+	dtype.F32:  {decodeF32, encodeF32},
+	dtype.F16:  {decodeF16, encodeF16},
+	dtype.BF16: {decodeBF16, encodeBF16},
+	dtype.Q8_0: {decodeQ8_0, encodeQ8_0},
+	dtype.Q4_0: {decodeQ4_0, encodeQ4_0},
+	dtype.Q4_1: {decodeQ4_1, encodeQ4_1},
+	dtype.Q5_0: {decodeQ5_0, encodeQ5_0},
+	dtype.Q5_1: {decodeQ5_1, encodeQ5_1},
+	dtype.Q2_K: {decodeQ2_K, encodeQ2_K},
+	dtype.Q3_K: {decodeQ3_K, encodeQ3_K},
+	dtype.Q4_K: {decodeQ4_K, encodeQ4_K},
+	dtype.Q5_K: {decodeQ5_K, encodeQ5_K},
+	dtype.Q6_K: {decodeQ6_K, encodeQ6_K},
 
-	ir.MXFP4:  {decodeMXFP4, encodeMXFP4},
-	ir.IQ4_NL: {decodeIQ4_NL, encodeIQ4_NL},
-	ir.IQ4_XS: {decodeIQ4_XS, encodeIQ4_XS},
+	dtype.MXFP4:  {decodeMXFP4, encodeMXFP4},
+	dtype.IQ4_NL: {decodeIQ4_NL, encodeIQ4_NL},
+	dtype.IQ4_XS: {decodeIQ4_XS, encodeIQ4_XS},
 
-	ir.MLX4: {decodeMLX4, encodeMLX4},
-	ir.MLX8: {decodeMLX8, encodeMLX8},
+	dtype.MLX4: {decodeMLX4, encodeMLX4},
+	dtype.MLX8: {decodeMLX8, encodeMLX8},
 }
 
-func lookup(t ir.DType) codec {
+func lookup(t dtype.Type) codec {
 	if int(t) < len(codecs) {
 		return codecs[t]
 	}
@@ -100,14 +100,14 @@ func lookup(t ir.DType) codec {
 }
 
 // CanDequantize reports whether [Dequantize] reads t.
-func CanDequantize(t ir.DType) bool { return lookup(t).decode != nil }
+func CanDequantize(t dtype.Type) bool { return lookup(t).decode != nil }
 
 // CanQuantize reports whether [Quantize] writes t.
-func CanQuantize(t ir.DType) bool { return lookup(t).encode != nil }
+func CanQuantize(t dtype.Type) bool { return lookup(t).encode != nil }
 
 // Dequantize expands src, stored as t, into dst.
 // The length of src must be t.Bytes(len(dst)).
-func Dequantize(dst []float32, src []byte, t ir.DType) error {
+func Dequantize(dst []float32, src []byte, t dtype.Type) error {
 	c := lookup(t)
 	if c.decode == nil {
 		return fmt.Errorf("dequantize %v: %w", t, ErrUnsupported)
@@ -122,7 +122,7 @@ func Dequantize(dst []float32, src []byte, t ir.DType) error {
 // Quantize stores src as t in dst. The length of dst must be t.Bytes(len(src)).
 // Where it returns a [RangeError], the blocks before that of the element have been
 // written.
-func Quantize(dst []byte, src []float32, t ir.DType) error {
+func Quantize(dst []byte, src []float32, t dtype.Type) error {
 	c := lookup(t)
 	if c.encode == nil {
 		return fmt.Errorf("quantize %v: %w", t, ErrUnsupported)
@@ -153,7 +153,7 @@ func worst(x []float32) int {
 	return at
 }
 
-func checkSizes(elems, bytes int, t ir.DType) error {
+func checkSizes(elems, bytes int, t dtype.Type) error {
 	if n := t.BlockElems(); elems%n != 0 {
 		return fmt.Errorf("%w: %d elements are not a multiple of the block of %d", ErrSize, elems, n)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -42,7 +42,7 @@ func TestQuantizeMatchesFiles(t *testing.T) {
 		source := open(t, model, "F16")
 		for _, format := range []string{"Q8_0", "Q4_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"} {
 			t.Run(model+"-"+format, func(t *testing.T) {
-				compared := map[ir.DType]int{}
+				compared := map[dtype.Type]int{}
 				for _, want := range open(t, model, format).Tensors {
 					from, ok := source.Tensor(want.Name)
 					require.True(t, ok)
@@ -60,7 +60,7 @@ func TestQuantizeMatchesFiles(t *testing.T) {
 					}
 					compared[want.DType]++
 				}
-				named, err := ir.ParseDType(strings.TrimSuffix(format, "_M"))
+				named, err := dtype.Parse(strings.TrimSuffix(format, "_M"))
 				require.NoError(t, err)
 				require.Greater(t, compared[named], 10)
 			})
@@ -74,11 +74,11 @@ func TestQuantizeMatchesFiles(t *testing.T) {
 func TestDequantizeStaysClose(t *testing.T) {
 	// Root mean square error over root mean square of the weights. Step sizes
 	// double with each bit lost, and so do these.
-	bound := map[ir.DType]float64{
-		ir.F32: 0, ir.F16: 0, ir.Q8_0: 0.007, ir.Q6_K: 0.025, ir.Q5_K: 0.05, ir.Q4_K: 0.1,
-		ir.Q4_0: 0.12, ir.Q3_K: 0.2, ir.Q2_K: 0.4,
+	bound := map[dtype.Type]float64{
+		dtype.F32: 0, dtype.F16: 0, dtype.Q8_0: 0.007, dtype.Q6_K: 0.025, dtype.Q5_K: 0.05, dtype.Q4_K: 0.1,
+		dtype.Q4_0: 0.12, dtype.Q3_K: 0.2, dtype.Q2_K: 0.4,
 	}
-	seen := map[ir.DType]bool{}
+	seen := map[dtype.Type]bool{}
 	for _, model := range []string{"tiny-qwen3", "tiny-llama"} {
 		source := open(t, model, "F16")
 		for _, format := range []string{"F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K"} {
@@ -105,7 +105,7 @@ func TestDequantizeStaysClose(t *testing.T) {
 // definition spells a format out from its definition, one element at a time, as
 // a check on the loops that work on whole groups.
 type definition struct {
-	dtype ir.DType
+	dtype dtype.Type
 	value func(b []byte, i int) float64 // element i of block b
 }
 
@@ -129,43 +129,43 @@ func scaleMinK4(p []byte, g int) (scale, low int) {
 var nonlinear = [16]float64{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
 var definitions = []definition{
-	{ir.Q8_0, func(b []byte, i int) float64 { return half(b, 0) * float64(int8(b[2+i])) }},
-	{ir.Q4_0, func(b []byte, i int) float64 { return half(b, 0) * float64(nibble(b[2:], i)-8) }},
-	{ir.Q4_1, func(b []byte, i int) float64 { return half(b, 0)*float64(nibble(b[4:], i)) + half(b, 2) }},
-	{ir.Q5_0, func(b []byte, i int) float64 {
+	{dtype.Q8_0, func(b []byte, i int) float64 { return half(b, 0) * float64(int8(b[2+i])) }},
+	{dtype.Q4_0, func(b []byte, i int) float64 { return half(b, 0) * float64(nibble(b[2:], i)-8) }},
+	{dtype.Q4_1, func(b []byte, i int) float64 { return half(b, 0)*float64(nibble(b[4:], i)) + half(b, 2) }},
+	{dtype.Q5_0, func(b []byte, i int) float64 {
 		return half(b, 0) * float64(nibble(b[6:], i)+bit(b[2:6], i)*16-16)
 	}},
-	{ir.Q5_1, func(b []byte, i int) float64 {
+	{dtype.Q5_1, func(b []byte, i int) float64 {
 		return half(b, 0)*float64(nibble(b[8:], i)+bit(b[4:8], i)*16) + half(b, 2)
 	}},
-	{ir.Q2_K, func(b []byte, i int) float64 {
+	{dtype.Q2_K, func(b []byte, i int) float64 {
 		q := int(b[16+i/128*32+i%32]>>(i%128/32*2)) & 3
 		sc := b[i/16]
 		return half(b, 80)*float64(sc&15)*float64(q) - half(b, 82)*float64(sc>>4)
 	}},
-	{ir.Q3_K, func(b []byte, i int) float64 {
+	{dtype.Q3_K, func(b []byte, i int) float64 {
 		q := int(b[32+i/128*32+i%32]>>(i%128/32*2)) & 3
 		q += int(b[i%32]>>(i/32))&1*4 - 4
 		p, g := b[96:108], i/16
 		aux := int(p[g%8]>>(g/8*4))&15 | int(p[8+g%4]>>(g/4*2))&3<<4
 		return half(b, 108) * float64(aux-32) * float64(q)
 	}},
-	{ir.Q4_K, func(b []byte, i int) float64 {
+	{dtype.Q4_K, func(b []byte, i int) float64 {
 		sc, m := scaleMinK4(b[4:16], i/32)
 		q := int(b[16+i/64*32+i%32]>>(i%64/32*4)) & 15
 		return half(b, 0)*float64(sc)*float64(q) - half(b, 2)*float64(m)
 	}},
-	{ir.Q5_K, func(b []byte, i int) float64 {
+	{dtype.Q5_K, func(b []byte, i int) float64 {
 		sc, m := scaleMinK4(b[4:16], i/32)
 		q := int(b[48+i/64*32+i%32]>>(i%64/32*4))&15 | int(b[16+i%32]>>(i/32))&1<<4
 		return half(b, 0)*float64(sc)*float64(q) - half(b, 2)*float64(m)
 	}},
-	{ir.Q6_K, func(b []byte, i int) float64 {
+	{dtype.Q6_K, func(b []byte, i int) float64 {
 		h, in := i/128, i%128
 		q := int(b[h*64+in%64]>>(in/64*4))&15 | int(b[128+h*32+in%32]>>(in/32*2))&3<<4
 		return half(b, 208) * float64(int8(b[192+i/16])) * float64(q-32)
 	}},
-	{ir.MXFP4, func(b []byte, i int) float64 {
+	{dtype.MXFP4, func(b []byte, i int) float64 {
 		code := nibble(b[1:], i)
 		value := float64(code&1) / 2 // E2M1: a sign, two bits of exponent, one of mantissa
 		if e := code >> 1 & 3; e > 0 {
@@ -173,16 +173,16 @@ var definitions = []definition{
 		}
 		return float64(1-2*(code>>3)) * value * math.Exp2(float64(b[0])-127)
 	}},
-	{ir.IQ4_NL, func(b []byte, i int) float64 { return half(b, 0) * nonlinear[nibble(b[2:], i)] }},
-	{ir.IQ4_XS, func(b []byte, i int) float64 {
+	{dtype.IQ4_NL, func(b []byte, i int) float64 { return half(b, 0) * nonlinear[nibble(b[2:], i)] }},
+	{dtype.IQ4_XS, func(b []byte, i int) float64 {
 		g := i / 32
 		scale := int(b[4+g/2]>>(g%2*4))&15 | bit(b[2:4], 2*g)<<4 | bit(b[2:4], 2*g+1)<<5
 		return half(b, 0) * float64(scale-32) * nonlinear[nibble(b[8+16*g:], i%32)]
 	}},
-	{ir.MLX4, func(b []byte, i int) float64 {
+	{dtype.MLX4, func(b []byte, i int) float64 {
 		return half(b, 0)*float64(nibble(b[4+i/32*16:], i%32)) + half(b, 2)
 	}},
-	{ir.MLX8, func(b []byte, i int) float64 { return half(b, 0)*float64(b[4+i]) + half(b, 2) }},
+	{dtype.MLX8, func(b []byte, i int) float64 { return half(b, 0)*float64(b[4+i]) + half(b, 2) }},
 }
 
 func TestDequantizeMatchesDefinition(t *testing.T) {
@@ -218,7 +218,7 @@ func gaussian(n int, sigma float64, seed uint64) []float32 {
 }
 
 type precision struct {
-	dtype ir.DType
+	dtype dtype.Type
 	// step is in units of the largest magnitude of a block: half a step, or a whole
 	// one where the far end of the range is clamped or a search gives way to the
 	// heavier elements, and the rounding of the scales.
@@ -230,7 +230,7 @@ type precision struct {
 // a subnormal bfloat16.
 func (p *precision) bound(x []float32) float64 {
 	subnormal := 0x1p-133
-	if p.dtype == ir.MXFP4 { // half of the least scale's first number
+	if p.dtype == dtype.MXFP4 { // half of the least scale's first number
 		subnormal = 0x1p-129
 	}
 	return p.step*largest(x) + p.top*0x1p-25 + subnormal
@@ -238,23 +238,23 @@ func (p *precision) bound(x []float32) float64 {
 
 // precisions say how far from the input what a quantizer stores may be.
 var precisions = []precision{
-	{ir.F32, 0, 0}, {ir.F16, 1.0 / 2048, 1}, {ir.BF16, 1.0 / 256, 0}, {ir.Q8_0, 0.5/127 + 0x1p-11, 127},
-	{ir.Q4_0, 1.0/8 + 0x1p-11, 8}, {ir.Q5_0, 1.0/16 + 0x1p-11, 16},
-	{ir.Q4_1, 1.0/15 + 0x1p-9, 16}, {ir.Q5_1, 1.0/31 + 0x1p-9, 32},
-	{ir.Q6_K, 1.2 / 32, 128 * 32}, {ir.Q5_K, 2.0/31 + 1.5/63, 64 * 32}, {ir.Q4_K, 2.0/15 + 1.5/63, 64 * 16},
-	{ir.Q3_K, 1.0/4 + 2.0/32, 32 * 4}, {ir.Q2_K, 2.0/3 + 1.5/15, 16 * 4},
+	{dtype.F32, 0, 0}, {dtype.F16, 1.0 / 2048, 1}, {dtype.BF16, 1.0 / 256, 0}, {dtype.Q8_0, 0.5/127 + 0x1p-11, 127},
+	{dtype.Q4_0, 1.0/8 + 0x1p-11, 8}, {dtype.Q5_0, 1.0/16 + 0x1p-11, 16},
+	{dtype.Q4_1, 1.0/15 + 0x1p-9, 16}, {dtype.Q5_1, 1.0/31 + 0x1p-9, 32},
+	{dtype.Q6_K, 1.2 / 32, 128 * 32}, {dtype.Q5_K, 2.0/31 + 1.5/63, 64 * 32}, {dtype.Q4_K, 2.0/15 + 1.5/63, 64 * 16},
+	{dtype.Q3_K, 1.0/4 + 2.0/32, 32 * 4}, {dtype.Q2_K, 2.0/3 + 1.5/15, 16 * 4},
 	// What lies just under a power of two becomes three quarters of it. In the others one side
 	// ends at 113 where the other goes to 127, and steps are up to 24.
-	{ir.MXFP4, 1.0 / 4, 0}, {ir.IQ4_NL, 1.0/6 + 0x1p-11, 127}, {ir.IQ4_XS, 1.0/6 + 1.0/32, 127 * 32},
+	{dtype.MXFP4, 1.0 / 4, 0}, {dtype.IQ4_NL, 1.0/6 + 0x1p-11, 127}, {dtype.IQ4_XS, 1.0/6 + 1.0/32, 127 * 32},
 	// That one end is a multiple of the scale can move the other by a step.
-	{ir.MLX4, 2.0/15 + 0x1p-9, 16}, {ir.MLX8, 2.0/255 + 0x1p-9, 256},
+	{dtype.MLX4, 2.0/15 + 0x1p-9, 16}, {dtype.MLX8, 2.0/255 + 0x1p-9, 256},
 }
 
 // roundTrip quantizes and dequantizes.
-func roundTrip(t testing.TB, src []float32, dtype ir.DType) []float32 {
-	back, dst := make([]float32, len(src)), make([]byte, dtype.Bytes(int64(len(src))))
-	require.NoError(t, quant.Quantize(dst, src, dtype))
-	require.NoError(t, quant.Dequantize(back, dst, dtype))
+func roundTrip(t testing.TB, src []float32, elem dtype.Type) []float32 {
+	back, dst := make([]float32, len(src)), make([]byte, elem.Bytes(int64(len(src))))
+	require.NoError(t, quant.Quantize(dst, src, elem))
+	require.NoError(t, quant.Dequantize(back, dst, elem))
 	return back
 }
 
@@ -309,7 +309,7 @@ func TestQuantizeConstants(t *testing.T) {
 		for _, value := range []float32{0, 1, -1, 0.37, -0.37, 1000, -1000, 60000, -60000} {
 			src := slices.Repeat([]float32{value}, n)
 			near := 1.0 / 250
-			if c.dtype == ir.MXFP4 { // whose scales are powers of two
+			if c.dtype == dtype.MXFP4 { // whose scales are powers of two
 				near = c.step
 			}
 			requireClose(t, src, roundTrip(t, src, c.dtype), math.Abs(float64(value))*near, c.dtype)
@@ -365,25 +365,25 @@ func TestQuantizeByHand(t *testing.T) {
 		return append(b, make([]byte, 34-len(b))...)
 	}
 	for name, c := range map[string]struct {
-		dtype ir.DType
+		dtype dtype.Type
 		src   []float32
 		want  []byte
 	}{
-		"zeros are zero":          {ir.Q8_0, block(), q8(0)},
-		"halves away from zero":   {ir.Q8_0, block(127, 0.5, -0.5, 2.5, -2.5, 1.5), q8(0x3c00, 127, 1, -1, 3, -3, 2)},
-		"just under a half":       {ir.Q8_0, block(127, 0.49999997, -0.49999997), q8(0x3c00, 127, 0, 0)},
-		"scale rounds to a half":  {ir.Q8_0, block(-127.1), q8(0x3c01, -127)},
-		"too small for any scale": {ir.Q8_0, block(1e-44, 1e-45), q8(0)},
-		"q4 zeros are the middle": {ir.Q4_0, block(), append([]byte{0, 0x80}, bytes.Repeat([]byte{0x88}, 16)...)},
-		"q4 clamps the far end":   {ir.Q4_0, block(-8, 8, 7, 6.5, 6.4, -7.5), append([]byte{0x00, 0x3c, 0x80, 0x8f, 0x8f, 0x8f, 0x8e, 0x81}, bytes.Repeat([]byte{0x88}, 10)...)},
-		"q4 takes the first":      {ir.Q4_0, block(8, -8), append([]byte{0x00, 0xbc, 0x80, 0x8f}, bytes.Repeat([]byte{0x88}, 14)...)},
-		"mxfp4 zeros":             {ir.MXFP4, block(), make([]byte, 17)},
-		"mxfp4 signs":             {ir.MXFP4, block(4, -6, 0.5, -0.5, -3, 1), append([]byte{127, 0x06, 0x0f, 0x01, 0x09, 0x0d, 0x02}, make([]byte, 10)...)},
-		"mxfp4 clamps":            {ir.MXFP4, block(7.9, -7.9), append([]byte{127, 0x07, 0x0f}, make([]byte, 14)...)},
-		"mxfp4 takes the first":   {ir.MXFP4, block(4, 5, -5, 0.25), append([]byte{127, 0x06, 0x06, 0x0e, 0x00}, make([]byte, 12)...)},
-		"mxfp4 too small":         {ir.MXFP4, block(1e-44, -1e-45), append([]byte{0, 0x00, 0x00}, make([]byte, 14)...)},
-		"iq4 zeros":               {ir.IQ4_NL, block(), append([]byte{0, 0}, bytes.Repeat([]byte{0x88}, 16)...)},
-		"q6 zeros":                {ir.Q6_K, make([]float32, 256), make([]byte, 210)},
+		"zeros are zero":          {dtype.Q8_0, block(), q8(0)},
+		"halves away from zero":   {dtype.Q8_0, block(127, 0.5, -0.5, 2.5, -2.5, 1.5), q8(0x3c00, 127, 1, -1, 3, -3, 2)},
+		"just under a half":       {dtype.Q8_0, block(127, 0.49999997, -0.49999997), q8(0x3c00, 127, 0, 0)},
+		"scale rounds to a half":  {dtype.Q8_0, block(-127.1), q8(0x3c01, -127)},
+		"too small for any scale": {dtype.Q8_0, block(1e-44, 1e-45), q8(0)},
+		"q4 zeros are the middle": {dtype.Q4_0, block(), append([]byte{0, 0x80}, bytes.Repeat([]byte{0x88}, 16)...)},
+		"q4 clamps the far end":   {dtype.Q4_0, block(-8, 8, 7, 6.5, 6.4, -7.5), append([]byte{0x00, 0x3c, 0x80, 0x8f, 0x8f, 0x8f, 0x8e, 0x81}, bytes.Repeat([]byte{0x88}, 10)...)},
+		"q4 takes the first":      {dtype.Q4_0, block(8, -8), append([]byte{0x00, 0xbc, 0x80, 0x8f}, bytes.Repeat([]byte{0x88}, 14)...)},
+		"mxfp4 zeros":             {dtype.MXFP4, block(), make([]byte, 17)},
+		"mxfp4 signs":             {dtype.MXFP4, block(4, -6, 0.5, -0.5, -3, 1), append([]byte{127, 0x06, 0x0f, 0x01, 0x09, 0x0d, 0x02}, make([]byte, 10)...)},
+		"mxfp4 clamps":            {dtype.MXFP4, block(7.9, -7.9), append([]byte{127, 0x07, 0x0f}, make([]byte, 14)...)},
+		"mxfp4 takes the first":   {dtype.MXFP4, block(4, 5, -5, 0.25), append([]byte{127, 0x06, 0x06, 0x0e, 0x00}, make([]byte, 12)...)},
+		"mxfp4 too small":         {dtype.MXFP4, block(1e-44, -1e-45), append([]byte{0, 0x00, 0x00}, make([]byte, 14)...)},
+		"iq4 zeros":               {dtype.IQ4_NL, block(), append([]byte{0, 0}, bytes.Repeat([]byte{0x88}, 16)...)},
+		"q6 zeros":                {dtype.Q6_K, make([]float32, 256), make([]byte, 210)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make([]byte, len(c.want))
@@ -395,55 +395,55 @@ func TestQuantizeByHand(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	for _, dtype := range ir.DTypes() {
-		if !dtype.IsQuantized() {
+	for _, elem := range dtype.All() {
+		if !elem.IsQuantized() {
 			continue
 		}
-		n := dtype.BlockElems()
+		n := elem.BlockElems()
 		for _, at := range []int{0, n - 1, n, n + 17, 3*n - 1} {
 			for _, bad := range []float32{nan, -nan, inf, -inf, 3e38, -1e15} {
-				if dtype == ir.MXFP4 && math.Abs(float64(bad)) <= math.MaxFloat32 { // holds any finite number
+				if elem == dtype.MXFP4 && math.Abs(float64(bad)) <= math.MaxFloat32 { // holds any finite number
 					continue
 				}
 				src := gaussian(3*n, 1, 7)
 				src[at] = bad
-				err := quant.Quantize(make([]byte, 3*dtype.BlockBytes()), src, dtype)
-				require.ErrorIs(t, err, quant.ErrRange, "%v in %v", bad, dtype)
+				err := quant.Quantize(make([]byte, 3*elem.BlockBytes()), src, elem)
+				require.ErrorIs(t, err, quant.ErrRange, "%v in %v", bad, elem)
 				var out *quant.RangeError
 				require.ErrorAs(t, err, &out)
 				require.Equal(t, at, out.Index)
-				require.ErrorContains(t, err, fmt.Sprintf("quantize %v: element %d is %g", dtype, at, bad))
+				require.ErrorContains(t, err, fmt.Sprintf("quantize %v: element %d is %g", elem, at, bad))
 			}
 		}
 	}
-	for _, dtype := range []ir.DType{ir.Invalid, ir.Bool, ir.I32, 200} {
-		require.ErrorIs(t, quant.Dequantize(nil, nil, dtype), quant.ErrUnsupported)
-		require.ErrorIs(t, quant.Quantize(nil, nil, dtype), quant.ErrUnsupported)
-		require.False(t, quant.CanQuantize(dtype) || quant.CanDequantize(dtype))
+	for _, elem := range []dtype.Type{dtype.Invalid, dtype.Bool, dtype.I32, 200} {
+		require.ErrorIs(t, quant.Dequantize(nil, nil, elem), quant.ErrUnsupported)
+		require.ErrorIs(t, quant.Quantize(nil, nil, elem), quant.ErrUnsupported)
+		require.False(t, quant.CanQuantize(elem) || quant.CanDequantize(elem))
 	}
-	require.ErrorIs(t, quant.Quantize(make([]byte, 18), make([]float32, 31), ir.Q4_0), quant.ErrSize)
-	require.ErrorIs(t, quant.Quantize(make([]byte, 17), make([]float32, 32), ir.Q4_0), quant.ErrSize)
-	require.ErrorIs(t, quant.Dequantize(make([]float32, 256), make([]byte, 211), ir.Q6_K), quant.ErrSize)
-	require.NoError(t, quant.Dequantize(nil, nil, ir.Q6_K))
+	require.ErrorIs(t, quant.Quantize(make([]byte, 18), make([]float32, 31), dtype.Q4_0), quant.ErrSize)
+	require.ErrorIs(t, quant.Quantize(make([]byte, 17), make([]float32, 32), dtype.Q4_0), quant.ErrSize)
+	require.ErrorIs(t, quant.Dequantize(make([]float32, 256), make([]byte, 211), dtype.Q6_K), quant.ErrSize)
+	require.NoError(t, quant.Dequantize(nil, nil, dtype.Q6_K))
 }
 
 // Any bytes are some weights: reading them must not fail, whatever they are.
 func FuzzDequantize(f *testing.F) {
-	f.Add([]byte("0123456789abcdef0123456789abcdef01"), uint8(ir.Q8_0))
-	f.Add(bytes.Repeat([]byte{0xff}, 210), uint8(ir.Q6_K))
-	f.Add(bytes.Repeat([]byte{0x80}, 110), uint8(ir.Q3_K))
+	f.Add([]byte("0123456789abcdef0123456789abcdef01"), uint8(dtype.Q8_0))
+	f.Add(bytes.Repeat([]byte{0xff}, 210), uint8(dtype.Q6_K))
+	f.Add(bytes.Repeat([]byte{0x80}, 110), uint8(dtype.Q3_K))
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
-		dtype := ir.DType(kind)
-		if !quant.CanDequantize(dtype) {
-			require.ErrorIs(t, quant.Dequantize(nil, data, dtype), quant.ErrUnsupported)
+		elem := dtype.Type(kind)
+		if !quant.CanDequantize(elem) {
+			require.ErrorIs(t, quant.Dequantize(nil, data, elem), quant.ErrUnsupported)
 			return
 		}
-		blocks := len(data) / dtype.BlockBytes()
-		x := make([]float32, blocks*dtype.BlockElems())
-		data = data[:blocks*dtype.BlockBytes()]
-		require.NoError(t, quant.Dequantize(x, data, dtype))
-		if quant.CanQuantize(dtype) {
-			if err := quant.Quantize(make([]byte, len(data)), x, dtype); err != nil {
+		blocks := len(data) / elem.BlockBytes()
+		x := make([]float32, blocks*elem.BlockElems())
+		data = data[:blocks*elem.BlockBytes()]
+		require.NoError(t, quant.Dequantize(x, data, elem))
+		if quant.CanQuantize(elem) {
+			if err := quant.Quantize(make([]byte, len(data)), x, elem); err != nil {
 				require.ErrorIs(t, err, quant.ErrRange)
 			}
 		}
@@ -456,14 +456,14 @@ func FuzzQuantize(f *testing.F) {
 	for _, c := range precisions {
 		f.Add([]byte("\x00\x00\x80\x3f\x00\x00\x00\x80\x01\x00\x00\x00"), uint8(c.dtype))
 	}
-	f.Add(binary.LittleEndian.AppendUint32(nil, 0x7fc00000), uint8(ir.Q4_K))
-	f.Add(binary.LittleEndian.AppendUint32(nil, 0x4b000000), uint8(ir.Q2_K))
+	f.Add(binary.LittleEndian.AppendUint32(nil, 0x7fc00000), uint8(dtype.Q4_K))
+	f.Add(binary.LittleEndian.AppendUint32(nil, 0x4b000000), uint8(dtype.Q2_K))
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
-		dtype := ir.DType(kind)
-		if !quant.CanQuantize(dtype) || !dtype.IsQuantized() || len(data) < 4 {
+		elem := dtype.Type(kind)
+		if !quant.CanQuantize(elem) || !elem.IsQuantized() || len(data) < 4 {
 			return
 		}
-		src := make([]float32, 2*dtype.BlockElems())
+		src := make([]float32, 2*elem.BlockElems())
 		for i := range src { // what data gives, over and over, each time shifted by a few bytes
 			var b [4]byte
 			for k := range b {
@@ -471,16 +471,16 @@ func FuzzQuantize(f *testing.F) {
 			}
 			src[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[:]))
 		}
-		raw := make([]byte, dtype.Bytes(int64(len(src))))
-		if err := quant.Quantize(raw, src, dtype); err != nil {
+		raw := make([]byte, elem.Bytes(int64(len(src))))
+		if err := quant.Quantize(raw, src, elem); err != nil {
 			var out *quant.RangeError
 			require.ErrorAs(t, err, &out)
 			require.False(t, math.Abs(float64(src[out.Index])) < 60000, "%v", err)
 			return
 		}
 		back := make([]float32, len(src))
-		require.NoError(t, quant.Dequantize(back, raw, dtype))
-		requireClose(t, src, back, largest(src)*1.01+0x1p-12, dtype)
+		require.NoError(t, quant.Dequantize(back, raw, elem))
+		requireClose(t, src, back, largest(src)*1.01+0x1p-12, elem)
 	})
 }
 
@@ -489,12 +489,12 @@ func Example() {
 	for i := range row {
 		row[i] = float32(i) / 4
 	}
-	packed := make([]byte, ir.Q4_0.Bytes(32))
-	if err := quant.Quantize(packed, row, ir.Q4_0); err != nil {
+	packed := make([]byte, dtype.Q4_0.Bytes(32))
+	if err := quant.Quantize(packed, row, dtype.Q4_0); err != nil {
 		fmt.Println(err)
 	}
 	back := make([]float32, 32)
-	if err := quant.Dequantize(back, packed, ir.Q4_0); err != nil {
+	if err := quant.Dequantize(back, packed, dtype.Q4_0); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Println(len(packed), row[20], back[20])

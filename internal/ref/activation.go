@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // formulas are those of activations, indexed by activation; nil where it exists as a gate only.
@@ -98,7 +99,7 @@ func activated(a ir.Activation, x, slack float64) (y, off float64) {
 	}
 	f := &formulas[a]
 	y = f.of(x)
-	return y, f.slope(math.Abs(x)+slack)*slack + 8*unit[ir.F32]*math.Abs(y) + f.off*math.Abs(x)
+	return y, f.slope(math.Abs(x)+slack)*slack + 8*unit[dtype.F32]*math.Abs(y) + f.off*math.Abs(x)
 }
 
 // gated is a gate likewise.
@@ -106,7 +107,7 @@ func gated(a ir.Activation, x, xSlack, y, ySlack float64) (z, slack float64) {
 	var off float64
 	if a == ir.ClampedSwiGLU { // a SiLU of another width, and as steep
 		x, y = clamped(x, y)
-		off = 1.1*xSlack + 8*unit[ir.F32]*math.Abs(x)
+		off = 1.1*xSlack + 8*unit[dtype.F32]*math.Abs(x)
 	} else {
 		x, off = activated(a, x, xSlack)
 	}

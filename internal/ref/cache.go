@@ -7,6 +7,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Cache is what a layer keeps between steps: its KV cache, K and V being
@@ -104,7 +105,7 @@ func (c *Cache) write(slot int32, head int, k, v []float64, round bool) error {
 }
 
 // roundTo replaces a row by what its element type can hold of it.
-func roundTo(t ir.DType, row []float64) error {
+func roundTo(t dtype.Type, row []float64) error {
 	wide := make([]float32, len(row))
 	for i, x := range row {
 		wide[i] = float32(x)

@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/half"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Followed makes Run follow a device op by op. Each op is computed in float64 from what
@@ -18,7 +19,7 @@ import (
 type Followed struct {
 	// Stored returns a matrix as it is stored. Products and embeddings read it row by row:
 	// no matrix is ever whole in float64.
-	Stored func(name string) (t ir.DType, data []byte, ok bool)
+	Stored func(name string) (t dtype.Type, data []byte, ok bool)
 	// Arithmetic says what a product rounds.
 	Arithmetic func(v *ir.Value) Arithmetic
 	// Rows is how many rows of a product are computed, spread over all; 0 stands for all.
@@ -41,15 +42,15 @@ type Arithmetic struct {
 	Int16 bool
 	// Tile is the type that weights are rounded to, F16 or BF16, and activations that the
 	// product normalises, where matrices of that type are multiplied; Invalid for none.
-	Tile ir.DType
+	Tile dtype.Type
 }
 
 // unit is the largest relative error of rounding to the nearest, by type.
-var unit = map[ir.DType]float64{ir.F32: 0x1p-24, ir.F16: 0x1p-11, ir.BF16: 0x1p-9}
+var unit = map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-9}
 
 // least is the smallest step, below which relative errors mean nothing: that of the type's
 // denormals, and for floats what kernels take for zero.
-var least = map[ir.DType]float64{ir.F32: 0x1p-120, ir.F16: 0x1p-25, ir.BF16: 0x1p-120}
+var least = map[dtype.Type]float64{dtype.F32: 0x1p-120, dtype.F16: 0x1p-25, dtype.BF16: 0x1p-120}
 
 // confidence is λ in the bound λ·√n·u·Σ|terms| for a sum of n terms: that it fails has a
 // probability of 2n·exp(−λ²/2), below 1e-9 for every n in use (Higham and Mary, "A new
@@ -60,23 +61,23 @@ const confidence = 8
 // roundoff bounds the error of a sum of n products in float32, whatever its order, as a
 // share of the sum of their magnitudes. A few operations more belong to every product:
 // decoding a weight, and the scales of both sides.
-func roundoff(n int) float64 { return confidence * math.Sqrt(float64(n+16)) * unit[ir.F32] }
+func roundoff(n int) float64 { return confidence * math.Sqrt(float64(n+16)) * unit[dtype.F32] }
 
 // offsets says where a block of a type with minima holds the half that they are
 // multiplied with, and by how much at most. An element is scale·q + offset, and rounding
 // goes by the size of these two, which may cancel.
-var offsets = map[ir.DType]struct {
+var offsets = map[dtype.Type]struct {
 	at   int
 	most float64
 }{
-	ir.Q4_1: {2, 1}, ir.Q5_1: {2, 1}, ir.MLX4: {2, 1}, ir.MLX8: {2, 1}, // m
-	ir.Q2_K: {82, 15}, ir.Q4_K: {2, 63}, ir.Q5_K: {2, 63}, // dmin times a few bits
+	dtype.Q4_1: {2, 1}, dtype.Q5_1: {2, 1}, dtype.MLX4: {2, 1}, dtype.MLX8: {2, 1}, // m
+	dtype.Q2_K: {82, 15}, dtype.Q4_K: {2, 63}, dtype.Q5_K: {2, 63}, // dmin times a few bits
 }
 
 // matrix is a stored weight.
 type matrix struct {
 	name    string
-	t       ir.DType
+	t       dtype.Type
 	data    []byte
 	rows, k int
 }
@@ -104,7 +105,7 @@ func (r *run) stackOf(v *ir.Value, rank int) (matrix, error) {
 		return matrix{}, err
 	}
 	m := matrix{v.Name(), t, data, product(shape[:len(shape)-1]), shape[len(shape)-1]}
-	if !ok || t == ir.Invalid || t.BlockBytes() == 0 || len(shape) != rank || int64(len(data)) != int64(m.rows)*t.Bytes(int64(m.k)) {
+	if !ok || t == dtype.Invalid || t.BlockBytes() == 0 || len(shape) != rank || int64(len(data)) != int64(m.rows)*t.Bytes(int64(m.k)) {
 		return m, fmt.Errorf("weight %q of type %s has %d bytes for shape %v", m.name, t, len(data), shape)
 	}
 	return m, nil
@@ -147,13 +148,13 @@ func (s *stored) read(m *matrix, i int, how Arithmetic) error {
 		}
 		w := float64(x)
 		s.value[j], s.terms[j] = w, math.Abs(w)+2*most
-		if tile != ir.F16 && tile != ir.BF16 {
+		if tile != dtype.F16 && tile != dtype.BF16 {
 			continue
 		}
 		// What is scale·q is exact in float32, and rounds as here; a sum may not be.
 		s.value[j] = narrowed(x, tile)
 		if has {
-			doubt := 4 * unit[ir.F32] * s.terms[j]
+			doubt := 4 * unit[dtype.F32] * s.terms[j]
 			low, high := narrowed(float32(w-doubt), tile), narrowed(float32(w+doubt), tile)
 			if low != high {
 				s.flips = append(s.flips, flip{j, high - low})
@@ -166,7 +167,7 @@ func (s *stored) read(m *matrix, i int, how Arithmetic) error {
 	return nil
 }
 
-func isHalf(t ir.DType) bool { return t == ir.F16 || t == ir.BF16 }
+func isHalf(t dtype.Type) bool { return t == dtype.F16 || t == dtype.BF16 }
 
 // shortBlock is how many elements share a scale among integers of 16 bits. Weights are below
 // 2^shortBits, activations at most shortMost, and the sizes of a block's add up to shortSum.
@@ -199,8 +200,8 @@ func (s *stored) shorten() {
 	}
 }
 
-func narrowed(x float32, t ir.DType) float64 {
-	if t == ir.BF16 {
+func narrowed(x float32, t dtype.Type) float64 {
+	if t == dtype.BF16 {
 		return float64(half.BF16ToF32(half.F32ToBF16(x)))
 	}
 	return float64(half.F16ToF32(half.F32ToF16(x)))
@@ -232,7 +233,7 @@ func inputs(attr ir.LinearAttr, in *linearInputs, picked []int) *activations {
 			in.normalise(attr, row, row)
 			// A float's statistics are off by half of what its sum of squares is, and three
 			// more operations follow.
-			a.share = roundoff(a.k)/2 + 4*unit[ir.F32]
+			a.share = roundoff(a.k)/2 + 4*unit[dtype.F32]
 		}
 		a.value = append(a.value, row)
 	}
@@ -338,7 +339,7 @@ func (a *activations) rounded() *activations {
 			r.step = math.NaN()
 		}
 		if a.share > 0 && top > 0 {
-			r.doubt = 10 * unit[ir.F32] * q8Most * r.wide
+			r.doubt = 10 * unit[dtype.F32] * q8Most * r.wide
 		}
 		return r
 	})
@@ -373,13 +374,13 @@ func (a *activations) short() *activations {
 		if a.share > 0 && top > 0 {
 			roundings = 16 * r.wide
 		}
-		r.doubt = roundings * unit[ir.F32] * float64(top*r.inverse)
+		r.doubt = roundings * unit[dtype.F32] * float64(top*r.inverse)
 		return r
 	})
 }
 
 // tiled returns normalised activations as a device rounds them to the type of its tiles.
-func (a *activations) tiled(tile ir.DType) *activations {
+func (a *activations) tiled(tile dtype.Type) *activations {
 	t := &activations{rows: a.rows, k: a.k, size: a.size, share: a.share, flips: make([][]flip, len(a.rows))}
 	for i, from := range a.value {
 		row := make([]float64, a.k)
@@ -481,11 +482,11 @@ func (t *Tensor) doubt() {
 // device computes those rows of a product as a device does, into the same rows of out.
 func (in *linearInputs) device(a ir.LinearAttr, how Arithmetic, weights []matrix, biases []*Tensor, rows []int, out *Tensor) error {
 	exact := inputs(a, in, rows)
-	if a.Norm != ir.NoNorm && (how.Tile == ir.F16 || how.Tile == ir.BF16) {
+	if a.Norm != ir.NoNorm && (how.Tile == dtype.F16 || how.Tile == dtype.BF16) {
 		exact = exact.tiled(how.Tile)
 	}
 	var int8, int16 *activations
-	u := unit[ir.F32]
+	u := unit[dtype.F32]
 	to := &Tensor{Shape: out.Shape, Data: out.Data, Slack: out.Slack}
 	column := 0
 	for i := range weights {
@@ -563,7 +564,7 @@ func (a *activations) product(out *Tensor, column int, w *matrix, how Arithmetic
 }
 
 // store adds to the slack what storing elements in their type takes.
-func (t *Tensor) store(as ir.DType) {
+func (t *Tensor) store(as dtype.Type) {
 	for i, x := range t.Data {
 		t.Slack[i] += unit[as]*math.Abs(x) + least[as]
 	}
@@ -588,7 +589,7 @@ func (r *run) deviceEmbed(v *ir.Value) (result, error) {
 			}
 			copy(out.row(t), row.value)
 			for j, size := range row.terms {
-				out.Slack[t*table.k+j] = 2 * unit[ir.F32] * size
+				out.Slack[t*table.k+j] = 2 * unit[dtype.F32] * size
 			}
 		}
 		out.store(v.Type.DType)

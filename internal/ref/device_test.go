@@ -12,12 +12,13 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // bench is a product on a device written here, in float32 throughout: the rows of x, five
 // tokens, times those of w.
 type bench struct {
-	typ       ir.DType
+	typ       dtype.Type
 	rows, k   int
 	x, gain   []float32 // gain of the norm, nil for none
 	stored    []byte
@@ -31,7 +32,7 @@ type bench struct {
 	act         ir.Activation
 }
 
-func newBench(t *testing.T, typ ir.DType, how ref.Arithmetic) *bench {
+func newBench(t *testing.T, typ dtype.Type, how ref.Arithmetic) *bench {
 	b := &bench{typ: typ, rows: 6, k: 512, how: how, eps: 1e-5}
 	rng := rand.New(rand.NewPCG(1, uint64(typ)))
 	b.x, b.w = make([]float32, 5*b.k), make([]float32, b.rows*b.k)
@@ -63,7 +64,7 @@ func (b *bench) device() (out []float32) {
 				x[i] = x[i] * scale * b.gain[i]
 			}
 		}
-		if b.how.Tile == ir.F16 && b.gain != nil {
+		if b.how.Tile == dtype.F16 && b.gain != nil {
 			for i := range x {
 				x[i] = half.F16ToF32(half.F32ToF16(x[i]))
 			}
@@ -80,7 +81,7 @@ func (b *bench) device() (out []float32) {
 				}
 			}
 		}
-		shorts := b.how.Int16 && (b.typ == ir.F16 || b.typ == ir.BF16)
+		shorts := b.how.Int16 && (b.typ == dtype.F16 || b.typ == dtype.BF16)
 		if shorts {
 			for at := 0; at < b.k; at += 64 {
 				var sum, most float32
@@ -97,7 +98,7 @@ func (b *bench) device() (out []float32) {
 			var sum float32
 			for i, v := range x {
 				w := b.w[n*b.k+i]
-				if b.how.Tile == ir.F16 {
+				if b.how.Tile == dtype.F16 {
 					w = half.F16ToF32(half.F32ToF16(w))
 				}
 				if shorts {
@@ -169,9 +170,9 @@ func (b *bench) float64(t *testing.T, how ref.Arithmetic) *ref.Tensor {
 	out, err := ref.Run(f, ref.Env{
 		Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(vectors),
 		Followed: &ref.Followed{
-			Stored: func(name string) (ir.DType, []byte, bool) {
+			Stored: func(name string) (dtype.Type, []byte, bool) {
 				if name == "table" {
-					return ir.F32, make([]byte, 4*7*b.k), true
+					return dtype.F32, make([]byte, 4*7*b.k), true
 				}
 				return b.typ, b.stored, name == "w"
 			},
@@ -203,13 +204,13 @@ func beyond(want *ref.Tensor, got []float32) (n int) {
 	return n
 }
 
-var ways = map[string]ref.Arithmetic{"int8": {Int8: true}, "int16": {Int16: true}, "half tiles": {Tile: ir.F16}, "float": {}}
+var ways = map[string]ref.Arithmetic{"int8": {Int8: true}, "int16": {Int16: true}, "half tiles": {Tile: dtype.F16}, "float": {}}
 
 // TestDeviceProduct follows products in every type of weights: what float32 makes of them
 // is within the slack, and a row that is 1 % off is not, nor is what a device makes that
 // rounds otherwise.
 func TestDeviceProduct(t *testing.T) {
-	for typ := ir.F32; typ <= ir.Q6_K; typ++ {
+	for typ := dtype.F32; typ <= dtype.Q6_K; typ++ {
 		if !quant.CanQuantize(typ) {
 			continue
 		}
@@ -225,7 +226,7 @@ func TestDeviceProduct(t *testing.T) {
 			if typ.IsQuantized() && how.Int8 {
 				require.Greater(t, beyond(b.float64(t, ref.Arithmetic{}), got), len(got)/2, "%s: rounding is half of the product", typ)
 			}
-			if how.Int16 && (typ == ir.F16 || typ == ir.BF16) {
+			if how.Int16 && (typ == dtype.F16 || typ == dtype.BF16) {
 				require.Positive(t, beyond(b.float64(t, ref.Arithmetic{}), got), "%s: rounding shows", typ)
 			}
 			for i := 3 * b.k; i < 4*b.k; i++ {
@@ -246,7 +247,7 @@ func TestDeviceProduct(t *testing.T) {
 // about zero and of rows far from it, whose means cancel.
 func TestDeviceEpilogues(t *testing.T) {
 	for _, far := range []float32{0, 300} {
-		for _, typ := range []ir.DType{ir.F32, ir.F16, ir.Q8_0, ir.Q4_0} {
+		for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.Q8_0, dtype.Q4_0} {
 			for _, act := range []ir.Activation{ir.SiLU, ir.GELU, ir.GELUTanh, ir.ReLU2} {
 				name := fmt.Sprintf("%s %s about %g", typ, act, far)
 				b := newBench(t, typ, ref.Arithmetic{Int8: true})
@@ -279,7 +280,7 @@ func TestDeviceEpilogues(t *testing.T) {
 // TestDeviceTies normalises activations that then lie in the middle between two integers,
 // but for rounding: a device may take either, and the slack is a quantum for each.
 func TestDeviceTies(t *testing.T) {
-	b := newBench(t, ir.Q4_0, ref.Arithmetic{Int8: true})
+	b := newBench(t, dtype.Q4_0, ref.Arithmetic{Int8: true})
 	b.gain = make([]float32, b.k)
 	for i := range b.gain {
 		b.gain[i] = 1.1
@@ -320,8 +321,8 @@ func TestDeviceTies(t *testing.T) {
 // that is off by float's rounding moves some of them a step, which the slack allows; one that
 // is off by a half's is beyond it.
 func TestDeviceNormTiles(t *testing.T) {
-	for _, typ := range []ir.DType{ir.F16, ir.Q8_0, ir.Q4_0, ir.Q4_K} {
-		b := newBench(t, typ, ref.Arithmetic{Tile: ir.F16})
+	for _, typ := range []dtype.Type{dtype.F16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K} {
+		b := newBench(t, typ, ref.Arithmetic{Tile: dtype.F16})
 		rng := rand.New(rand.NewPCG(3, uint64(typ)))
 		b.gain = make([]float32, b.k)
 		for i := range b.gain {
@@ -347,7 +348,7 @@ func TestDeviceNormTiles(t *testing.T) {
 
 // TestDeviceRows computes some rows of a product.
 func TestDeviceRows(t *testing.T) {
-	b := newBench(t, ir.Q8_0, ref.Arithmetic{})
+	b := newBench(t, dtype.Q8_0, ref.Arithmetic{})
 	whole := b.float64(t, b.how)
 	b.picked = 2
 	some := b.float64(t, b.how)
@@ -370,7 +371,7 @@ func TestDeviceErrors(t *testing.T) {
 	for name, data := range map[string][]byte{"short": make([]byte, 64), "absent": nil} {
 		_, err := ref.Run(f, ref.Env{
 			Sizes: ref.SizesFor(two(), 4), Inputs: two(),
-			Followed: &ref.Followed{Stored: func(string) (ir.DType, []byte, bool) { return ir.F16, data, data != nil }},
+			Followed: &ref.Followed{Stored: func(string) (dtype.Type, []byte, bool) { return dtype.F16, data, data != nil }},
 		})
 		require.ErrorContains(t, err, `weight "table"`, name)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 var inf = math.Inf(1)
@@ -635,7 +636,7 @@ func TestErrors(t *testing.T) {
 		"3 elements are given for shape [7 4]":                                                 func(e *ref.Env) { e.Weight = ref.Of(map[string][]float32{"table": {1, 2, 3}}) },
 		"the cache is not given":                                                               func(e *ref.Env) { e.Caches = nil },
 		"the cache given is cache<f32,2,2,9>": func(e *ref.Env) {
-			e.Caches[0] = ref.NewCache(ir.Cache{DType: ir.F32, KVHeads: 2, Head: 2, Block: 9}, 1)
+			e.Caches[0] = ref.NewCache(ir.Cache{DType: dtype.F32, KVHeads: 2, Head: 2, Block: 9}, 1)
 		},
 	} {
 		env := ref.Env{Sizes: ref.SizesFor(two(), 4), Inputs: two(), Caches: ref.CachesFor(f, 4),
@@ -689,19 +690,19 @@ func TestWatch(t *testing.T) {
 // TestWeights reads stored weights once.
 func TestWeights(t *testing.T) {
 	reads := 0
-	w := ref.NewWeights(func(name string) (ir.DType, []byte, bool) {
+	w := ref.NewWeights(func(name string) (dtype.Type, []byte, bool) {
 		reads++
 		switch name {
 		case "half":
-			return ir.F16, []byte{0x00, 0x3c, 0x00, 0xc0}, true
+			return dtype.F16, []byte{0x00, 0x3c, 0x00, 0xc0}, true
 		case "ints":
-			return ir.I32, make([]byte, 4), true
+			return dtype.I32, make([]byte, 4), true
 		case "odd":
-			return ir.Invalid, make([]byte, 4), true
+			return dtype.Invalid, make([]byte, 4), true
 		case "cut":
-			return ir.F32, make([]byte, 6), true
+			return dtype.F32, make([]byte, 6), true
 		}
-		return ir.Invalid, nil, false
+		return dtype.Invalid, nil, false
 	})
 	for range 2 {
 		x, err := w.Load("half")

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // rules holds how each op is computed, indexed by op.
@@ -102,7 +103,7 @@ func (r *run) weight(v *ir.Value) (result, error) {
 
 func (r *run) constant(v *ir.Value) (result, error) {
 	raw := v.Attr.(ir.ConstAttr).Data
-	if v.Type.DType == ir.I32 {
+	if v.Type.DType == dtype.I32 {
 		ints := make([]int32, len(raw)/4)
 		for i := range ints {
 			ints[i] = int32(binary.LittleEndian.Uint32([]byte(raw[4*i : 4*i+4])))
@@ -110,7 +111,7 @@ func (r *run) constant(v *ir.Value) (result, error) {
 		shape, err := r.shape(v.Type.Shape)
 		return result{tensor: &Tensor{Shape: shape, Ints: ints}}, err
 	}
-	one := NewWeights(func(string) (ir.DType, []byte, bool) { return v.Type.DType, []byte(raw), true })
+	one := NewWeights(func(string) (dtype.Type, []byte, bool) { return v.Type.DType, []byte(raw), true })
 	data, err := one.Load(v.String())
 	if err != nil {
 		return result{}, err

@@ -5,19 +5,19 @@ import (
 	"sync"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Weights dequantizes the tensors of a model when they are first asked for and
 // keeps them. Its Load is an [Env.Weight].
 type Weights struct {
-	source func(name string) (t ir.DType, data []byte, ok bool)
+	source func(name string) (t dtype.Type, data []byte, ok bool)
 	mu     sync.Mutex
 	kept   map[string][]float64
 }
 
 // NewWeights reads stored tensors from source.
-func NewWeights(source func(name string) (t ir.DType, data []byte, ok bool)) *Weights {
+func NewWeights(source func(name string) (t dtype.Type, data []byte, ok bool)) *Weights {
 	return &Weights{source: source, kept: make(map[string][]float64)}
 }
 
@@ -32,7 +32,7 @@ func (w *Weights) Load(name string) ([]float64, error) {
 	if !ok {
 		return nil, fmt.Errorf("there is no weight %q", name)
 	}
-	if t == ir.Invalid || t.BlockBytes() == 0 {
+	if t == dtype.Invalid || t.BlockBytes() == 0 {
 		return nil, fmt.Errorf("weight %q has element type %s", name, t)
 	}
 	narrow := make([]float32, len(data)/t.BlockBytes()*t.BlockElems())

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
@@ -38,7 +38,7 @@ type MLX struct {
 // group, and the float type of scales and biases; MXFP4, whose scales are bytes, where it is none.
 type Packing struct {
 	Bits, Group int
-	Scales      ir.DType
+	Scales      dtype.Type
 }
 
 // NewMLX packs the matrices of a model's folder.
@@ -54,7 +54,7 @@ func NewMLX(t testing.TB, model string, p Packing) *MLX {
 		t.Fatal(err)
 	}
 	how := map[string]any{"group_size": p.Group, "bits": p.Bits}
-	if p.Scales == ir.Invalid {
+	if p.Scales == dtype.Invalid {
 		how["mode"] = "mxfp4"
 	}
 	m.Config["quantization"] = how
@@ -83,15 +83,15 @@ func (m *MLX) pack(t testing.TB, module string, shape []int64, x []float32, p Pa
 	put := func(i int, code byte) { codes[i/each] |= code << (i % each * p.Bits) }
 	values := make([]float32, len(x))
 	of := func(columns int64) []int64 { return []int64{shape[0], columns} }
-	if as == ir.Invalid {
+	if as == dtype.Invalid {
 		scales := make([]byte, groups)
 		for g := range groups {
-			block := make([]byte, ir.MXFP4.BlockBytes())
+			block := make([]byte, dtype.MXFP4.BlockBytes())
 			in, out := x[g*group:][:group], values[g*group:][:group]
-			if err := quant.Quantize(block, in, ir.MXFP4); err != nil {
+			if err := quant.Quantize(block, in, dtype.MXFP4); err != nil {
 				t.Fatal(err)
 			}
-			if err := quant.Dequantize(out, block, ir.MXFP4); err != nil {
+			if err := quant.Dequantize(out, block, dtype.MXFP4); err != nil {
 				t.Fatal(err)
 			}
 			scales[g] = block[0]

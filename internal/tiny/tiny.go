@@ -28,7 +28,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/quantize"
@@ -156,11 +156,11 @@ func folderWeights(t testing.TB, model string) ([]byte, error) {
 		if m.Config.Family == "llama" && (strings.HasSuffix(from.Name, "attn_q.weight") || strings.HasSuffix(from.Name, "attn_k.weight")) {
 			values = halves(values, m.Config.Head, m.Config.Width)
 		}
-		data := make([]byte, ir.BF16.Bytes(from.Elements()))
-		if err := quant.Quantize(data, values, ir.BF16); err != nil {
+		data := make([]byte, dtype.BF16.Bytes(from.Elements()))
+		if err := quant.Quantize(data, values, dtype.BF16); err != nil {
 			return nil, err
 		}
-		sources = append(sources, safetensors.Source{Name: folderNames.Replace(from.Name), DType: ir.BF16, Shape: shape,
+		sources = append(sources, safetensors.Source{Name: folderNames.Replace(from.Name), DType: dtype.BF16, Shape: shape,
 			Write: func(w io.Writer) error { _, err := w.Write(data); return err }})
 	}
 	slices.SortFunc(sources, func(a, b safetensors.Source) int { return strings.Compare(a.Name, b.Name) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -92,7 +93,7 @@ func (c *verifier) bisectPasses(ctx context.Context, b *Bisection) error {
 	if device == "emu" {
 		layers = c.affordable(sum(c.steps), emulatedWork*bisectShare)
 	}
-	if act := c.act(c.Device); act != ir.F32 { // the pass that narrows counts, too
+	if act := c.act(c.Device); act != dtype.F32 { // the pass that narrows counts, too
 		opts.Act = act
 	}
 	b.What = fmt.Sprintf("%s on %s, activations in %s", c.results(layers), device, opts.Act)
@@ -103,7 +104,7 @@ func (c *verifier) bisectPasses(ctx context.Context, b *Bisection) error {
 	var before trace
 	for i, s := range list {
 		row := PassCheck{Pass: s.pass, Changed: i == 0, Difference: Difference{Verdict: Within, Bound: c.inFloatOn(device)}}
-		if narrows := opts.Act != ir.F32 && s.pass == "narrow"; narrows {
+		if narrows := opts.Act != dtype.F32 && s.pass == "narrow"; narrows {
 			row.Bound = halfBound
 		}
 		for k, f := range s.funcs {

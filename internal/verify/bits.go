@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
@@ -274,7 +275,7 @@ func withCopies(g *graphs) (*graphs, error) {
 		copies := map[*ir.Value]*ir.Value{}
 		for _, v := range slices.Clone(f.Values) {
 			for k, a := range v.Args {
-				if !isProduct(v.Op) || a.Op != ir.OpSelect || a.Type.DType == ir.I32 {
+				if !isProduct(v.Op) || a.Op != ir.OpSelect || a.Type.DType == dtype.I32 {
 					continue
 				}
 				if copies[a] == nil {
@@ -310,7 +311,7 @@ func (r *rig) operands(dispatch int) (o operands, shown bool, err error) {
 			shown = shown && (b.Write || buffer.Kind != lower.Arena)
 			continue
 		}
-		if buffer.DType == lower.I32 {
+		if buffer.DType == dtype.I32 {
 			x, err := r.session.OutputInts(buffer.Name)
 			if err != nil {
 				return operands{}, false, err

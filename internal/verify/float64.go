@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -68,7 +69,7 @@ var referenceWeights = func(m Subject) weights { return m }
 
 // weights are those of a model, as they are stored.
 type weights interface {
-	Data(name string) (t ir.DType, data []byte, ok bool)
+	Data(name string) (t dtype.Type, data []byte, ok bool)
 }
 
 // follower compares a device with float64, op by op.
@@ -95,7 +96,7 @@ type follower struct {
 // op, and what breaks one is named.
 func (c *verifier) followed(ctx context.Context, g *graphs, device string, layers int) error {
 	opts := "float"
-	if g.target.Act != ir.F32 {
+	if g.target.Act != dtype.F32 {
 		opts = g.target.Act.String()
 	}
 	name := fmt.Sprintf("float64 / %s", device)
@@ -250,7 +251,7 @@ func (f *follower) computed(v *ir.Value, want *ref.Tensor) (*ref.Tensor, error) 
 
 // halves reports whether an op reads or stores activations narrower than floats.
 func halves(v *ir.Value) bool {
-	narrow := func(t ir.DType) bool { return t == ir.F16 || t == ir.BF16 }
+	narrow := func(t dtype.Type) bool { return t == dtype.F16 || t == dtype.BF16 }
 	return narrow(v.Type.DType) || slices.ContainsFunc(origin(v).Args, func(a *ir.Value) bool {
 		return a.Op != ir.OpWeight && a.Type.Kind == ir.Tensor && narrow(a.Type.DType)
 	})

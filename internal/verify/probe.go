@@ -7,6 +7,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
@@ -48,7 +49,7 @@ func (p *probe) String() string {
 }
 
 // isInt reports whether the probe sees integers, which must be equal.
-func (p *probe) isInt() bool { return p.part == "" && p.value.Type.DType == ir.I32 }
+func (p *probe) isInt() bool { return p.part == "" && p.value.Type.DType == dtype.I32 }
 
 // rows splits the probe's elements, as the sizes of a step have them.
 func (p *probe) rows(sizes *lower.Sizes) int { return int(p.shape[0].Eval(sizes)) }
@@ -71,7 +72,7 @@ func everyResult(layers int) picker {
 	return func(f *ir.Func) func(*ir.Value) bool {
 		reach := reaches(f)
 		return func(v *ir.Value) bool {
-			return reach[v.ID] < layers && resultName(f, v) != "" && v.Type.DType != ir.I32
+			return reach[v.ID] < layers && resultName(f, v) != "" && v.Type.DType != dtype.I32
 		}
 	}
 }
@@ -156,10 +157,10 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 // and what a kernel writes beside something else.
 func shownAs(c *ir.Func, v *ir.Value) (*ir.Value, error) {
 	switch {
-	case v.Type.DType == ir.I32:
+	case v.Type.DType == dtype.I32:
 		return v, nil
-	case v.Type.DType != ir.F32:
-		return c.Append(ir.OpCast, ir.TensorOf(ir.F32, v.Type.Shape...), nil, v.Layer, v), nil
+	case v.Type.DType != dtype.F32:
+		return c.Append(ir.OpCast, ir.TensorOf(dtype.F32, v.Type.Shape...), nil, v.Layer, v), nil
 	case v.Op == ir.OpSelect:
 		return c.Emit(ir.OpScale, ir.ScaleAttr{Value: 1}, v.Layer, v)
 	}
@@ -238,10 +239,10 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 
 // stored gives a device the bytes of a model's weights.
 func stored(m Subject) metal.Fetch {
-	return func(name string) ([]byte, ir.DType, error) {
+	return func(name string) ([]byte, dtype.Type, error) {
 		t, data, ok := m.Data(name)
 		if !ok {
-			return nil, ir.Invalid, fmt.Errorf("%s has no such tensor", m.Name())
+			return nil, dtype.Invalid, fmt.Errorf("%s has no such tensor", m.Name())
 		}
 		return data, t, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
@@ -24,17 +25,17 @@ type Subject interface {
 	// Compile makes a program of it.
 	Compile(Options) (*Compiled, error)
 	// Data returns a tensor as it is stored.
-	Data(name string) (t ir.DType, data []byte, ok bool)
+	Data(name string) (t dtype.Type, data []byte, ok bool)
 }
 
 // Options of a program are those that the checks vary. The model knows the others, and
 // fills in what is zero.
 type Options struct {
-	Target  string   // "metal" or "cpu"
-	Act     ir.DType // activations between matrix products
-	KV      ir.DType // element type of the cache
-	Context int      // slots of the cache
-	Prefill int      // most tokens of a prefill step
+	Target  string     // "metal" or "cpu"
+	Act     dtype.Type // activations between matrix products
+	KV      dtype.Type // element type of the cache
+	Context int        // slots of the cache
+	Prefill int        // most tokens of a prefill step
 	// Sequences and Rows are the most of a step, Block the slots of a cache block.
 	Sequences, Rows, Block int
 	Level                  int // 0: the source graph as it is
@@ -115,7 +116,7 @@ const (
 
 // cacheBound is one step of a cache's format in relation to the largest element:
 // what is nearly equal may be rounded apart.
-var cacheBound = map[ir.DType]float64{ir.F32: 0, ir.F16: 0x1p-10, ir.Q8_0: 1. / 127}
+var cacheBound = map[dtype.Type]float64{dtype.F32: 0, dtype.F16: 0x1p-10, dtype.Q8_0: 1. / 127}
 
 // Native kernels round the activations of quantized weights to int8, in blocks of
 // 32. Each is then off by at most 1/254 of its block's largest, uniformly, so by
@@ -233,8 +234,8 @@ func (c *verifier) prepare() error {
 	if c.Options.Context == 0 || c.Options.Context > verifyContext { // more would be room, and nothing else
 		c.Options.Context = verifyContext
 	}
-	if c.Options.KV == ir.Invalid {
-		c.Options.KV = ir.F16
+	if c.Options.KV == dtype.Invalid {
+		c.Options.KV = dtype.F16
 	}
 	c.Options.Prefill = slices.Max(fullSteps)
 	var err error
@@ -312,9 +313,9 @@ func roundsHalves() (bool, error) {
 }
 
 // round notes what native kernels round beside a weight of that type.
-func (c *verifier) round(weight ir.DType, halves bool) {
+func (c *verifier) round(weight dtype.Type, halves bool) {
 	c.int8 = c.int8 || weight.IsQuantized()
-	c.int16 = c.int16 || halves && (weight == ir.F16 || weight == ir.BF16)
+	c.int16 = c.int16 || halves && (weight == dtype.F16 || weight == dtype.BF16)
 }
 
 func sum(list []int) int {
@@ -410,21 +411,21 @@ type place struct {
 func (c *verifier) at(name string) place { return place{name, c.Opening} }
 
 // act returns the type of activations on a device.
-func (c *verifier) act(device string) ir.DType {
+func (c *verifier) act(device string) dtype.Type {
 	switch {
 	case device == "cpu":
-		return ir.F32
-	case c.Options.Act != ir.Invalid:
+		return dtype.F32
+	case c.Options.Act != dtype.Invalid:
 		return c.Options.Act
 	}
-	return ir.F16
+	return dtype.F16
 }
 
 // float returns the options and device for comparisons in float alone: the native
 // kernels of quantized weights round activations, so those models are emulated.
 func (c *verifier) float() (Options, string, int) {
 	opts := c.Options
-	opts.KV, opts.Act = ir.F32, ir.F32
+	opts.KV, opts.Act = dtype.F32, dtype.F32
 	if device := c.Device; !c.int8 || device != "cpu" {
 		return opts, device, c.layersOn(device)
 	}
@@ -497,7 +498,7 @@ func (c *verifier) check(row Check, bound float64, want, got trace) error {
 // compares what happens to activations, on either side, with float.
 func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 	opts := c.Options
-	opts.Target, opts.Act = "cpu", ir.F32
+	opts.Target, opts.Act = "cpu", dtype.F32
 	g, err := c.compile(opts)
 	if err != nil {
 		return err
@@ -512,7 +513,7 @@ func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 		if err := c.check(Check{
 			Name: "float / int8", What: fmt.Sprintf("%s, emu in float, native with int8 activations, cache in %s", c.results(c.emulated), opts.KV),
 			Informational: true,
-		}, c.bound(ir.F32, true), c.inFloat, native); err != nil {
+		}, c.bound(dtype.F32, true), c.inFloat, native); err != nil {
 			return err
 		}
 	} else {
@@ -522,13 +523,13 @@ func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 		}
 		if err := c.check(Check{
 			Name: "native / emulated", What: fmt.Sprintf("%s, cache in %s", c.results(c.emulated), opts.KV),
-		}, c.bound(ir.F32, true), emulated, native); err != nil {
+		}, c.bound(dtype.F32, true), emulated, native); err != nil {
 			return err
 		}
 	}
 
 	c.progress("emulating half precision")
-	opts.Target, opts.Act = "metal", ir.F16
+	opts.Target, opts.Act = "metal", dtype.F16
 	if g, err = c.compile(opts); err != nil {
 		return err
 	}
@@ -538,8 +539,8 @@ func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 	}
 	return c.check(Check{
 		Name: "float / half", What: fmt.Sprintf("%s, emu with half activations, cache in %s", c.results(c.emulated), opts.KV),
-		Informational: c.act(c.Device) != ir.F16,
-	}, c.bound(ir.F16, false), c.inFloat, half)
+		Informational: c.act(c.Device) != dtype.F16,
+	}, c.bound(dtype.F16, false), c.inFloat, half)
 }
 
 // opByOp compares the ops of three plans with float64, each by itself: that of the device
@@ -547,10 +548,10 @@ func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 func (c *verifier) opByOp(ctx context.Context) error {
 	type way struct {
 		target string
-		act    ir.DType
+		act    dtype.Type
 		device string
 	}
-	ways := []way{{"cpu", ir.F32, "cpu"}, {"cpu", ir.F32, "emu"}, {"metal", ir.F16, "emu"}}
+	ways := []way{{"cpu", dtype.F32, "cpu"}, {"cpu", dtype.F32, "emu"}, {"metal", dtype.F16, "emu"}}
 	if device := c.Device; device != "cpu" {
 		own := way{"metal", c.act(device), device}
 		ways = append([]way{own}, slices.DeleteFunc(ways, func(w way) bool { return w == own })...)
@@ -577,9 +578,9 @@ func (c *verifier) opByOp(ctx context.Context) error {
 
 // bound is that of results after all layers with activations of that type. Native
 // kernels round activations to int8 for quantized weights.
-func (c *verifier) bound(act ir.DType, native bool) float64 {
+func (c *verifier) bound(act dtype.Type, native bool) float64 {
 	b := floatBound + cacheBound[c.Options.KV]
-	if act == ir.F16 {
+	if act == dtype.F16 {
 		b = max(b, halfBound)
 	}
 	if native && c.int8 {
@@ -666,7 +667,7 @@ func (c *verifier) prefillAndDecode(ctx context.Context) error {
 		return err
 	}
 	row := Check{Name: "prefill / decode", What: fmt.Sprintf("logits and caches of %d tokens on %s, activations in %s, cache in %s", n, device, opts.Act, opts.KV)}
-	if device == "cpu" && opts.Act == ir.F32 { // where all kernels are native
+	if device == "cpu" && opts.Act == dtype.F32 { // where all kernels are native
 		c.checkBits(row, atOnce.joined(), single.joined())
 		return nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/internal/verify"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -27,7 +28,7 @@ func verified(t *testing.T, path, device string, bisect bool) *verify.Findings {
 	require.NoError(t, err)
 	defer m.Close()
 	f, err := m.Verify(t.Context(), smelt.Verification{
-		Options: options(t, device, ir.F16), Device: smelt.Device{Name: device}, Bisect: bisect,
+		Options: options(t, device, dtype.F16), Device: smelt.Device{Name: device}, Bisect: bisect,
 	})
 	require.NoError(t, err)
 	text, err := json.Marshal(f) // NaN has no JSON
@@ -37,7 +38,7 @@ func verified(t *testing.T, path, device string, bisect bool) *verify.Findings {
 }
 
 // options are those of a device, with a cache of the type given.
-func options(t *testing.T, device string, kv ir.DType) smelt.Options {
+func options(t *testing.T, device string, kv dtype.Type) smelt.Options {
 	target, err := smelt.TargetOf(device)
 	require.NoError(t, err)
 	return smelt.Options{Target: target, Level: 1, KV: kv}
@@ -109,7 +110,7 @@ func TestVerify(t *testing.T) {
 			m, err := smelt.Open(tiny.Form(t, tt.path), "")
 			require.NoError(t, err)
 			defer m.Close()
-			opts := options(t, "cpu", ir.F16)
+			opts := options(t, "cpu", dtype.F16)
 			opts.Context = 128
 			p, err := m.Compile(opts)
 			require.NoError(t, err)
@@ -179,21 +180,21 @@ func TestVerifyFindsPass(t *testing.T) {
 
 // scales says where a block of each type holds the halves that its elements are
 // proportional to.
-var scales = map[ir.DType][]int{
-	ir.Q8_0: {0}, ir.Q4_0: {0}, ir.Q4_1: {0, 2}, ir.Q5_0: {0}, ir.Q5_1: {0, 2},
-	ir.Q2_K: {80, 82}, ir.Q3_K: {108}, ir.Q4_K: {0, 2}, ir.Q5_K: {0, 2}, ir.Q6_K: {208},
-	ir.IQ4_NL: {0}, ir.IQ4_XS: {0}, ir.MLX4: {0, 2}, ir.MLX8: {0, 2},
+var scales = map[dtype.Type][]int{
+	dtype.Q8_0: {0}, dtype.Q4_0: {0}, dtype.Q4_1: {0, 2}, dtype.Q5_0: {0}, dtype.Q5_1: {0, 2},
+	dtype.Q2_K: {80, 82}, dtype.Q3_K: {108}, dtype.Q4_K: {0, 2}, dtype.Q5_K: {0, 2}, dtype.Q6_K: {208},
+	dtype.IQ4_NL: {0}, dtype.IQ4_XS: {0}, dtype.MLX4: {0, 2}, dtype.MLX8: {0, 2},
 }
 
 // enlarge makes every element of a stored row 1 % larger, or, where scales are powers of two,
 // those of one block twice as large.
-func enlarge(t *testing.T, row []byte, typ ir.DType) {
-	if typ == ir.MXFP4 {
+func enlarge(t *testing.T, row []byte, typ dtype.Type) {
+	if typ == dtype.MXFP4 {
 		row[0]++
 		return
 	}
 	for ; len(row) > 0; row = row[typ.BlockBytes():] {
-		parts, of := scales[typ], ir.F16
+		parts, of := scales[typ], dtype.F16
 		if parts == nil {
 			parts, of = []int{0}, typ
 		}
@@ -229,13 +230,13 @@ func findsRow(t *testing.T, path, tensor string, row int) *verify.Findings {
 // they all agree.
 func TestVerifyFindsRow(t *testing.T) {
 	defer verify.EmulatedWork(4e7)() // some layers, and some rows of each product
-	mixtures := map[ir.DType]string{
-		ir.F32: "f32", ir.F16: "f16", ir.BF16: "bf16", ir.Q8_0: "q8_0", ir.Q4_0: "q4_0", ir.Q4_1: "q4_1", ir.Q5_0: "q5_0", ir.Q5_1: "q5_1",
-		ir.Q2_K: "q2_k", ir.Q3_K: "q3_k_s", ir.Q4_K: "q4_k_s", ir.Q5_K: "q5_k_s", ir.Q6_K: "q6_k",
-		ir.MXFP4: "mxfp4", ir.IQ4_NL: "iq4_nl", ir.IQ4_XS: "iq4_xs",
+	mixtures := map[dtype.Type]string{
+		dtype.F32: "f32", dtype.F16: "f16", dtype.BF16: "bf16", dtype.Q8_0: "q8_0", dtype.Q4_0: "q4_0", dtype.Q4_1: "q4_1", dtype.Q5_0: "q5_0", dtype.Q5_1: "q5_1",
+		dtype.Q2_K: "q2_k", dtype.Q3_K: "q3_k_s", dtype.Q4_K: "q4_k_s", dtype.Q5_K: "q5_k_s", dtype.Q6_K: "q6_k",
+		dtype.MXFP4: "mxfp4", dtype.IQ4_NL: "iq4_nl", dtype.IQ4_XS: "iq4_xs",
 	}
-	for _, typ := range ir.DTypes() {
-		if mixtures[typ] == "" || !testfiles.Whole() && slices.Contains([]ir.DType{ir.Q2_K, ir.Q3_K, ir.Q5_K, ir.IQ4_NL}, typ) {
+	for _, typ := range dtype.All() {
+		if mixtures[typ] == "" || !testfiles.Whole() && slices.Contains([]dtype.Type{dtype.Q2_K, dtype.Q3_K, dtype.Q5_K, dtype.IQ4_NL}, typ) {
 			continue
 		}
 		t.Run(typ.String(), func(t *testing.T) {
@@ -375,7 +376,7 @@ func TestVerifyFindsExperts(t *testing.T) {
 		t.Run(tt.fault+"/"+tt.device, func(t *testing.T) {
 			defer verify.AfterDispatch(func(device string, v *ir.Value, tokens int, out []float32) {
 				a, ok := v.Attr.(ir.RoutedAttr)
-				if ok && v.Layer == 1 && a.Mixed == tt.mixed && device == tt.device && v.Type.DType == ir.F32 && (tt.tokens == 0 || tt.tokens == tokens) {
+				if ok && v.Layer == 1 && a.Mixed == tt.mixed && device == tt.device && v.Type.DType == dtype.F32 && (tt.tokens == 0 || tt.tokens == tokens) {
 					tt.change(tokens, out)
 				}
 			})()
@@ -480,7 +481,7 @@ func TestVerifyInPart(t *testing.T) {
 
 func TestVerifyLevels(t *testing.T) {
 	m := opened(t, tiny.Random(t, tiny.Narrow(), "f16"))
-	opts := options(t, "cpu", ir.F32)
+	opts := options(t, "cpu", dtype.F32)
 	opts.Level = 0
 	f, err := m.Verify(t.Context(), smelt.Verification{Options: opts, Device: smelt.Device{Name: "auto"}})
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -22,7 +22,7 @@ type sequence struct{ tokens, length int }
 
 type attention struct {
 	heads, kvHeads, head, block int
-	cache                       ir.DType
+	cache                       dtype.Type
 	seqs                        []sequence
 }
 
@@ -161,17 +161,17 @@ func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 }
 
 var attentionCases = []attention{
-	{1, 1, 8, 16, ir.F32, []sequence{{1, 1}}},
-	{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 100}}},
-	{8, 2, 128, 512, ir.F16, []sequence{{1, 500}}},
-	{6, 1, 40, 7, ir.F32, []sequence{{33, 33}, {3, 19}}},
-	{3, 3, 56, 64, ir.F16, []sequence{{65, 200}}},
-	{14, 2, 256, 100, ir.F16, []sequence{{2, 700}, {32, 32}}},
-	{16, 8, 128, 2048, ir.F16, []sequence{{1, 1900}}},
-	{2, 1, 96, 16, ir.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}},
-	{2, 2, 16, 16, ir.F16, nil},
-	{8, 2, 64, 48, ir.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}},
-	{6, 1, 256, 512, ir.Q8_0, []sequence{{1, 900}}},
+	{1, 1, 8, 16, dtype.F32, []sequence{{1, 1}}},
+	{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 100}}},
+	{8, 2, 128, 512, dtype.F16, []sequence{{1, 500}}},
+	{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 19}}},
+	{3, 3, 56, 64, dtype.F16, []sequence{{65, 200}}},
+	{14, 2, 256, 100, dtype.F16, []sequence{{2, 700}, {32, 32}}},
+	{16, 8, 128, 2048, dtype.F16, []sequence{{1, 1900}}},
+	{2, 1, 96, 16, dtype.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}},
+	{2, 2, 16, 16, dtype.F16, nil},
+	{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}},
+	{6, 1, 256, 512, dtype.Q8_0, []sequence{{1, 900}}},
 }
 
 func TestAttention(t *testing.T) {
@@ -209,19 +209,19 @@ func TestAttentionEmulated(t *testing.T) {
 }
 
 var featuredCases = []featured{
-	{attention{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, nil},
-	{attention{8, 2, 128, 512, ir.F16, []sequence{{1, 500}}}, 128, 50, nil, false, nil},
-	{attention{6, 1, 40, 7, ir.F32, []sequence{{33, 33}, {3, 190}}}, 1, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, nil},
-	{attention{3, 3, 56, 64, ir.F16, []sequence{{65, 200}}}, 0, 1, nil, false, nil},
-	{attention{2, 1, 256, 100, ir.F32, []sequence{{2, 1700}, {32, 32}}}, 900, 0, []float32{3, 20}, false, nil},
-	{attention{2, 1, 96, 16, ir.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}}, 0, 0, []float32{float32(math.Inf(-1)), -2}, true, nil},
-	{attention{8, 2, 64, 48, ir.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 20, 30, []float32{0, 1, 2, 3, 4, 5, 6, 7}, true, nil},
-	{attention{6, 1, 256, 512, ir.Q8_0, []sequence{{1, 900}}}, 512, 0, nil, false, nil},
-	{attention{2, 1, 64, 16, ir.F16, []sequence{{1, 0}, {2, 40}}}, 5, 0, []float32{1, 2}, false, nil}, // nothing but its sink
-	{attention{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, []float32{0.5, 0.25, 0.125, 1.0 / 16}},
-	{attention{6, 1, 40, 7, ir.F32, []sequence{{33, 33}, {3, 190}}}, 0, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, []float32{0.7, 0, 0.01, -0.02, 0.3, 1}},
-	{attention{12, 2, 128, 512, ir.Q8_0, []sequence{{1, 1500}}}, 0, 0, nil, false, slices.Repeat([]float32{0.01, 0.002}, 6)},
-	{attention{3, 1, 64, 16, ir.F16, []sequence{{1, 0}, {2, 40}}}, 0, 0, nil, false, []float32{1, 0.5, 0.25}},
+	{attention{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, nil},
+	{attention{8, 2, 128, 512, dtype.F16, []sequence{{1, 500}}}, 128, 50, nil, false, nil},
+	{attention{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 190}}}, 1, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, nil},
+	{attention{3, 3, 56, 64, dtype.F16, []sequence{{65, 200}}}, 0, 1, nil, false, nil},
+	{attention{2, 1, 256, 100, dtype.F32, []sequence{{2, 1700}, {32, 32}}}, 900, 0, []float32{3, 20}, false, nil},
+	{attention{2, 1, 96, 16, dtype.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}}, 0, 0, []float32{float32(math.Inf(-1)), -2}, true, nil},
+	{attention{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 20, 30, []float32{0, 1, 2, 3, 4, 5, 6, 7}, true, nil},
+	{attention{6, 1, 256, 512, dtype.Q8_0, []sequence{{1, 900}}}, 512, 0, nil, false, nil},
+	{attention{2, 1, 64, 16, dtype.F16, []sequence{{1, 0}, {2, 40}}}, 5, 0, []float32{1, 2}, false, nil}, // nothing but its sink
+	{attention{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, []float32{0.5, 0.25, 0.125, 1.0 / 16}},
+	{attention{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 190}}}, 0, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, []float32{0.7, 0, 0.01, -0.02, 0.3, 1}},
+	{attention{12, 2, 128, 512, dtype.Q8_0, []sequence{{1, 1500}}}, 0, 0, nil, false, slices.Repeat([]float32{0.01, 0.002}, 6)},
+	{attention{3, 1, 64, 16, dtype.F16, []sequence{{1, 0}, {2, 40}}}, 0, 0, nil, false, []float32{1, 0.5, 0.25}},
 }
 
 func TestAttentionFeatures(t *testing.T) {
@@ -302,8 +302,8 @@ func TestAttentionSplit(t *testing.T) {
 func TestAttentionMap(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, c := range []featured{
-			{attention: attention{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}},
-			{attention: attention{2, 1, 64, 32, ir.F16, []sequence{{1, 300}, {2, 37}}}, window: 20}, // in parts
+			{attention: attention{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}},
+			{attention: attention{2, 1, 64, 32, dtype.F16, []sequence{{1, 300}, {2, 37}}}, window: 20}, // in parts
 		} {
 			d, _ := c.build(t, false)
 			want := d.run(t, l)[0]
@@ -336,8 +336,8 @@ func TestAttentionMap(t *testing.T) {
 // meet.
 func TestAttentionKeepsNaNToItself(t *testing.T) {
 	for _, window := range []int{0, 20} {
-		for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.Q8_0} {
-			c := featured{attention{4, 2, 32, 128, dtype, []sequence{{40, 110}}}, window, 0, nil, false, nil}
+		for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.Q8_0} {
+			c := featured{attention{4, 2, 32, 128, elem, []sequence{{40, 110}}}, window, 0, nil, false, nil}
 			each(t, func(t *testing.T, l Library) {
 				for _, kind := range []string{"vec", "tile", "split"} {
 					d, _ := c.build(t, kind == "tile")
@@ -363,7 +363,7 @@ func TestAttentionKeepsNaNToItself(t *testing.T) {
 										spoilt.args[cache] = c.spoil(t, d.args[cache], block, key, bad)
 									}
 								}
-								what := []any{kind, dtype, window, bad, key, of}
+								what := []any{kind, elem, window, bad, key, of}
 								c.requireApart(t, clean, run(spoilt), key, of == "values" || math.IsNaN(bad), what...)
 							}
 						}
@@ -381,8 +381,8 @@ func (c featured) spoil(t *testing.T, cache []byte, block, key int, x float64) [
 	for h := range c.kvHeads {
 		at := c.cache.Bytes(int64(block*blockStride + h*headStride + key*rowStride))
 		row := cache[at:][:c.cache.Bytes(int64(c.head))]
-		if c.cache == ir.Q8_0 {
-			require.NoError(t, quant.Quantize(row[:2], []float32{float32(x)}, ir.F16))
+		if c.cache == dtype.Q8_0 {
+			require.NoError(t, quant.Quantize(row[:2], []float32{float32(x)}, dtype.F16))
 			continue
 		}
 		require.NoError(t, quant.Quantize(row, slices.Repeat([]float32{float32(x)}, c.head), c.cache))
@@ -412,7 +412,7 @@ func (c featured) requireApart(t *testing.T, clean, got []byte, key int, shows b
 // Large scores must neither overflow nor lose the small ones beside them, whichever
 // comes first.
 func TestAttentionExtremes(t *testing.T) {
-	c := attention{2, 1, 32, 256, ir.F32, []sequence{{3, 150}}}
+	c := attention{2, 1, 32, 256, dtype.F32, []sequence{{3, 150}}}
 	each(t, func(t *testing.T, l Library) {
 		for _, tile := range []bool{false, true} {
 			for _, at := range []int{0, 70, 147} {
@@ -442,9 +442,9 @@ func TestAttentionExtremes(t *testing.T) {
 func TestAttentionRanges(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, c := range []attention{
-			{8, 2, 64, 48, ir.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}},
-			{4, 2, 128, 64, ir.Q8_0, []sequence{{70, 300}, {1, 600}}},
-			{6, 1, 256, 512, ir.Q8_0, []sequence{{1, 900}}},
+			{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}},
+			{4, 2, 128, 64, dtype.Q8_0, []sequence{{70, 300}, {1, 600}}},
+			{6, 1, 256, 512, dtype.Q8_0, []sequence{{1, 900}}},
 		} {
 			for _, tile := range []bool{false, true} {
 				d, _ := c.build(t, tile)
@@ -454,13 +454,13 @@ func TestAttentionRanges(t *testing.T) {
 					q[i] = float32(math.Ldexp(float64(q[i]), -rng.IntN(16)))
 				}
 				d.args["q"] = floatBytes(q)
-				for at := 0; at < len(v); at += ir.Q8_0.BlockBytes() {
+				for at := 0; at < len(v); at += dtype.Q8_0.BlockBytes() {
 					v[at+1] += byte(rng.IntN(16)) << 2 // the exponent of its scale
 				}
 				wide := d.clone()
 				wide.kernel = strings.Replace(d.kernel, "q8_0", "f32", 1)
-				wide.args["k_cache"] = floatBytes(elements(d.args["k_cache"], ir.Q8_0))
-				wide.args["v_cache"] = floatBytes(elements(v, ir.Q8_0))
+				wide.args["k_cache"] = floatBytes(elements(d.args["k_cache"], dtype.Q8_0))
+				wide.args["v_cache"] = floatBytes(elements(v, dtype.Q8_0))
 				want, got := floats(wide.run(t, l)[0]), floats(d.run(t, l)[0])
 				for at := 0; at < len(want); at += c.head {
 					row := widened(want[at:][:c.head])
@@ -474,7 +474,7 @@ func TestAttentionRanges(t *testing.T) {
 
 // Tables, positions and lengths that point nowhere are not followed.
 func TestAttentionOutOfRange(t *testing.T) {
-	c := attention{4, 2, 64, 16, ir.F16, []sequence{{20, 40}, {1, 30}}}
+	c := attention{4, 2, 64, 16, dtype.F16, []sequence{{20, 40}, {1, 30}}}
 	each(t, func(t *testing.T, l Library) {
 		for _, tile := range []bool{false, true} {
 			for name, bad := range map[string][]int32{

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -50,12 +50,12 @@ func BenchmarkRead(b *testing.B) {
 
 // bigWeight returns memory for whole copies of a weight, at least `least` bytes and at
 // least one copy.
-func bigWeight(dtype ir.DType, elements, least int) (memory []byte, size int) {
-	size = int(dtype.Bytes(int64(elements)))
+func bigWeight(elem dtype.Type, elements, least int) (memory []byte, size int) {
+	size = int(elem.Bytes(int64(elements)))
 	memory = make([]byte, max(1, least/size)*size)
 	rng := rand.New(rand.NewPCG(1, 2))
-	piece := randomBlocks(rng, dtype, 1<<16)
-	if !dtype.IsQuantized() {
+	piece := randomBlocks(rng, elem, 1<<16)
+	if !elem.IsQuantized() {
 		for i := 1; i < len(piece); i += 2 {
 			piece[i] = piece[i]&0x83 | 0x28 // no NaN, no infinity, nothing large
 		}
@@ -80,31 +80,31 @@ func largePages(b *testing.B, data []byte) []byte {
 	return memory
 }
 
-func linearLaunch(dtype ir.DType, tokens, k, n int, weight []byte) Launch {
+func linearLaunch(elem dtype.Type, tokens, k, n int, weight []byte) Launch {
 	rng := newRand("bench")
 	return dispatch{
 		kernel:    "linear_mat_f32_f32",
 		args:      map[string][]byte{"x": floatBytes(normals(rng, tokens*k)), "w0": weight, "out": make([]byte, 4*tokens*n)},
 		params:    kernels.LinearParams{Tokens: uint32(tokens), K: uint32(k), N0: uint32(n), XStride: uint32(k), OutStride: uint32(n)},
-		constants: map[string]uint32{"fc_type0": uint32(dtype)},
+		constants: map[string]uint32{"fc_type0": uint32(elem)},
 	}.launch()
 }
 
 // Bytes are those of the weight. Each call takes another copy of it.
 func BenchmarkMatVec(b *testing.B) {
-	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q5_K, ir.Q6_K, ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS, ir.Q4_1, ir.MLX4, ir.MLX8} {
+	for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K, dtype.Q5_K, dtype.Q6_K, dtype.MXFP4, dtype.IQ4_NL, dtype.IQ4_XS, dtype.Q4_1, dtype.MLX4, dtype.MLX8} {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}, {2048, 8192}, {1024, 151936}} {
 			// Memory for copies is held while one shape of one type runs.
-			b.Run(fmt.Sprintf("%v/%dx%d", dtype, shape[0], shape[1]), func(b *testing.B) { benchmarkMatVec(b, dtype, shape[0], shape[1]) })
+			b.Run(fmt.Sprintf("%v/%dx%d", elem, shape[0], shape[1]), func(b *testing.B) { benchmarkMatVec(b, elem, shape[0], shape[1]) })
 		}
 	}
 }
 
-func benchmarkMatVec(b *testing.B, dtype ir.DType, k, n int) {
-	memory, size := bigWeight(dtype, k*n, beyondCaches)
+func benchmarkMatVec(b *testing.B, elem dtype.Type, k, n int) {
+	memory, size := bigWeight(elem, k*n, beyondCaches)
 	for _, layout := range []string{"rows", "interleaved"} {
 		if layout == "interleaved" {
-			moved := best().Interleave(uint32(dtype), len(memory)/size*n, k, memory)
+			moved := best().Interleave(uint32(elem), len(memory)/size*n, k, memory)
 			if moved == nil {
 				continue
 			}
@@ -115,7 +115,7 @@ func benchmarkMatVec(b *testing.B, dtype ir.DType, k, n int) {
 			b.Run(fmt.Sprintf("%s/threads=%d", layout, threads), func(b *testing.B) {
 				var calls []*call
 				for at := 0; at < len(memory); at += size {
-					launch := linearLaunch(dtype, 1, k, n, memory[at:at+size])
+					launch := linearLaunch(elem, 1, k, n, memory[at:at+size])
 					if layout == "interleaved" {
 						launch.Interleaved = 1 << index(launch.Kernel, "w0")
 					}
@@ -159,24 +159,24 @@ func processorTime() float64 {
 }
 
 func BenchmarkMatMat(b *testing.B) {
-	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q6_K, ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS, ir.Q4_1, ir.MLX4, ir.MLX8} {
+	for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K, dtype.Q6_K, dtype.MXFP4, dtype.IQ4_NL, dtype.IQ4_XS, dtype.Q4_1, dtype.MLX4, dtype.MLX8} {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}} {
 			k, n := shape[0], shape[1]
-			rows, _ := bigWeight(dtype, k*n, 0)
+			rows, _ := bigWeight(elem, k*n, 0)
 			for _, layout := range []string{"rows", "interleaved"} {
 				weight := rows
 				if layout == "interleaved" {
-					if weight = best().Interleave(uint32(dtype), n, k, rows); weight == nil {
+					if weight = best().Interleave(uint32(elem), n, k, rows); weight == nil {
 						continue
 					}
 				}
 				for _, tokens := range []int{1, 2, 4, 8, 32, 128, 512} {
-					launch := linearLaunch(dtype, tokens, k, n, weight)
+					launch := linearLaunch(elem, tokens, k, n, weight)
 					if layout == "interleaved" {
 						launch.Interleaved = 1 << index(launch.Kernel, "w0")
 					}
 					for _, threads := range benchThreads {
-						b.Run(fmt.Sprintf("%v/%dx%d/%s/tokens=%d/threads=%d", dtype, k, n, layout, tokens, threads), func(b *testing.B) {
+						b.Run(fmt.Sprintf("%v/%dx%d/%s/tokens=%d/threads=%d", elem, k, n, layout, tokens, threads), func(b *testing.B) {
 							c, err := best().prepare(launch)
 							require.NoError(b, err)
 							defer c.free()
@@ -189,7 +189,7 @@ func BenchmarkMatMat(b *testing.B) {
 	}
 }
 
-func attentionDispatch(family string, cached ir.DType, heads, kvHeads, head, tokens, length int) dispatch {
+func attentionDispatch(family string, cached dtype.Type, heads, kvHeads, head, tokens, length int) dispatch {
 	rng := newRand("bench")
 	positions := make([]int32, tokens)
 	for i := range positions {
@@ -212,7 +212,7 @@ func attentionDispatch(family string, cached ir.DType, heads, kvHeads, head, tok
 func BenchmarkAttentionVec(b *testing.B) {
 	for _, shape := range [][3]int{{16, 8, 128}, {32, 8, 64}} {
 		for _, depth := range []int{512, 4096} {
-			for _, cached := range []ir.DType{ir.F16, ir.Q8_0} {
+			for _, cached := range []dtype.Type{dtype.F16, dtype.Q8_0} {
 				for _, threads := range benchThreads {
 					b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/%v/threads=%d", shape[0], shape[1], shape[2], depth, cached, threads), func(b *testing.B) {
 						var calls []*call
@@ -239,7 +239,7 @@ func BenchmarkAttentionPages(b *testing.B) {
 	for i := range sequences {
 		step = append(step, span{i, length - 1, 1})
 	}
-	for _, cached := range []ir.DType{ir.F16, ir.Q8_0} {
+	for _, cached := range []dtype.Type{dtype.F16, dtype.Q8_0} {
 		shape := featured{attention: attention{heads: 16, kvHeads: 8, head: 128, cache: cached}}
 		x := newAttended(b, shape, sequences, length, [2]int{})
 		for _, threads := range benchThreads {
@@ -262,7 +262,7 @@ func BenchmarkAttentionPages(b *testing.B) {
 func BenchmarkAttentionTile(b *testing.B) {
 	for _, shape := range [][3]int{{16, 8, 128}, {32, 8, 64}} {
 		for _, depth := range []int{512, 4096} {
-			for _, cached := range []ir.DType{ir.F16, ir.Q8_0} {
+			for _, cached := range []dtype.Type{dtype.F16, dtype.Q8_0} {
 				for _, threads := range benchThreads {
 					b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/%v/threads=%d", shape[0], shape[1], shape[2], depth, cached, threads), func(b *testing.B) {
 						c, err := best().prepare(attentionDispatch("attention_tile", cached, shape[0], shape[1], shape[2], 512, depth).launch())
@@ -290,8 +290,8 @@ func BenchmarkReplication(b *testing.B) {
 	}{{"decode", "attention_vec", 1}, {"prefill", "attention_tile", keys}} {
 		for _, threads := range benchThreads {
 			b.Run(fmt.Sprintf("%s/threads=%d", c.name, threads), func(b *testing.B) {
-				shared := attentionDispatch(c.kernel, ir.F32, heads, kvHeads, head, c.tokens, keys)
-				copied := attentionDispatch(c.kernel, ir.F32, heads, heads, head, c.tokens, keys)
+				shared := attentionDispatch(c.kernel, dtype.F32, heads, kvHeads, head, c.tokens, keys)
+				copied := attentionDispatch(c.kernel, dtype.F32, heads, heads, head, c.tokens, keys)
 				copied.args["q"] = shared.args["q"]
 				copying := dispatch{kernel: "repeat_kv_pair_f32", args: map[string][]byte{"k": shared.args["k_cache"], "v": shared.args["v_cache"],
 					"k_out": copied.args["k_cache"], "v_out": copied.args["v_cache"]},

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -18,33 +19,33 @@ import (
 // ragged, or one element over; every epilogue; several weights side by side.
 func blasCases() []linear {
 	var cases []linear
-	for _, w := range []ir.DType{ir.F32, ir.F16, ir.BF16} {
+	for _, w := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		for _, shape := range [][3]int{{8, 1, 1}, {9, 20, 7}, {33, 172, 128}, {13, 515, 129}, {257, 36, 300}} {
-			cases = append(cases, linear{tokens: shape[0], k: shape[1], rows: []int{shape[2]}, types: []ir.DType{w}})
+			cases = append(cases, linear{tokens: shape[0], k: shape[1], rows: []int{shape[2]}, types: []dtype.Type{w}})
 		}
 	}
 	for _, tokens := range []int{8, 31, 260} {
 		for _, norm := range []bool{false, true} {
 			for _, residual := range []bool{false, true} {
 				cases = append(cases,
-					linear{tokens: tokens, k: 68, rows: []int{24, 137, 5}, types: []ir.DType{ir.F16, ir.F32, ir.F16}, norm: norm, residual: residual, padding: 3},
-					linear{tokens: tokens, k: 96, rows: []int{600}, types: []ir.DType{ir.F16}, norm: norm, residual: residual},
-					linear{tokens: tokens, k: 70, rows: []int{135, 135}, types: []ir.DType{ir.F16, ir.F16}, pair: true, activation: ir.SiLU, norm: norm, residual: residual, padding: 1},
-					linear{tokens: tokens, k: 64, rows: []int{18, 18}, types: []ir.DType{ir.F32, ir.F16}, pair: true, activation: ir.SiLU, norm: norm, residual: residual})
+					linear{tokens: tokens, k: 68, rows: []int{24, 137, 5}, types: []dtype.Type{dtype.F16, dtype.F32, dtype.F16}, norm: norm, residual: residual, padding: 3},
+					linear{tokens: tokens, k: 96, rows: []int{600}, types: []dtype.Type{dtype.F16}, norm: norm, residual: residual},
+					linear{tokens: tokens, k: 70, rows: []int{135, 135}, types: []dtype.Type{dtype.F16, dtype.F16}, pair: true, activation: ir.SiLU, norm: norm, residual: residual, padding: 1},
+					linear{tokens: tokens, k: 64, rows: []int{18, 18}, types: []dtype.Type{dtype.F32, dtype.F16}, pair: true, activation: ir.SiLU, norm: norm, residual: residual})
 			}
 		}
 	}
 	for i, a := range ir.Activations() {
 		more := linear{tokens: 31, k: 68, activation: a, bias: true, residual: i%2 == 1}
 		gated := more
-		gated.pair, gated.rows, gated.types = true, []int{135, 135}, []ir.DType{ir.F16, ir.F32}
+		gated.pair, gated.rows, gated.types = true, []int{135, 135}, []dtype.Type{dtype.F16, dtype.F32}
 		cases = append(cases, gated)
 		if !a.OnlyGated() {
-			more.rows, more.types, more.padding = []int{137, 24, 5}, []ir.DType{ir.F16, ir.F32, ir.F16}, 3
+			more.rows, more.types, more.padding = []int{137, 24, 5}, []dtype.Type{dtype.F16, dtype.F32, dtype.F16}, 3
 			cases = append(cases, more)
 		}
 	}
-	return append(cases, linear{tokens: 9, k: 68, rows: []int{24}, types: []ir.DType{ir.F16}, norm: true, layer: true, gain: true, shift: true})
+	return append(cases, linear{tokens: 9, k: 68, rows: []int{24}, types: []dtype.Type{dtype.F16}, norm: true, layer: true, gain: true, shift: true})
 }
 
 // withScratch binds what the Plan gives a product of so many tokens at most.
@@ -147,7 +148,7 @@ func lane(c linear) int {
 // TestBLASLeaves lists what stays with the native kernels.
 func TestBLASLeaves(t *testing.T) {
 	l, _ := BLAS()
-	c := linear{tokens: 8, k: 64, rows: []int{16, 16}, types: []ir.DType{ir.F16, ir.F16}}
+	c := linear{tokens: 8, k: 64, rows: []int{16, 16}, types: []dtype.Type{dtype.F16, dtype.F16}}
 	good := c.withScratch(c.build(t, false).dispatch, c.scratch())
 	params := kernels.LinearParams{Tokens: 8, K: 64, N0: 16, N1: 16, XStride: 64, OutStride: 32}
 	for name, change := range map[string]func(d *dispatch){
@@ -155,7 +156,7 @@ func TestBLASLeaves(t *testing.T) {
 		"rows that overlap": func(d *dispatch) { p := params; p.XStride = 63; d.params = p },
 		"no scratch":        func(d *dispatch) { d.scratch = nil },
 		"little scratch":    func(d *dispatch) { d.scratch = make([]byte, 4*lane(c)-4) },
-		"quantized weights": func(d *dispatch) { d.constants["fc_type1"] = uint32(ir.Q8_0) },
+		"quantized weights": func(d *dispatch) { d.constants["fc_type1"] = uint32(dtype.Q8_0) },
 		"short weight":      func(d *dispatch) { d.args["w0"] = d.args["w0"][1:] },
 	} {
 		d := good.clone()

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
@@ -91,9 +91,9 @@ func floats(b []byte) []float32 {
 }
 
 // elements reads a cache of halves or floats.
-func elements(b []byte, dtype ir.DType) []float32 {
-	v := make([]float32, len(b)/dtype.BlockBytes()*dtype.BlockElems())
-	if err := quant.Dequantize(v, b, dtype); err != nil {
+func elements(b []byte, elem dtype.Type) []float32 {
+	v := make([]float32, len(b)/elem.BlockBytes()*elem.BlockElems())
+	if err := quant.Dequantize(v, b, elem); err != nil {
 		panic(err)
 	}
 	return v
@@ -123,24 +123,24 @@ func nan(n int) []byte {
 }
 
 // halves lists the places in a block of the halves that scale the rest.
-var halves = map[ir.DType][]int{
-	ir.Q8_0: {0}, ir.Q4_0: {0}, ir.Q4_1: {0, 2}, ir.Q5_0: {0}, ir.Q5_1: {0, 2},
-	ir.Q2_K: {80, 82}, ir.Q3_K: {108}, ir.Q4_K: {0, 2}, ir.Q5_K: {0, 2}, ir.Q6_K: {208},
-	ir.IQ4_NL: {0}, ir.IQ4_XS: {0}, ir.MLX4: {0, 2}, ir.MLX8: {0, 2},
+var halves = map[dtype.Type][]int{
+	dtype.Q8_0: {0}, dtype.Q4_0: {0}, dtype.Q4_1: {0, 2}, dtype.Q5_0: {0}, dtype.Q5_1: {0, 2},
+	dtype.Q2_K: {80, 82}, dtype.Q3_K: {108}, dtype.Q4_K: {0, 2}, dtype.Q5_K: {0, 2}, dtype.Q6_K: {208},
+	dtype.IQ4_NL: {0}, dtype.IQ4_XS: {0}, dtype.MLX4: {0, 2}, dtype.MLX8: {0, 2},
 }
 
 // randomBlocks returns random bits but for the scales, about 0.001 to 0.004 of either
 // sign, so that every code and every packed field occurs.
-func randomBlocks(rng *rand.Rand, dtype ir.DType, n int) []byte {
-	raw := make([]byte, dtype.Bytes(int64(n)))
+func randomBlocks(rng *rand.Rand, elem dtype.Type, n int) []byte {
+	raw := make([]byte, elem.Bytes(int64(n)))
 	for i := range raw {
 		raw[i] = byte(rng.Uint32())
 	}
-	for block := 0; block < len(raw); block += dtype.BlockBytes() {
-		if dtype == ir.MXFP4 {
+	for block := 0; block < len(raw); block += elem.BlockBytes() {
+		if elem == dtype.MXFP4 {
 			raw[block] = 115 + raw[block]%4
 		}
-		for _, at := range halves[dtype] {
+		for _, at := range halves[elem] {
 			raw[block+at+1] = 0x14 | raw[block+at+1]&0x83
 		}
 	}
@@ -148,14 +148,14 @@ func randomBlocks(rng *rand.Rand, dtype ir.DType, n int) []byte {
 }
 
 // stored returns random values of a weight or cache type and their bytes.
-func stored(t testing.TB, rng *rand.Rand, n int, dtype ir.DType) ([]byte, []float32) {
-	if dtype.IsQuantized() {
-		b := randomBlocks(rng, dtype, n)
-		return b, elements(b, dtype)
+func stored(t testing.TB, rng *rand.Rand, n int, elem dtype.Type) ([]byte, []float32) {
+	if elem.IsQuantized() {
+		b := randomBlocks(rng, elem, n)
+		return b, elements(b, elem)
 	}
-	b := make([]byte, dtype.Bytes(int64(n)))
-	require.NoError(t, quant.Quantize(b, normals(rng, n), dtype))
-	return b, elements(b, dtype)
+	b := make([]byte, elem.Bytes(int64(n)))
+	require.NoError(t, quant.Quantize(b, normals(rng, n), elem))
+	return b, elements(b, elem)
 }
 
 // dispatch is a launch with what the emulator needs besides, and what comes out.

@@ -14,19 +14,20 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-var weightTypes = []ir.DType{
-	ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_1, ir.Q5_0, ir.Q5_1, ir.Q2_K, ir.Q3_K, ir.Q4_K, ir.Q5_K, ir.Q6_K,
-	ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS, ir.MLX4, ir.MLX8,
+var weightTypes = []dtype.Type{
+	dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q2_K, dtype.Q3_K, dtype.Q4_K, dtype.Q5_K, dtype.Q6_K,
+	dtype.MXFP4, dtype.IQ4_NL, dtype.IQ4_XS, dtype.MLX4, dtype.MLX8,
 }
 
 // linear is a case of linear_vec and linear_mat.
 type linear struct {
 	tokens, k            int
 	rows                 []int
-	types                []ir.DType
+	types                []dtype.Type
 	residual, pair, norm bool
 	padding              int // elements between rows of x and of out
 	activation           ir.Activation
@@ -72,7 +73,7 @@ func roundActivations(x []float32) []float64 {
 	return out
 }
 
-func isHalf(w ir.DType) bool { return w == ir.F16 || w == ir.BF16 }
+func isHalf(w dtype.Type) bool { return w == dtype.F16 || w == dtype.BF16 }
 
 // shortBound is how far that may lead from exact products, in parts of a sum's size: 1.3e-4 in the
 // mean square, several times as much at the most, and more behind a gate.
@@ -279,21 +280,21 @@ func linearCases() []linear {
 		}
 		for _, k := range k {
 			for _, shape := range [][2]int{{1, 33}, {2, 16}, {3, 7}, {5, 1}, {9, 40}, {37, 19}} {
-				cases = append(cases, linear{tokens: shape[0], k: k, rows: []int{shape[1]}, types: []ir.DType{w}})
+				cases = append(cases, linear{tokens: shape[0], k: k, rows: []int{shape[1]}, types: []dtype.Type{w}})
 			}
 		}
 	}
-	mixed := []ir.DType{ir.Q4_0, ir.Q6_K, ir.F16}
+	mixed := []dtype.Type{dtype.Q4_0, dtype.Q6_K, dtype.F16}
 	for _, tokens := range []int{1, 6, 33, 101} {
 		for _, norm := range []bool{false, true} {
 			cases = append(cases,
 				linear{tokens: tokens, k: 256, rows: []int{24, 17, 5}, types: mixed, norm: norm, padding: 3},
-				linear{tokens: tokens, k: 256, rows: []int{40, 8, 8}, types: []ir.DType{ir.Q4_K, ir.Q4_K, ir.Q6_K}, residual: true, norm: norm},
-				linear{tokens: tokens, k: 320, rows: []int{35, 35}, types: []ir.DType{ir.Q8_0, ir.Q4_1}, pair: true, activation: ir.SiLU, norm: norm},
-				linear{tokens: tokens, k: 256, rows: []int{40, 9, 33}, types: []ir.DType{ir.MXFP4, ir.Q4_1, ir.IQ4_XS}, residual: true, norm: norm},
-				linear{tokens: tokens, k: 320, rows: []int{37, 37}, types: []ir.DType{ir.MLX4, ir.MLX8}, pair: true, activation: ir.SiLU, residual: true, norm: norm},
-				linear{tokens: tokens, k: 68, rows: []int{18, 18}, types: []ir.DType{ir.BF16, ir.F32}, pair: true, activation: ir.SiLU, residual: true, norm: norm, padding: 1},
-				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []ir.DType{ir.F16, ir.Q5_0}, residual: true, norm: norm})
+				linear{tokens: tokens, k: 256, rows: []int{40, 8, 8}, types: []dtype.Type{dtype.Q4_K, dtype.Q4_K, dtype.Q6_K}, residual: true, norm: norm},
+				linear{tokens: tokens, k: 320, rows: []int{35, 35}, types: []dtype.Type{dtype.Q8_0, dtype.Q4_1}, pair: true, activation: ir.SiLU, norm: norm},
+				linear{tokens: tokens, k: 256, rows: []int{40, 9, 33}, types: []dtype.Type{dtype.MXFP4, dtype.Q4_1, dtype.IQ4_XS}, residual: true, norm: norm},
+				linear{tokens: tokens, k: 320, rows: []int{37, 37}, types: []dtype.Type{dtype.MLX4, dtype.MLX8}, pair: true, activation: ir.SiLU, residual: true, norm: norm},
+				linear{tokens: tokens, k: 68, rows: []int{18, 18}, types: []dtype.Type{dtype.BF16, dtype.F32}, pair: true, activation: ir.SiLU, residual: true, norm: norm, padding: 1},
+				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []dtype.Type{dtype.F16, dtype.Q5_0}, residual: true, norm: norm})
 		}
 	}
 	// Every epilogue, by weights of floats, of blocks and of both.
@@ -301,12 +302,12 @@ func linearCases() []linear {
 		for _, tokens := range []int{1, 5} {
 			more := linear{tokens: tokens, k: 256, activation: a, bias: i%2 == 0 || tokens == 5, residual: i%2 == 1}
 			gated, beside := more, more
-			gated.pair, gated.rows, gated.types = true, []int{35, 35}, []ir.DType{ir.F16, ir.F16}
+			gated.pair, gated.rows, gated.types = true, []int{35, 35}, []dtype.Type{dtype.F16, dtype.F16}
 			mixed := gated
-			mixed.rows, mixed.types = []int{7, 7}, []ir.DType{ir.Q4_K, ir.Q8_0}
+			mixed.rows, mixed.types = []int{7, 7}, []dtype.Type{dtype.Q4_K, dtype.Q8_0}
 			cases = append(cases, gated, mixed)
 			if !a.OnlyGated() {
-				beside.rows, beside.types, beside.padding = []int{40, 33, 5}, []ir.DType{ir.Q8_0, ir.F32, ir.Q6_K}, 3
+				beside.rows, beside.types, beside.padding = []int{40, 33, 5}, []dtype.Type{dtype.Q8_0, dtype.F32, dtype.Q6_K}, 3
 				cases = append(cases, beside)
 			}
 		}
@@ -314,26 +315,26 @@ func linearCases() []linear {
 	for _, gain := range []bool{false, true} {
 		for _, shift := range []bool{false, true} {
 			cases = append(cases,
-				linear{tokens: 3, k: 172, rows: []int{40}, types: []ir.DType{ir.F16}, norm: true, layer: true, gain: gain, shift: shift, bias: true},
-				linear{tokens: 1, k: 288, rows: []int{24, 17}, types: []ir.DType{ir.Q8_0, ir.Q4_0}, norm: true, layer: true, gain: gain, shift: shift, padding: 2})
+				linear{tokens: 3, k: 172, rows: []int{40}, types: []dtype.Type{dtype.F16}, norm: true, layer: true, gain: gain, shift: shift, bias: true},
+				linear{tokens: 1, k: 288, rows: []int{24, 17}, types: []dtype.Type{dtype.Q8_0, dtype.Q4_0}, norm: true, layer: true, gain: gain, shift: shift, padding: 2})
 		}
 	}
 	// Prompts of several blocks of tokens and rows, with k of several pieces and a rest.
-	for _, w := range []ir.DType{ir.F32, ir.F16, ir.BF16} {
-		cases = append(cases, linear{tokens: 29, k: 2091, rows: []int{150}, types: []ir.DType{w}, residual: true},
-			linear{tokens: 29, k: 1091, rows: []int{150, 150}, types: []ir.DType{w, w}, pair: true, activation: ir.SiLU})
+	for _, w := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
+		cases = append(cases, linear{tokens: 29, k: 2091, rows: []int{150}, types: []dtype.Type{w}, residual: true},
+			linear{tokens: 29, k: 1091, rows: []int{150, 150}, types: []dtype.Type{w, w}, pair: true, activation: ir.SiLU})
 	}
 	// The same of several groups of quantized rows, which take a panel's activations in turn.
 	for _, w := range weightTypes {
 		if w.IsQuantized() {
-			cases = append(cases, linear{tokens: 7, k: 1280, rows: []int{150}, types: []ir.DType{w}, residual: true})
+			cases = append(cases, linear{tokens: 7, k: 1280, rows: []int{150}, types: []dtype.Type{w}, residual: true})
 		}
 	}
-	return append(cases, linear{tokens: 520, k: 1088, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
-		linear{tokens: 521, k: 272, rows: []int{37}, types: []ir.DType{ir.F16}, residual: true},
-		linear{tokens: 530, k: 288, rows: []int{70, 70}, types: []ir.DType{ir.Q4_0, ir.Q4_0}, pair: true, activation: ir.SiLU},
-		linear{tokens: 0, k: 64, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
-		linear{tokens: 4, k: 4096, rows: []int{16, 16}, types: []ir.DType{ir.Q4_0, ir.F16}})
+	return append(cases, linear{tokens: 520, k: 1088, rows: []int{17}, types: []dtype.Type{dtype.Q8_0}},
+		linear{tokens: 521, k: 272, rows: []int{37}, types: []dtype.Type{dtype.F16}, residual: true},
+		linear{tokens: 530, k: 288, rows: []int{70, 70}, types: []dtype.Type{dtype.Q4_0, dtype.Q4_0}, pair: true, activation: ir.SiLU},
+		linear{tokens: 0, k: 64, rows: []int{17}, types: []dtype.Type{dtype.Q8_0}},
+		linear{tokens: 4, k: 4096, rows: []int{16, 16}, types: []dtype.Type{dtype.Q4_0, dtype.F16}})
 }
 
 // scale is that of a result: of products of two sums, or more; weights of the norm reach 3.
@@ -393,9 +394,9 @@ func TestLinear(t *testing.T) {
 // A token's result does not depend on its company.
 func TestLinearTokensAlone(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
-		cases := []linear{{tokens: 29, k: 2091, rows: []int{150}, types: []ir.DType{ir.F16}}}
+		cases := []linear{{tokens: 29, k: 2091, rows: []int{150}, types: []dtype.Type{dtype.F16}}}
 		for _, w := range weightTypes {
-			cases = append(cases, linear{tokens: 13, k: 256 + 256, rows: []int{21}, types: []ir.DType{w}})
+			cases = append(cases, linear{tokens: 13, k: 256 + 256, rows: []int{21}, types: []dtype.Type{w}})
 		}
 		for _, c := range cases {
 			n := c.rows[0]
@@ -428,7 +429,7 @@ func TestLinearEmulated(t *testing.T) {
 		}
 		for _, vec := range []bool{true, false} {
 			tokens := map[bool]int{true: 2, false: 33}[vec]
-			b := linear{tokens: tokens, k: k, rows: []int{24, 24}, types: []ir.DType{w, w}, residual: true}.build(t, vec)
+			b := linear{tokens: tokens, k: k, rows: []int{24, 24}, types: []dtype.Type{w, w}, residual: true}.build(t, vec)
 			// The emulated kernel keeps float activations.
 			l, bound := Libraries()[0], 1e-5
 			if w.IsQuantized() {
@@ -447,7 +448,7 @@ func TestEpiloguesEmulated(t *testing.T) {
 	for _, a := range ir.Activations() {
 		for _, vec := range []bool{true, false} {
 			tokens := map[bool]int{true: 2, false: 33}[vec]
-			c := linear{tokens: tokens, k: 172, rows: []int{24, 24}, types: []ir.DType{ir.F16, ir.F32}, activation: a, bias: true, residual: true}
+			c := linear{tokens: tokens, k: 172, rows: []int{24, 24}, types: []dtype.Type{dtype.F16, dtype.F32}, activation: a, bias: true, residual: true}
 			c.norm, c.layer, c.gain, c.shift = vec, a != ir.GELU, a != ir.ReLU2, a != ir.SiLU
 			for _, c.pair = range []bool{true, false} {
 				if a.OnlyGated() && !c.pair {
@@ -468,9 +469,9 @@ func TestEpiloguesEmulated(t *testing.T) {
 func TestLinearNonFinite(t *testing.T) {
 	inf := float32(math.Inf(1))
 	each(t, func(t *testing.T, l Library) {
-		for _, w := range []ir.DType{ir.F16, ir.Q8_0, ir.Q4_0, ir.Q4_K} {
+		for _, w := range []dtype.Type{dtype.F16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K} {
 			for _, bad := range []float32{inf, -inf, float32(math.NaN())} {
-				b := linear{tokens: 2, k: 256, rows: []int{16}, types: []ir.DType{w}}.build(t, true)
+				b := linear{tokens: 2, k: 256, rows: []int{16}, types: []dtype.Type{w}}.build(t, true)
 				x := floats(b.args["x"])
 				x[40] = bad
 				b.args["x"] = floatBytes(x)
@@ -494,7 +495,7 @@ func TestBytesAtTheEnds(t *testing.T) {
 			func(int) int { return rng.IntN(256) - 128 },
 		}
 		for _, tokens := range []int{1, 4, 7, 15, 16, 33} {
-			c := linear{tokens: tokens, k: 288, rows: []int{40}, types: []ir.DType{ir.Q8_0}}
+			c := linear{tokens: tokens, k: 288, rows: []int{40}, types: []dtype.Type{dtype.Q8_0}}
 			b := c.build(t, false)
 			weights, x := make([]int, 40*c.k), make([]float32, tokens*c.k)
 			for i := range weights {
@@ -518,7 +519,7 @@ func TestBytesAtTheEnds(t *testing.T) {
 			}
 			require.Equal(t, want, floats(b.run(t, l)[0]), "%d tokens", tokens)
 			moved := b.clone()
-			if moved.args["w0"] = l.Interleave(uint32(ir.Q8_0), 40, c.k, b.args["w0"]); moved.args["w0"] != nil {
+			if moved.args["w0"] = l.Interleave(uint32(dtype.Q8_0), 40, c.k, b.args["w0"]); moved.args["w0"] != nil {
 				moved.interleaved = []string{"w0"}
 				require.Equal(t, want, floats(moved.run(t, l)[0]), "%d tokens, interleaved", tokens)
 			}
@@ -539,11 +540,11 @@ func exactProduct(weights, x []float32) (sum, size float64) {
 // are what they are.
 func TestHalfWeightsAtTheEnds(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
-		for w, bits := range map[ir.DType]struct{ inf, largest, smallest, one uint16 }{
-			ir.F16: {0x7c00, 0x7bff, 0x0001, 0x3c00}, ir.BF16: {0x7f80, 0x7f7f, 0x0100, 0x3f80},
+		for w, bits := range map[dtype.Type]struct{ inf, largest, smallest, one uint16 }{
+			dtype.F16: {0x7c00, 0x7bff, 0x0001, 0x3c00}, dtype.BF16: {0x7f80, 0x7f7f, 0x0100, 0x3f80},
 		} {
 			for _, tokens := range []int{1, 2, 4, 9} {
-				c := linear{tokens: tokens, k: 192, rows: []int{32}, types: []ir.DType{w}}
+				c := linear{tokens: tokens, k: 192, rows: []int{32}, types: []dtype.Type{w}}
 				b := c.build(t, false)
 				put := func(row, column int, bits uint16) {
 					binary.LittleEndian.PutUint16(b.args["w0"][2*(row*c.k+column):], bits)
@@ -598,14 +599,14 @@ func TestHalfActivationsAtTheEnds(t *testing.T) {
 	sizes := []float32{1, 1e-25, 1e20, 0, 1e-19, inf, -inf, float32(math.NaN()), 1e-12}
 	each(t, func(t *testing.T, l Library) {
 		for _, c := range []struct {
-			w     ir.DType
+			w     dtype.Type
 			size  float32 // of weights
 			sizes []float32
 		}{
-			{ir.F16, 1, sizes}, {ir.F16, 0x1p-18, sizes}, {ir.BF16, 1, sizes}, {ir.BF16, 0x1p-30, sizes}, {ir.BF16, 0x1p40, sizes[:2]},
-			{ir.F16, 1, []float32{1}}, {ir.F16, 1, []float32{inf, 1}}, {ir.F16, 0x1p-18, []float32{1e-25}},
+			{dtype.F16, 1, sizes}, {dtype.F16, 0x1p-18, sizes}, {dtype.BF16, 1, sizes}, {dtype.BF16, 0x1p-30, sizes}, {dtype.BF16, 0x1p40, sizes[:2]},
+			{dtype.F16, 1, []float32{1}}, {dtype.F16, 1, []float32{inf, 1}}, {dtype.F16, 0x1p-18, []float32{1e-25}},
 		} {
-			together := linear{tokens: 9, k: 576, rows: []int{40}, types: []ir.DType{c.w}}
+			together := linear{tokens: 9, k: 576, rows: []int{40}, types: []dtype.Type{c.w}}
 			b := together.build(t, false)
 			values := elements(b.args["w0"], c.w)
 			for i := range values {
@@ -644,7 +645,7 @@ func TestHalfActivationsAtTheEnds(t *testing.T) {
 }
 
 func TestLinearUnsupported(t *testing.T) {
-	good := linear{tokens: 2, k: 64, rows: []int{16}, types: []ir.DType{ir.Q8_0}}.build(t, true)
+	good := linear{tokens: 2, k: 64, rows: []int{16}, types: []dtype.Type{dtype.Q8_0}}.build(t, true)
 	params := kernels.LinearParams{Tokens: 2, K: 64, N0: 16, XStride: 64, OutStride: 16}
 	for name, change := range map[string]func(d *dispatch){
 		"unknown type":     func(d *dispatch) { d.constants["fc_type0"] = 99 },
@@ -682,7 +683,7 @@ func TestInterleaved(t *testing.T) {
 				}
 				// 9 and 5 groups of 32 rows, 18 and 10 of 16: streams of one and of several, and what is
 				// left; a last group that has rows of the one before it, and one that has not.
-				c := linear{tokens: tokens, k: 768, rows: []int{291, 160}, types: []ir.DType{w, w}}
+				c := linear{tokens: tokens, k: 768, rows: []int{291, 160}, types: []dtype.Type{w, w}}
 				if tokens == 29 {
 					c.k = 2304 // pieces and panels
 				}
@@ -728,9 +729,9 @@ var hints = [][kernels.NumHints]uint32{
 // Hints change how a launch is gone about, and no bit of its result.
 func TestHints(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
-		for _, w := range []ir.DType{ir.F16, ir.Q8_0, ir.Q4_0, ir.Q5_0, ir.Q4_K, ir.Q6_K} {
+		for _, w := range []dtype.Type{dtype.F16, dtype.Q8_0, dtype.Q4_0, dtype.Q5_0, dtype.Q4_K, dtype.Q6_K} {
 			for _, tokens := range []int{1, 2, 29} {
-				c := linear{tokens: tokens, k: 2304, rows: []int{288}, types: []ir.DType{w}}
+				c := linear{tokens: tokens, k: 2304, rows: []int{288}, types: []dtype.Type{w}}
 				rows := c.build(t, tokens < 4)
 				want := rows.run(t, l)
 				moved := rows.clone()
@@ -750,10 +751,10 @@ func TestHints(t *testing.T) {
 func TestReaders(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, c := range []linear{
-			{tokens: 1, k: 64, rows: []int{96}, types: []ir.DType{ir.F32}},
-			{tokens: 3, k: 64, rows: []int{291, 33, 160}, types: []ir.DType{ir.Q4_0, ir.F16, ir.Q8_0}},
-			{tokens: 40, k: 256, rows: []int{64, 7, 65}, types: []ir.DType{ir.Q4_K, ir.Q4_K, ir.Q6_K}},
-			{tokens: 2, k: 64, rows: []int{100, 100}, types: []ir.DType{ir.Q8_0, ir.Q4_0}, pair: true, activation: ir.SiLU},
+			{tokens: 1, k: 64, rows: []int{96}, types: []dtype.Type{dtype.F32}},
+			{tokens: 3, k: 64, rows: []int{291, 33, 160}, types: []dtype.Type{dtype.Q4_0, dtype.F16, dtype.Q8_0}},
+			{tokens: 40, k: 256, rows: []int{64, 7, 65}, types: []dtype.Type{dtype.Q4_K, dtype.Q4_K, dtype.Q6_K}},
+			{tokens: 2, k: 64, rows: []int{100, 100}, types: []dtype.Type{dtype.Q8_0, dtype.Q4_0}, pair: true, activation: ir.SiLU},
 		} {
 			for _, vec := range []bool{true, false} {
 				d := c.build(t, vec)
@@ -796,10 +797,10 @@ func TestReaders(t *testing.T) {
 
 func TestInterleaveRefuses(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
-		require.Nil(t, l.Interleave(uint32(ir.Q5_0), 64, 64, make([]byte, ir.Q5_0.Bytes(64*64))), "bits that no word holds")
-		require.Nil(t, l.Interleave(uint32(ir.Q4_0), 64, 48, make([]byte, ir.Q4_0.Bytes(64*64))), "part of a block")
-		require.Nil(t, l.Interleave(uint32(ir.F16), 64, 46, make([]byte, ir.F16.Bytes(64*46))), "part of a vector")
-		require.Nil(t, l.Interleave(uint32(ir.Q4_0), 7, 64, make([]byte, ir.Q4_0.Bytes(64*7))), "part of a group")
+		require.Nil(t, l.Interleave(uint32(dtype.Q5_0), 64, 64, make([]byte, dtype.Q5_0.Bytes(64*64))), "bits that no word holds")
+		require.Nil(t, l.Interleave(uint32(dtype.Q4_0), 64, 48, make([]byte, dtype.Q4_0.Bytes(64*64))), "part of a block")
+		require.Nil(t, l.Interleave(uint32(dtype.F16), 64, 46, make([]byte, dtype.F16.Bytes(64*46))), "part of a vector")
+		require.Nil(t, l.Interleave(uint32(dtype.Q4_0), 7, 64, make([]byte, dtype.Q4_0.Bytes(64*7))), "part of a group")
 		require.Nil(t, l.Interleave(99, 64, 64, nil), "unknown type")
 	})
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
 // mixture is a linear_vec of stacks of weights.
 type mixture struct {
 	tokens, experts, top, k, n int
-	dtype                      ir.DType
+	dtype                      dtype.Type
 	activation                 ir.Activation
 	each, gated, mixed         bool
 	bias, norm, residual       bool
@@ -207,7 +208,7 @@ func TestMixtureAlone(t *testing.T) {
 	for _, l := range Libraries() {
 		t.Run(l.ISA(), func(t *testing.T) {
 			rng := newRand("alone")
-			w, _ := stored(t, rng, experts*n*k, ir.Q8_0)
+			w, _ := stored(t, rng, experts*n*k, dtype.Q8_0)
 			x, share := normals(rng, tokens*top*k), normals(rng, tokens*top)
 			expert := make([]int32, 0, tokens*top)
 			for range tokens {
@@ -217,7 +218,7 @@ func TestMixtureAlone(t *testing.T) {
 			}
 			run := func(first, n0 int) []float32 {
 				d := dispatch{kernel: "linear_vec_f32_f32", writes: []string{"out"}, group: [3]uint32{64, 1, 1}, grid: [3]uint32{ceil(n, 8), uint32(n0), 1},
-					constants: map[string]uint32{"fc_type0": uint32(ir.Q8_0), "fc_experts": experts, "fc_top": top, "fc_each": 1, "fc_mixed": 1},
+					constants: map[string]uint32{"fc_type0": uint32(dtype.Q8_0), "fc_experts": experts, "fc_top": top, "fc_each": 1, "fc_mixed": 1},
 					params:    kernels.LinearParams{Tokens: uint32(n0), K: k, N0: n, XStride: k, OutStride: n},
 					args: map[string][]byte{"w0": w, "x": floatBytes(x[first*top*k:][:n0*top*k]), "share": floatBytes(share[first*top:][:n0*top]),
 						"expert": intBytes(expert[first*top:][:n0*top]...), "out": nan(n0 * n)}}

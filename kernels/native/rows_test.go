@@ -10,6 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -578,7 +579,7 @@ func TestRope(t *testing.T) {
 
 func TestRopeWrite(t *testing.T) {
 	for _, c := range ropeCases {
-		for _, cache := range []ir.DType{ir.F16, ir.F32, ir.Q8_0} {
+		for _, cache := range []dtype.Type{dtype.F16, dtype.F32, dtype.Q8_0} {
 			if c.head%cache.BlockElems() != 0 {
 				continue
 			}
@@ -668,7 +669,7 @@ func TestRopeWrite(t *testing.T) {
 						delete(d.args, "slots")
 					}
 					// A half of 10 is off by 4e-3; in a block of Q8_0 with it, any by 0.04.
-					bound := map[ir.DType]float64{ir.F32: 3e-6, ir.F16: 8e-3, ir.Q8_0: 0.06}[cache]
+					bound := map[dtype.Type]float64{dtype.F32: 3e-6, dtype.F16: 8e-3, dtype.Q8_0: 0.06}[cache]
 					compare := func(out [][]byte, bound float64, what string) {
 						near(t, q, floats(out[0]), 1, min(bound, 1e-3), what)
 						near(t, k, elements(out[1], cache), 1, bound, what)
@@ -691,9 +692,9 @@ func TestRopeWrite(t *testing.T) {
 }
 
 func TestCacheWriteAndRead(t *testing.T) {
-	for _, cache := range []ir.DType{ir.F16, ir.F32, ir.Q8_0} {
+	for _, cache := range []dtype.Type{dtype.F16, dtype.F32, dtype.Q8_0} {
 		const kvHeads, block, blocks = 3, 4, 5
-		head := map[ir.DType]int{ir.F16: 40, ir.F32: 40, ir.Q8_0: 64}[cache]
+		head := map[dtype.Type]int{dtype.F16: 40, dtype.F32: 40, dtype.Q8_0: 64}[cache]
 		rng := newRand("cache")
 		slots := []int32{0, 19, -1, 7, 20, 6, math.MinInt32, math.MaxInt32}
 		kStride, vStride := kvHeads*head+4, kvHeads*head+1
@@ -754,7 +755,7 @@ func TestCacheWriteAndRead(t *testing.T) {
 
 // TestCopyBlocks compares bytes; pairs that name no block of the cache are left out.
 func TestCopyBlocks(t *testing.T) {
-	for _, cache := range []ir.DType{ir.F16, ir.F32, ir.Q8_0} {
+	for _, cache := range []dtype.Type{dtype.F16, dtype.F32, dtype.Q8_0} {
 		const width, stride, blocks = 96, 128, 6
 		rng, bytes := newRand("copy"), func(elements int) int { return int(cache.Bytes(int64(elements))) }
 		pairs, outside := []int32{2, 0, 2, 5, 4, 3}, []int32{-1, 1, 1, 6, math.MinInt32, 1, 0, math.MaxInt32}
@@ -920,7 +921,7 @@ func TestHalves(t *testing.T) {
 	for i := range n {
 		binary.LittleEndian.PutUint16(raw[2*i:], uint16(i))
 	}
-	want := elements(raw, ir.F16)
+	want := elements(raw, dtype.F16)
 	each(t, func(t *testing.T, l Library) {
 		d := dispatch{
 			kernel: "cache_read_f16",
@@ -936,7 +937,7 @@ func TestHalves(t *testing.T) {
 			params: kernels.CacheWriteParams{Tokens: 1, KvHeads: 1, Head: n, Block: 1},
 			writes: []string{"k_cache", "v_cache"},
 		}
-		for i, x := range elements(write.run(t, l)[0], ir.F16) {
+		for i, x := range elements(write.run(t, l)[0], dtype.F16) {
 			if x == x {
 				require.Equal(t, want[i], x)
 			} else {

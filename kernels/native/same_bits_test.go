@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -22,7 +23,7 @@ func TestLinearSameBits(t *testing.T) {
 			if !w.IsQuantized() {
 				k = 1088 // whole runs of the vectors' lanes, and a rest
 			}
-			whole := linear{tokens: most, k: k, rows: []int{n}, types: []ir.DType{w}, bias: true, activation: ir.GELU, residual: true}.build(t, true)
+			whole := linear{tokens: most, k: k, rows: []int{n}, types: []dtype.Type{w}, bias: true, activation: ir.GELU, residual: true}.build(t, true)
 			moved := l.Interleave(uint32(w), n, k, whole.args["w0"])
 			some := func(first, tokens int, name string, interleaved bool, o Options) []byte {
 				d := whole.clone()
@@ -143,14 +144,14 @@ var attendedCases = []struct {
 	featured
 	absent [2]int
 }{
-	{featured{attention: attention{heads: 4, kvHeads: 2, head: 64, cache: ir.F16}}, [2]int{}},
-	{featured{attention: attention{heads: 3, kvHeads: 1, head: 128, cache: ir.F16}, window: 300}, [2]int{}},
-	{featured{attention: attention{heads: 2, kvHeads: 2, head: 80, cache: ir.F32}, cap: 3, sinks: []float32{0.5, -1}}, [2]int{}},
-	{featured{attention: attention{heads: 8, kvHeads: 1, head: 64, cache: ir.Q8_0}, sinks: []float32{0, 1, 2, 3, 4, 5, 6, 7}, bySlot: true}, [2]int{}},
-	{featured{attention: attention{heads: 4, kvHeads: 1, head: 128, cache: ir.Q8_0}, slopes: []float32{0.5, 0.25, 0.01, 0}}, [2]int{64, 320}},
-	{featured{attention: attention{heads: 5, kvHeads: 1, head: 40, cache: ir.F32}, window: 37, slopes: []float32{0.1, 0.02, 0, -0.01, 0.3}}, [2]int{448, 512}},
-	{featured{attention: attention{heads: 6, kvHeads: 1, head: 96, cache: ir.Q8_0}, window: 65, cap: 20}, [2]int{}},
-	{featured{attention: attention{heads: 7, kvHeads: 1, head: 8, cache: ir.F16}}, [2]int{0, 256}},
+	{featured{attention: attention{heads: 4, kvHeads: 2, head: 64, cache: dtype.F16}}, [2]int{}},
+	{featured{attention: attention{heads: 3, kvHeads: 1, head: 128, cache: dtype.F16}, window: 300}, [2]int{}},
+	{featured{attention: attention{heads: 2, kvHeads: 2, head: 80, cache: dtype.F32}, cap: 3, sinks: []float32{0.5, -1}}, [2]int{}},
+	{featured{attention: attention{heads: 8, kvHeads: 1, head: 64, cache: dtype.Q8_0}, sinks: []float32{0, 1, 2, 3, 4, 5, 6, 7}, bySlot: true}, [2]int{}},
+	{featured{attention: attention{heads: 4, kvHeads: 1, head: 128, cache: dtype.Q8_0}, slopes: []float32{0.5, 0.25, 0.01, 0}}, [2]int{64, 320}},
+	{featured{attention: attention{heads: 5, kvHeads: 1, head: 40, cache: dtype.F32}, window: 37, slopes: []float32{0.1, 0.02, 0, -0.01, 0.3}}, [2]int{448, 512}},
+	{featured{attention: attention{heads: 6, kvHeads: 1, head: 96, cache: dtype.Q8_0}, window: 65, cap: 20}, [2]int{}},
+	{featured{attention: attention{heads: 7, kvHeads: 1, head: 8, cache: dtype.F16}}, [2]int{0, 256}},
 }
 
 // TestAttentionSameBits: a token has the bits that it has by itself in attention_vec, whoever

@@ -16,7 +16,7 @@
 // [File] may trust it: counts and lengths lie within the file before anything
 // is allocated for them, keys and tensor names are unique, every tensor lies
 // inside the file, aligned, overlapping no other. A tensor of a type that smelt
-// has no use for is listed with DType [ir.Invalid], so that a file can be
+// has no use for is listed with DType [dtype.Invalid], so that a file can be
 // inspected even if it cannot be run.
 //
 // The header is copied out of the map once; strings of the metadata are

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/mapped"
 )
 
@@ -28,11 +28,11 @@ type File struct {
 type Tensor struct {
 	Name   string
 	Type   TensorType
-	DType  ir.DType // Type as the compiler knows it; ir.Invalid where it does not
-	Shape  []int64  // outermost dimension first; empty for a single number
-	Offset int64    // from the start of the file, in bytes
-	Size   int64    // in bytes; -1 where the type's size is not known
-	Data   []byte   // Size bytes; nil where the size is not known. Valid until Close, never to be written
+	DType  dtype.Type // Type as the compiler knows it; dtype.Invalid where it does not
+	Shape  []int64    // outermost dimension first; empty for a single number
+	Offset int64      // from the start of the file, in bytes
+	Size   int64      // in bytes; -1 where the type's size is not known
+	Data   []byte     // Size bytes; nil where the size is not known. Valid until Close, never to be written
 }
 
 // Elems returns the number of elements.

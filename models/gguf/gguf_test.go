@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // The numbers of ggml_type that the tests write.
@@ -116,9 +116,9 @@ func TestRoundTrip(t *testing.T) {
 		require.Equal(t, got, byName)
 	}
 	require.Equal(t, f.Size, end)
-	require.Equal(t, ir.Q8_0, f.Tensors[1].DType)
+	require.Equal(t, dtype.Q8_0, f.Tensors[1].DType)
 	require.Equal(t, int64(2*3*256/256*144), f.Tensors[2].Size)
-	require.Equal(t, ir.Invalid, f.Tensors[4].DType)
+	require.Equal(t, dtype.Invalid, f.Tensors[4].DType)
 	require.Equal(t, "IQ2_XXS", f.Tensors[4].Type.String())
 	_, ok := f.Tensor("absent")
 	require.False(t, ok)
@@ -493,9 +493,9 @@ func TestAlignment(t *testing.T) {
 }
 
 func TestTypeOf(t *testing.T) {
-	for _, d := range ir.DTypes() {
+	for _, d := range dtype.All() {
 		typ, ok := TypeOf(d)
-		if slices.Contains([]ir.DType{ir.Bool, ir.MLX4, ir.MLX8}, d) {
+		if slices.Contains([]dtype.Type{dtype.Bool, dtype.MLX4, dtype.MLX8}, d) {
 			require.False(t, ok, d)
 			continue
 		}
@@ -503,7 +503,7 @@ func TestTypeOf(t *testing.T) {
 		require.Equal(t, d, typ.DType())
 		require.Equal(t, d.String(), strings.ToLower(typ.String()))
 	}
-	_, ok := TypeOf(ir.Invalid)
+	_, ok := TypeOf(dtype.Invalid)
 	require.False(t, ok)
 }
 
@@ -633,7 +633,7 @@ func exercise(t testing.TB, f *File) {
 	}
 	for _, tensor := range f.Tensors {
 		require.Equal(t, max(tensor.Size, 0), int64(len(tensor.Data)))
-		if tensor.DType != ir.Invalid {
+		if tensor.DType != dtype.Invalid {
 			require.Equal(t, tensor.DType.Bytes(tensor.Elems()), tensor.Size)
 		}
 		sum := byte(0)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // TensorType is the type of a tensor's elements by its number in the file
@@ -19,7 +19,7 @@ type TensorType uint32
 // withdrawn.
 var tensorTypes = func() []tensorType {
 	all := slices.Clone(otherTypes[:])
-	for _, d := range ir.DTypes() {
+	for _, d := range dtype.All() {
 		if n, ok := d.GGUF(); ok {
 			all[n] = tensorType{strings.ToUpper(d.String()), int64(d.BlockElems()), int64(d.BlockBytes()), d}
 		}
@@ -30,7 +30,7 @@ var tensorTypes = func() []tensorType {
 type tensorType struct {
 	name         string
 	elems, bytes int64 // of a block
-	dtype        ir.DType
+	dtype        dtype.Type
 }
 
 // otherTypes are those that the compiler does not know.
@@ -70,12 +70,12 @@ func (t TensorType) String() string {
 	return fmt.Sprintf("ggml_type(%d)", uint32(t))
 }
 
-// DType returns the type as the compiler knows it, or [ir.Invalid].
-func (t TensorType) DType() ir.DType {
+// DType returns the type as the compiler knows it, or [dtype.Invalid].
+func (t TensorType) DType() dtype.Type {
 	if int64(t) < int64(len(tensorTypes)) {
 		return tensorTypes[t].dtype
 	}
-	return ir.Invalid
+	return dtype.Invalid
 }
 
 // block returns the elements and bytes of a block; zeros where they are not known.
@@ -87,7 +87,7 @@ func (t TensorType) block() (elems, bytes int64) {
 }
 
 // TypeOf is the inverse of [TensorType.DType].
-func TypeOf(d ir.DType) (TensorType, bool) {
+func TypeOf(d dtype.Type) (TensorType, bool) {
 	n, ok := d.GGUF()
 	return TensorType(n), ok
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -40,7 +40,7 @@ func TestTrainedModels(t *testing.T) {
 				require.True(t, ok)
 				require.Equal(t, []int64{256, 768}, down.Shape)
 				for _, tensor := range f.Tensors {
-					require.NotEqual(t, ir.Invalid, tensor.DType, tensor.Name)
+					require.NotEqual(t, dtype.Invalid, tensor.DType, tensor.Name)
 					require.Equal(t, tensor.DType.Bytes(tensor.Elems()), tensor.Size)
 				}
 				gguf.Exercise(t, f)

@@ -23,16 +23,16 @@ import (
 	"sync"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
 // Result says what the weights of a file that was written have become.
 type Result struct {
-	Tensors map[ir.DType]int // how many of each type
-	Before  int64            // bytes of the tensors that were read
-	After   int64            // bytes of those written
+	Tensors map[dtype.Type]int // how many of each type
+	Before  int64              // bytes of the tensors that were read
+	After   int64              // bytes of those written
 	// Again counts matrices that were quantized before, in another type: their values
 	// had lost precision already.
 	Again int
@@ -58,7 +58,7 @@ func Write(ctx context.Context, out io.Writer, m *models.Checkpoint, weightType 
 	if err != nil {
 		return nil, err
 	}
-	q := &Result{Tensors: make(map[ir.DType]int)}
+	q := &Result{Tensors: make(map[dtype.Type]int)}
 	sources := make([]gguf.Source, len(tensors))
 	var done int64
 	c := &converter{ctx: ctx, wrote: func(n int) {
@@ -195,11 +195,11 @@ func sized[T any](s []T, n int) []T {
 }
 
 // overflow is the least magnitude that rounds to infinity.
-var overflow = map[ir.DType]float32{ir.F16: 65520, ir.BF16: 0x1.ffp127}
+var overflow = map[dtype.Type]float32{dtype.F16: 65520, dtype.BF16: 0x1.ffp127}
 
 // unfit returns the index of the first value that is not finite, or would not be in
 // that type, or -1.
-func unfit(values []float32, t ir.DType) int {
+func unfit(values []float32, t dtype.Type) int {
 	bound, ok := overflow[t]
 	if !ok {
 		bound = float32(math.Inf(1))

@@ -17,7 +17,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/quantize"
@@ -152,7 +152,7 @@ func TestQuantizeOverflow(t *testing.T) {
 		{65519, "f16", false}, {65520, "f16", true}, {-65520, "f16", true}, {65520, "bf16", false}, {3.4e38, "bf16", true},
 		{3.4e38, "f32", false}, {1e7, "q4_0", true}, {1e7, "q8_0", true}, {60000, "q4_k_m", false}, {float32(math.Inf(-1)), "f32", true},
 	} {
-		require.NoError(t, quant.Quantize(data[at:at+4], []float32{c.value}, ir.F32))
+		require.NoError(t, quant.Quantize(data[at:at+4], []float32{c.value}, dtype.F32))
 		require.NoError(t, os.WriteFile(path, data, 0o644))
 		_, err := quantize.Write(t.Context(), io.Discard, opened(t, path), c.typ, nil)
 		if !c.fails {

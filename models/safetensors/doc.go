@@ -14,7 +14,7 @@
 // A shard that the index names must lie in the folder itself.
 //
 // F32, F16 and BF16 tensors can be computed with; others are listed with DType
-// [ir.Invalid]. Shapes are row-major with the outermost dimension first, as in the
+// [dtype.Invalid]. Shapes are row-major with the outermost dimension first, as in the
 // file. Errors about content are [*FormatError]: they name the file and the field.
 package safetensors
 
@@ -22,7 +22,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/mapped"
 )
 
@@ -57,12 +57,12 @@ type File struct {
 // Tensor is a named array in a file.
 type Tensor struct {
 	Name   string
-	Type   string   // as in the file: "BF16", "I64", …
-	DType  ir.DType // Type as the compiler knows it; ir.Invalid where it does not
-	Shape  []int64  // outermost dimension first; empty for a single number
-	File   string   // the file (shard) that holds it
-	Offset int64    // from the start of that file, in bytes
-	Data   []byte   // valid until Close, never to be written
+	Type   string     // as in the file: "BF16", "I64", …
+	DType  dtype.Type // Type as the compiler knows it; dtype.Invalid where it does not
+	Shape  []int64    // outermost dimension first; empty for a single number
+	File   string     // the file (shard) that holds it
+	Offset int64      // from the start of that file, in bytes
+	Data   []byte     // valid until Close, never to be written
 }
 
 // Elems returns the number of elements.

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 const (
@@ -28,14 +28,14 @@ const (
 // it computes with.
 var types = map[string]struct {
 	bits  uint64
-	dtype ir.DType
+	dtype dtype.Type
 }{
-	"F32": {32, ir.F32}, "F16": {16, ir.F16}, "BF16": {16, ir.BF16},
-	"F64": {64, ir.Invalid}, "C64": {64, ir.Invalid},
-	"I64": {64, ir.Invalid}, "I32": {32, ir.Invalid}, "I16": {16, ir.Invalid}, "I8": {8, ir.Invalid},
-	"U64": {64, ir.Invalid}, "U32": {32, ir.Invalid}, "U16": {16, ir.Invalid}, "U8": {8, ir.Invalid},
-	"BOOL": {8, ir.Invalid}, "F8_E4M3": {8, ir.Invalid}, "F8_E5M2": {8, ir.Invalid}, "F8_E8M0": {8, ir.Invalid},
-	"F6_E2M3": {6, ir.Invalid}, "F6_E3M2": {6, ir.Invalid}, "F4": {4, ir.Invalid},
+	"F32": {32, dtype.F32}, "F16": {16, dtype.F16}, "BF16": {16, dtype.BF16},
+	"F64": {64, dtype.Invalid}, "C64": {64, dtype.Invalid},
+	"I64": {64, dtype.Invalid}, "I32": {32, dtype.Invalid}, "I16": {16, dtype.Invalid}, "I8": {8, dtype.Invalid},
+	"U64": {64, dtype.Invalid}, "U32": {32, dtype.Invalid}, "U16": {16, dtype.Invalid}, "U8": {8, dtype.Invalid},
+	"BOOL": {8, dtype.Invalid}, "F8_E4M3": {8, dtype.Invalid}, "F8_E5M2": {8, dtype.Invalid}, "F8_E8M0": {8, dtype.Invalid},
+	"F6_E2M3": {6, dtype.Invalid}, "F6_E3M2": {6, dtype.Invalid}, "F4": {4, dtype.Invalid},
 }
 
 // Parse checks the bytes of a single safetensors file, which name stands for in

@@ -13,10 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-func source(name string, t ir.DType, data string, shape ...int64) Source {
+func source(name string, t dtype.Type, data string, shape ...int64) Source {
 	return Source{Name: name, DType: t, Shape: shape, Write: func(w io.Writer) error {
 		_, err := io.WriteString(w, data)
 		return err
@@ -27,10 +27,10 @@ func sample(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, map[string]string{"format": "pt"}, []Source{
-		source("w", ir.BF16, "abcdefghijkl", 2, 3),
-		source("scalar", ir.F32, "0123"),
-		source("empty", ir.F16, "", 0, 7),
-		source(`odd "name"`, ir.F16, "xy", 1),
+		source("w", dtype.BF16, "abcdefghijkl", 2, 3),
+		source("scalar", dtype.F32, "0123"),
+		source("empty", dtype.F16, "", 0, 7),
+		source(`odd "name"`, dtype.F16, "xy", 1),
 	}))
 	return b.Bytes()
 }
@@ -50,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "abcdefghijkl", string(w.Data))
 	require.Equal(t, []int64{2, 3}, w.Shape)
-	require.Equal(t, ir.BF16, w.DType)
+	require.Equal(t, dtype.BF16, w.DType)
 	require.Equal(t, "BF16", w.Type)
 	require.Zero(t, w.Offset%8)
 	require.Equal(t, w.Data, data[w.Offset:w.Offset+12])
@@ -125,7 +125,7 @@ func TestUnusableTypesAreListed(t *testing.T) {
 	require.NoError(t, err)
 	for i, want := range []string{"I64", "F4", "NEW"} {
 		require.Equal(t, want, f.Tensors[i].Type)
-		require.Equal(t, ir.Invalid, f.Tensors[i].DType)
+		require.Equal(t, dtype.Invalid, f.Tensors[i].DType)
 	}
 	require.Equal(t, "b", string(f.Tensors[2].Data))
 }
@@ -153,13 +153,13 @@ func TestWriteRefuses(t *testing.T) {
 		tensors []Source
 		want    string
 	}{
-		"type":      {[]Source{source("a", ir.Q8_0, "", 32)}, "type q8_0"},
-		"twice":     {[]Source{source("a", ir.F16, "12", 1), source("a", ir.F16, "12", 1)}, "the name is taken"},
-		"reserved":  {[]Source{source(metadataKey, ir.F16, "12", 1)}, "the name is taken"},
-		"shape":     {[]Source{source("a", ir.F16, "", -1)}, "shape [-1]"},
-		"overflow":  {[]Source{source("a", ir.F16, "", 1<<40, 1<<40)}, "shape"},
-		"too short": {[]Source{source("a", ir.F16, "1", 1)}, "1 of 2 bytes are missing"},
-		"too long":  {[]Source{source("a", ir.F16, "123", 1)}, "more data than the shape takes"},
+		"type":      {[]Source{source("a", dtype.Q8_0, "", 32)}, "type q8_0"},
+		"twice":     {[]Source{source("a", dtype.F16, "12", 1), source("a", dtype.F16, "12", 1)}, "the name is taken"},
+		"reserved":  {[]Source{source(metadataKey, dtype.F16, "12", 1)}, "the name is taken"},
+		"shape":     {[]Source{source("a", dtype.F16, "", -1)}, "shape [-1]"},
+		"overflow":  {[]Source{source("a", dtype.F16, "", 1<<40, 1<<40)}, "shape"},
+		"too short": {[]Source{source("a", dtype.F16, "1", 1)}, "1 of 2 bytes are missing"},
+		"too long":  {[]Source{source("a", dtype.F16, "123", 1)}, "more data than the shape takes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, Write(io.Discard, nil, c.tensors), c.want)
@@ -185,8 +185,8 @@ func shard(t *testing.T, tensors ...Source) []byte {
 }
 
 func TestOpenFolder(t *testing.T) {
-	a := shard(t, source("x", ir.F16, "12", 1), source("surplus", ir.F16, "56", 1))
-	b := shard(t, source("y", ir.F16, "34", 1), source("x", ir.F16, "??", 1))
+	a := shard(t, source("x", dtype.F16, "12", 1), source("surplus", dtype.F16, "56", 1))
+	b := shard(t, source("y", dtype.F16, "34", 1), source("x", dtype.F16, "??", 1))
 	index := []byte(`{"metadata":{"total_size":4},"weight_map":{"x":"1.safetensors","y":"2.safetensors"}}`)
 	for name, c := range map[string]struct {
 		files map[string][]byte
@@ -214,7 +214,7 @@ func TestOpenFolder(t *testing.T) {
 }
 
 func TestOpenFolderRefuses(t *testing.T) {
-	a := shard(t, source("x", ir.F16, "12", 1))
+	a := shard(t, source("x", dtype.F16, "12", 1))
 	index := func(text string) map[string][]byte {
 		return map[string][]byte{"1.safetensors": a, "2.safetensors": a, indexName: []byte(text)}
 	}
@@ -267,7 +267,7 @@ func FuzzParse(f *testing.F) {
 		total := 0
 		for _, tensor := range file.Tensors {
 			total += len(tensor.Data)
-			if tensor.DType != ir.Invalid {
+			if tensor.DType != dtype.Invalid {
 				require.Equal(t, tensor.DType.Bytes(tensor.Elems()), int64(len(tensor.Data)))
 			}
 			require.LessOrEqual(t, tensor.Offset+int64(len(tensor.Data)), int64(len(data)))
@@ -300,7 +300,7 @@ func FuzzIndex(f *testing.F) {
 func ExampleParse() {
 	var b bytes.Buffer
 	err := Write(&b, nil, []Source{{
-		Name: "lm_head.weight", DType: ir.F32, Shape: []int64{1, 2},
+		Name: "lm_head.weight", DType: dtype.F32, Shape: []int64{1, 2},
 		Write: func(w io.Writer) error { return binary.Write(w, binary.LittleEndian, []float32{1, 2}) },
 	}})
 	if err != nil {

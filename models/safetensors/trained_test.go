@@ -8,7 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
@@ -42,7 +42,7 @@ func TestTrainedModels(t *testing.T) {
 				got, ok := f.Tensor(name)
 				require.True(t, ok, name)
 				require.Equal(t, want.Shape, got.Shape)
-				require.Equal(t, ir.BF16, got.DType)
+				require.Equal(t, dtype.BF16, got.DType)
 				if model == "tiny-llama" && (strings.Contains(want.Name, "attn_q.") || strings.Contains(want.Name, "attn_k.")) {
 					continue
 				}

@@ -9,14 +9,14 @@ import (
 	"io"
 	"strings"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Source is a tensor to be written.
 type Source struct {
 	Name  string
-	DType ir.DType // F32, F16 or BF16
-	Shape []int64  // outermost dimension first
+	DType dtype.Type // F32, F16 or BF16
+	Shape []int64    // outermost dimension first
 	// Write streams the data, exactly as many bytes as type and shape take.
 	Write func(w io.Writer) error
 }

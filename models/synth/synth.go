@@ -30,7 +30,7 @@ import (
 	"sync"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
@@ -53,7 +53,7 @@ type synthesiser struct {
 
 // poolKey tells pools of runs apart: width is that of the rows, 0 for vectors.
 type poolKey struct {
-	dtype ir.DType
+	dtype dtype.Type
 	width int
 	bias  bool
 	decay bool

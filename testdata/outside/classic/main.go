@@ -19,6 +19,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // The sizes of every model here.
@@ -126,7 +127,7 @@ type weights struct {
 }
 
 // Weight implements ir.Weights.
-func (w weights) Weight(name string, want []int) (ir.DType, []int, bool) {
+func (w weights) Weight(name string, want []int) (dtype.Type, []int, bool) {
 	if _, ok := w.tensors[name]; !ok && want != nil {
 		w.tensors[name] = w.m.random(name, want)
 	}
@@ -134,7 +135,7 @@ func (w weights) Weight(name string, want []int) (ir.DType, []int, bool) {
 }
 
 // Data implements smelt.Weights.
-func (w weights) Data(name string) (ir.DType, []byte, bool) { return w.tensors.Data(name) }
+func (w weights) Data(name string) (dtype.Type, []byte, bool) { return w.tensors.Data(name) }
 
 // random is a tensor by its name: matrices that keep the size of what they multiply, gains
 // about 1, and other vectors about 0.
@@ -174,7 +175,7 @@ func blocks(rng *rand.Rand, shape []int) smelt.Tensor {
 			data = append(data, byte(int8(rng.IntN(255)-127)))
 		}
 	}
-	return smelt.Tensor{DType: ir.Q8_0, Shape: shape, Data: data}
+	return smelt.Tensor{DType: dtype.Q8_0, Shape: shape, Data: data}
 }
 
 // run is what is printed of a model.
@@ -207,7 +208,7 @@ func (m model) follow(device string) (run, error) {
 	if err != nil {
 		return out, err
 	}
-	options := smelt.Options{Target: target, Level: 1, Act: ir.F32, KV: ir.F32, Context: 64}
+	options := smelt.Options{Target: target, Level: 1, Act: dtype.F32, KV: dtype.F32, Context: 64}
 	source, err := definition.Source(ir.Options{KV: options.KV, Block: options.Context})
 	if err != nil {
 		return out, err

@@ -1,19 +1,24 @@
-package ir
+// Package dtype holds the one table of element types and of types of weights: names, blocks,
+// bytes, numbers in kernels, Plans and files. It is a leaf that every room may import.
+//
+//	t, err := dtype.Parse("q4_0")
+//	t.Bytes(256) // 8 blocks of 18 bytes: 144
+package dtype
 
 import (
 	"fmt"
 	"strings"
 )
 
-// DType is the element type of a tensor or of a stored weight. The quantized
+// Type is the element type of a tensor or of a stored weight. The quantized
 // types are GGUF's block formats, and two of ours for what MLX packs: a row is a
 // sequence of blocks of BlockElems elements, each BlockBytes long.
-type DType uint8
+type Type uint8
 
 // The element types. Activations are F32, F16 or BF16; indices are I32; the
 // quantized types occur on weights and, for Q8_0, on caches.
 const (
-	Invalid DType = iota
+	Invalid Type = iota
 	F32
 	F16
 	BF16
@@ -36,10 +41,10 @@ const (
 	MLX8
 )
 
-// dtypes is indexed by DType, which is the type's number in kernels and in Plans. Block
+// table is indexed by Type, which is the type's number in kernels and in Plans. Block
 // sizes are those of ggml-common.h, or of quant.h; gguf is the number in GGUF files (ggml_type), noGGUF
 // where files have no such type.
-var dtypes = [...]struct {
+var table = [...]struct {
 	name         string
 	elems, bytes int
 	gguf         int
@@ -69,27 +74,27 @@ var dtypes = [...]struct {
 
 const noGGUF = -1
 
-// DTypes lists every valid element type.
-func DTypes() []DType {
-	all := make([]DType, 0, len(dtypes)-1)
-	for t := F32; int(t) < len(dtypes); t++ {
+// All lists every valid element type.
+func All() []Type {
+	all := make([]Type, 0, len(table)-1)
+	for t := F32; int(t) < len(table); t++ {
 		all = append(all, t)
 	}
 	return all
 }
 
 // String returns the lower-case name, such as "q4_0".
-func (t DType) String() string {
-	if int(t) < len(dtypes) {
-		return dtypes[t].name
+func (t Type) String() string {
+	if int(t) < len(table) {
+		return table[t].name
 	}
 	return fmt.Sprintf("dtype(%d)", uint8(t))
 }
 
-// ParseDType is the inverse of String; case does not matter.
-func ParseDType(s string) (DType, error) {
-	for t := F32; int(t) < len(dtypes); t++ {
-		if strings.EqualFold(dtypes[t].name, s) {
+// Parse returns the type of a name that [Type.String] gives, in any case.
+func Parse(s string) (Type, error) {
+	for t := F32; int(t) < len(table); t++ {
+		if strings.EqualFold(table[t].name, s) {
 			return t, nil
 		}
 	}
@@ -97,28 +102,28 @@ func ParseDType(s string) (DType, error) {
 }
 
 // Known reports whether t is an element type or Invalid, and no other number.
-func (t DType) Known() bool { return int(t) < len(dtypes) }
+func (t Type) Known() bool { return int(t) < len(table) }
 
 // GGUF returns the number that GGUF files have for the type; ok is false where they have
 // none.
-func (t DType) GGUF() (number uint32, ok bool) {
-	n := dtypes[t].gguf
+func (t Type) GGUF() (number uint32, ok bool) {
+	n := table[t].gguf
 	return uint32(max(n, 0)), n != noGGUF
 }
 
 // BlockElems returns how many elements one block holds: 1 for plain types.
-func (t DType) BlockElems() int { return dtypes[t].elems }
+func (t Type) BlockElems() int { return table[t].elems }
 
 // BlockBytes returns the size of one block in bytes.
-func (t DType) BlockBytes() int { return dtypes[t].bytes }
+func (t Type) BlockBytes() int { return table[t].bytes }
 
 // Bytes returns the size of n elements; n must be a multiple of BlockElems.
-func (t DType) Bytes(n int64) int64 {
-	return n / int64(dtypes[t].elems) * int64(dtypes[t].bytes)
+func (t Type) Bytes(n int64) int64 {
+	return n / int64(table[t].elems) * int64(table[t].bytes)
 }
 
 // IsQuantized reports whether elements come in blocks with shared scales.
-func (t DType) IsQuantized() bool { return dtypes[t].elems > 1 }
+func (t Type) IsQuantized() bool { return table[t].elems > 1 }
 
 // IsFloat reports whether t is a plain floating-point type.
-func (t DType) IsFloat() bool { return t == F32 || t == F16 || t == BF16 }
+func (t Type) IsFloat() bool { return t == F32 || t == F16 || t == BF16 }
