@@ -2,7 +2,7 @@ package serve
 
 import (
 	"fmt"
-	"io"
+	"net/http"
 	"slices"
 	"time"
 
@@ -105,8 +105,9 @@ func (s *Server) observe(name string, e *smelt.Engine, stats func() smelt.Engine
 	})
 }
 
-// writeMetrics writes all that is known at this moment.
-func (s *Server) writeMetrics(w io.Writer) {
+// writeMetrics answers with all that is known at this moment.
+func (s *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	s.mu.RLock()
 	refresh := slices.Clone(s.refresh)
 	s.mu.RUnlock()

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -43,35 +42,25 @@ var pageHeaders = map[string]string{
 	"Cache-Control":                "no-cache", // asked for again each time, by its hash
 }
 
-// isPage tells the paths of the page's files, which need no key: the page asks for one.
-func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/page/") }
+func (s *Server) index(w http.ResponseWriter, r *http.Request) { writePage(w, r, "index.html") }
 
-// registerPage adds the page and what it asks for beside the API.
-func (s *Server) registerPage() {
-	file := func(w http.ResponseWriter, r *http.Request, name string) {
-		text, err := pageFiles.ReadFile("page/" + name)
-		if err != nil {
-			notServed(w, r)
-			return
-		}
-		for header, value := range pageHeaders {
-			w.Header().Set(header, value)
-		}
-		w.Header().Set("Content-Type", pageTypes[path.Ext(name)])
-		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(text)))
-		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(text))
+func (s *Server) pageFile(w http.ResponseWriter, r *http.Request) {
+	writePage(w, r, r.PathValue("file"))
+}
+
+// writePage answers with a file of the page.
+func writePage(w http.ResponseWriter, r *http.Request, name string) {
+	text, err := pageFiles.ReadFile("page/" + name)
+	if err != nil {
+		notServed(w, r)
+		return
 	}
-	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { file(w, r, "index.html") })
-	s.mux.HandleFunc("GET /page/{file}", func(w http.ResponseWriter, r *http.Request) { file(w, r, r.PathValue("file")) })
-	s.mux.HandleFunc("GET /graph", func(w http.ResponseWriter, r *http.Request) {
-		text, err := s.graph(r)
-		if err != nil {
-			openai.Fail(w, r, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(text) // who asked may be gone
-	})
+	for header, value := range pageHeaders {
+		w.Header().Set(header, value)
+	}
+	w.Header().Set("Content-Type", pageTypes[path.Ext(name)])
+	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(text)))
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(text))
 }
 
 // keptGraphs is how many answers of GET /graph are kept.
@@ -95,10 +84,20 @@ type graphOf struct{ model, phase, target, chip string }
 // defaultChip is what times are predicted for where no chip is asked for.
 const defaultChip = "m4-max"
 
-// graph is GET /graph: page.Data of a model's phase. The query's members are model, phase (decode
+func (s *Server) graph(w http.ResponseWriter, r *http.Request) {
+	text, err := s.makeGraph(r)
+	if err != nil {
+		openai.Fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text) // who asked may be gone
+}
+
+// makeGraph returns page.Data of a model's phase. The query's members are model, phase (decode
 // or prefill), target (that of the device, unless it says cpu or metal) and chip, which times are
 // predicted for.
-func (s *Server) graph(r *http.Request) ([]byte, error) {
+func (s *Server) makeGraph(r *http.Request) ([]byte, error) {
 	q := r.URL.Query()
 	ctx, release := holding(r.Context())
 	defer release()

@@ -1,5 +1,5 @@
-// Package serve answers HTTP requests with smelt's engines, in the form of OpenAI's API, of
-// Anthropic's messages and some more: see the list below.
+// Package serve answers HTTP requests with smelt's engines, in the form of OpenAI's API and of
+// Anthropic's messages. [Endpoints] is the table of what it answers.
 //
 // A [Server] is an http.Handler, which any program can mount:
 //
@@ -7,15 +7,6 @@
 //	engine, err := loaded.NewEngine(smelt.EngineOptions{Metrics: s.Metrics("tiny")})
 //	err = s.Add("tiny", engine)
 //	http.ListenAndServe("127.0.0.1:8080", s)
-//
-// # What it answers
-//
-//	GET  /v1/models, /v1/models/{model}
-//	POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses
-//	POST /v1/messages, /v1/messages/count_tokens (Anthropic's)
-//	POST /tokenize, /detokenize
-//	GET  /health, /ready, /metrics
-//	GET  /, a page to talk with the models, and what it is made of, where [Options].Page is set
 //
 // # Laws
 //
@@ -78,6 +69,7 @@ type Server struct {
 	options Options
 	mux     *http.ServeMux
 	keys    [][sha256.Size]byte
+	keyless map[string]bool // patterns of mux that need no key
 	metrics *metrics.Set
 	gate    gate
 	graphs  graphs
@@ -104,7 +96,7 @@ type model struct {
 
 // New returns a server without models.
 func New(o Options) *Server {
-	s := &Server{options: o, mux: http.NewServeMux(), metrics: metrics.NewSet(), shelf: shelf{bound: o.Memory, log: o.Log}, named: map[string]*model{}}
+	s := &Server{options: o, mux: http.NewServeMux(), keyless: map[string]bool{}, metrics: metrics.NewSet(), shelf: shelf{bound: o.Memory, log: o.Log}, named: map[string]*model{}}
 	s.ending, s.breakOff = context.WithCancel(context.Background())
 	if s.options.MaxQueue == 0 {
 		s.options.MaxQueue = DefaultMaxQueue
@@ -114,22 +106,7 @@ func New(o Options) *Server {
 	}
 	api := &openai.API{Find: s.find, List: s.list, Describe: s.describe, Admit: s.admit, MaxBody: o.MaxBody, Ping: o.Ping, Patience: o.Patience, Timeout: o.Timeout}
 	api.Register(s.mux)
-	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
-	s.mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
-		if s.gate.shut.Load() || len(s.list()) == 0 {
-			say(w, http.StatusServiceUnavailable, "not ready")
-			return
-		}
-		say(w, http.StatusOK, "ready")
-	})
-	s.mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		s.writeMetrics(w)
-	})
-	if o.Page {
-		s.registerPage()
-	}
-	s.mux.HandleFunc("/", notServed)
+	s.register()
 	return s
 }
 
@@ -288,20 +265,12 @@ func (s *Server) admit(of *openai.Model, sequences int) (release func(), err err
 	return func() { m.begun.Add(-n) }, nil
 }
 
-// keyless are paths that need no key: what watches over a server has none.
-var keyless = map[string]bool{"/health": true, "/ready": true}
-
-// isOpen reports whether a request needs no key.
-func (s *Server) isOpen(r *http.Request) bool {
-	return len(s.keys) == 0 || keyless[r.URL.Path] || s.options.Page && isPage(r.URL.Path)
-}
-
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	noted := &noting{ResponseWriter: w, status: http.StatusOK, last: &s.gate.shut}
 	switch {
-	case !s.isOpen(r) && !s.knows(r):
+	case s.needsKey(r) && !s.knows(r):
 		openai.Fail(noted, r, openai.Unauthorized())
 	case r.Method != http.MethodPost:
 		s.mux.ServeHTTP(noted, r)

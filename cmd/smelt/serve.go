@@ -50,10 +50,10 @@ func serveVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve MODEL…",
 		Short: "Answer HTTP requests in the form of OpenAI's API",
-		Long: `Serves models over HTTP: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models,
-/tokenize, /detokenize, /health, /ready and /metrics, and at / a page to talk with them. Once it
-is ready, its address is the one line on standard output; port 0 takes a free one. A model's name
-is that of its file, or --name.
+		Long: `Serves models over HTTP. Once it is ready, its address is the one line on standard output;
+port 0 takes a free one. A model's name is that of its file, or --name. It answers
+
+` + endpointList() + `
 A model whose attention goes both ways makes embeddings; --embeddings has the others do so too.
 
 SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain bounds that.`,
@@ -96,6 +96,15 @@ SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain
 		return f.run(cmd, args)
 	}
 	return cmd
+}
+
+// endpointList lists what the server answers, a line each.
+func endpointList() string {
+	var b strings.Builder
+	for _, e := range serve.Endpoints() {
+		fmt.Fprintf(&b, "  %-4s %s\n", e.Method, e.Shown())
+	}
+	return b.String()
 }
 
 func (f *serveFlags) check(models []string) error {

@@ -36,26 +36,6 @@ const (
 	DefaultPatience = 30 * time.Second
 )
 
-// Register adds the endpoints to a mux.
-func (a *API) Register(mux *http.ServeMux) {
-	for pattern, serve := range map[string]func(*API, http.ResponseWriter, *http.Request) error{
-		"GET /v1/models":                         (*API).models,
-		"GET /v1/models/{model...}":              (*API).oneModel,
-		"POST /v1/chat/completions":              (*API).chat,
-		"POST /v1/completions":                   (*API).completions,
-		"POST /v1/embeddings":                    (*API).embeddings,
-		"POST /v1/responses":                     (*API).responses,
-		"POST " + messagesPath:                   (*API).messages,
-		"POST " + messagesPath + "/count_tokens": (*API).countTokens,
-		"POST /tokenize":                         (*API).tokenize,
-		"POST /detokenize":                       (*API).detokenize,
-	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			a.bounded(w, r, serve)
-		})
-	}
-}
-
 // bounded serves a request within bounds on its size and time.
 func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, http.ResponseWriter, *http.Request) error) {
 	if err := a.receive(w, r); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 )
 
-// chat is POST /v1/chat/completions: https://platform.openai.com/docs/api-reference/chat.
+// chat follows https://platform.openai.com/docs/api-reference/chat.
 func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {

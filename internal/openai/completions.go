@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// completions is POST /v1/completions: https://platform.openai.com/docs/api-reference/completions.
+// completions follows https://platform.openai.com/docs/api-reference/completions.
 func (a *API) completions(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {

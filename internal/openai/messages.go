@@ -8,9 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 )
 
-const messagesPath = "/v1/messages"
-
-// messages is POST /v1/messages: https://docs.anthropic.com/en/api/messages.
+// messages follows https://docs.anthropic.com/en/api/messages.
 func (a *API) messages(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {
@@ -46,7 +44,7 @@ func (a *API) messages(w http.ResponseWriter, r *http.Request) error {
 	return a.answer(w, r, q, streamed, f)
 }
 
-// countTokens is POST /v1/messages/count_tokens.
+// countTokens returns how many tokens the prompt of a conversation has.
 func (a *API) countTokens(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {

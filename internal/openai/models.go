@@ -31,7 +31,7 @@ func (m *Model) Info() Info {
 	return i
 }
 
-// models is GET /v1/models: https://platform.openai.com/docs/api-reference/models.
+// models follows https://platform.openai.com/docs/api-reference/models.
 func (a *API) models(w http.ResponseWriter, _ *http.Request) error {
 	reply(w, http.StatusOK, struct {
 		Object string `json:"object"`
@@ -49,7 +49,7 @@ func (a *API) oneModel(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tokenize is POST /tokenize: {"content", "add_special", "parse_special"} gives {"tokens"}.
+// tokenize returns a text's tokens.
 func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// detokenize is POST /detokenize: {"tokens"} gives {"content"}.
+// detokenize returns the text of tokens.
 func (a *API) detokenize(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *API) detokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// embeddings is POST /v1/embeddings: https://platform.openai.com/docs/api-reference/embeddings.
+// embeddings follows https://platform.openai.com/docs/api-reference/embeddings.
 func (a *API) embeddings(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, false)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 )
 
-// responses is POST /v1/responses, of which nothing is kept:
+// responses follows, but that nothing is kept,
 // https://platform.openai.com/docs/api-reference/responses.
 func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)

@@ -1,0 +1,86 @@
+package serve
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/smelt-ml/smelt/internal/openai"
+)
+
+// Endpoint is one row of the table of what a [Server] answers.
+type Endpoint struct {
+	Method string
+	Path   string // as [http.ServeMux] reads it
+	Doc    string // what it answers, in a line of Markdown
+}
+
+// ownEndpoint is an endpoint that is no part of a model's API.
+type ownEndpoint struct {
+	Endpoint
+	keyless bool // whoever watches over a server, and the page that asks for a key, have none
+	page    bool // only where Options.Page is set
+	serve   func(*Server, http.ResponseWriter, *http.Request)
+}
+
+func ownEndpoints() []ownEndpoint {
+	return []ownEndpoint{
+		{Endpoint{"GET", "/health", "it runs"}, true, false, (*Server).health},
+		{Endpoint{"GET", "/ready", "it takes requests"}, true, false, (*Server).ready},
+		{Endpoint{"GET", "/metrics", "what it has done, for Prometheus"}, false, false, (*Server).writeMetrics},
+		{Endpoint{"GET", "/{$}", "a page to talk with the models (below); `--page=false` leaves it out"}, true, true, (*Server).index},
+		{Endpoint{"GET", "/page/{file}", "what that page is made of"}, true, true, (*Server).pageFile},
+		{Endpoint{"GET", "/graph", "`?model=ID&phase=decode|prefill&target=cpu|metal&chip=m4-max`: what that page draws: the graphs laid out, each dispatch with its kernel, grid, buffers, predicted cost and the rules that made it"},
+			false, true, (*Server).graph},
+	}
+}
+
+// Endpoints lists what a server answers, its page included.
+func Endpoints() []Endpoint {
+	var all []Endpoint
+	for _, e := range openai.Endpoints() {
+		all = append(all, Endpoint{e.Method, e.Path, e.Doc})
+	}
+	for _, e := range ownEndpoints() {
+		all = append(all, e.Endpoint)
+	}
+	return all
+}
+
+// Shown returns the path as documents write it: "/v1/models/{model}".
+func (e *Endpoint) Shown() string {
+	return strings.NewReplacer("...}", "}", "{$}", "").Replace(e.Path)
+}
+
+// register adds the server's own endpoints, and an answer for what is not served.
+func (s *Server) register() {
+	for _, e := range ownEndpoints() {
+		if e.page && !s.options.Page {
+			continue
+		}
+		pattern := e.Method + " " + e.Path
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { e.serve(s, w, r) })
+		if e.keyless {
+			s.keyless[pattern] = true
+		}
+	}
+	s.mux.HandleFunc("/", notServed)
+}
+
+// needsKey reports whether a request has to have a key.
+func (s *Server) needsKey(r *http.Request) bool {
+	if len(s.keys) == 0 {
+		return false
+	}
+	_, pattern := s.mux.Handler(r)
+	return !s.keyless[pattern]
+}
+
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") }
+
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	if s.gate.shut.Load() || len(s.list()) == 0 {
+		say(w, http.StatusServiceUnavailable, "not ready")
+		return
+	}
+	say(w, http.StatusOK, "ready")
+}
