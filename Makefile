@@ -204,9 +204,9 @@ accuracy: setup ## perplexity of every type of weights, against F16 and float64
 # GUARD_FLAGS those of its guard, and LLAMA_BENCH names a llama-bench to measure instead.
 PEER_DIR ?= build/peer
 
-bench-peer: build ## smelt beside llama.cpp on this CPU, 40 minutes; writes the table in README.md
+bench-peer: build ## smelt beside llama.cpp on this CPU, 40 minutes; writes the table in docs/performance.md
 	@[ -n "$$LLAMA_BENCH" ] || [ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
-	$(GO) run ./internal/peer --dir $(PEER_DIR) --smelt bin/smelt --docs docs/peer --readme README.md $(PEER_FLAGS)
+	$(GO) run ./internal/peer --dir $(PEER_DIR) --smelt bin/smelt --docs docs/peer --document docs/performance.md $(PEER_FLAGS)
 
 parity: setup ## what llama.cpp computes for a small model of every family and geometry, into testdata/parity
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm

@@ -20,7 +20,7 @@ import (
 // Accuracy of quantized files: what a type costs against F16, and what a device's
 // arithmetic adds to that against float64. The default run scores a little text, on
 // one model for each type; SMELT_ACCURACY=full scores the whole text on both models
-// and logs the table of docs/performance.md.
+// and logs the table of types.
 
 // deviceBound is how far a device may be from float64 on the same weights.
 const deviceBound = 3e-3

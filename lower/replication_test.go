@@ -13,7 +13,7 @@ import (
 // TestSavingsOfElimination predicts attention of one token over 2,048 keys, 32 query
 // heads over 2 KV heads of 128 elements: with an index map, with copies that the same
 // attention kernel reads, and as the source stage has it, copies and scores in memory.
-// With -v it prints what docs/performance.md quotes.
+// With -v it prints the table.
 func TestSavingsOfElimination(t *testing.T) {
 	const heads, kv, head, keys = 32, 2, 128, 2048
 	attention := func(kv int, off ...string) *Plan {

@@ -2,7 +2,7 @@
 
 // Peer measures smelt beside llama.cpp on this machine's processor:
 //
-//	go run ./internal/peer --readme README.md
+//	go run ./internal/peer --document docs/performance.md
 //
 // Speeds of one engine alone say little on a shared machine, whose bandwidth moves from
 // minute to minute. So both engines stay loaded, each in a process of its own, and take

@@ -52,7 +52,7 @@ type options struct {
 	repeats, patience              time.Duration
 	probe                          int
 	add                            bool
-	from, json, markdown, readme   string
+	from, json, markdown, document string
 	docs                           string
 }
 
@@ -132,7 +132,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.json, "json", "", "write the samples here as well (default: report.json in --dir)")
 	flags.StringVar(&o.markdown, "markdown", "", "write the tables here as well")
 	flags.StringVar(&o.docs, "docs", "", "keep the samples in this folder as well, if the comparison is whole")
-	flags.StringVar(&o.readme, "readme", "", "put the tables between the marks of this document, if the comparison is whole")
+	flags.StringVar(&o.document, "document", "", "put the tables between the marks of this document, if the comparison is whole")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("%w: %s", errProbe, faults[0].what)
 	}
 	if !r.whole() {
-		for _, to := range []string{o.docs, o.readme} {
+		for _, to := range []string{o.docs, o.document} {
 			if to != "" {
 				fmt.Fprintf(stderr, "%s stays as it is: this is not a whole comparison\n", to)
 			}
@@ -171,8 +171,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if o.readme != "" {
-		return rewrite(o.readme, r)
+	if o.document != "" {
+		return rewrite(o.document, r)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func TestSmeltAlone(t *testing.T) {
 	require.NoError(t, err)
 	var out, said bytes.Buffer
 	args := []string{"--dir", dir, "--smelt", self, "--peer", "none", "--models", "qwen3*q4_0", "--cells", "pp16,tg2@8", "--pairs", "2", "--threads", "1",
-		"--repeats", "0", "--patience", "1ms", "--probe", "64", "--markdown", table, "--readme", document}
+		"--repeats", "0", "--patience", "1ms", "--probe", "64", "--markdown", table, "--document", document}
 	require.NoError(t, run(t.Context(), args, &out, &said), "%s", &said)
 	require.Contains(t, out.String(), "| qwen3-0.6b q4_0 | pp16 |")
 	require.Contains(t, out.String(), "| qwen3-0.6b q4_0 | tg2@8 |")

@@ -1,0 +1,118 @@
+// Package docs_test holds the documents to the tree: their links, the files that they name,
+// and the environment variables.
+package docs_test
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/testfiles"
+)
+
+// documents returns every Markdown file of the repository, by its path from the root.
+func documents(t *testing.T) map[string]string {
+	root := testfiles.Root(t)
+	found := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			name, err := filepath.Rel(root, file)
+			require.NoError(t, err)
+			found[filepath.ToSlash(name)] = string(text)
+		}
+	}
+	require.Greater(t, len(found), 20)
+	return found
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	quoted  = regexp.MustCompile("`([^`\n]+)`")
+)
+
+// anchors returns the fragments by which GitHub names a document's headings.
+func anchors(text string) (found []string) {
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		id := strings.ToLower(regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(m[1], "$1"))
+		id = regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(id, "")
+		found = append(found, strings.ReplaceAll(id, " ", "-"))
+	}
+	return found
+}
+
+// TestLinks follows each relative link to its file and heading. Links from a dated note to
+// another are followed; what else a note names is what was there on its day.
+func TestLinks(t *testing.T) {
+	all := documents(t)
+	var broken []string
+	for name, text := range all {
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(m[1], "#")
+			to := name
+			if file != "" {
+				to = path.Join(path.Dir(name), file)
+			}
+			if _, err := os.Stat(filepath.Join(testfiles.Root(t), to)); err != nil || anchor != "" && !slices.Contains(anchors(all[to]), anchor) {
+				broken = append(broken, name+": "+m[1])
+			}
+		}
+	}
+	require.Empty(t, broken)
+}
+
+// unmade are what documents name and the tree lacks: what a build makes, and examples.
+var unmade = regexp.MustCompile(`^(bin|build)/|scale_into_rope|YYYY`)
+
+// TestPaths looks for each file or folder that a document names in code, "fusion/rule.go" or
+// "docs/peer/*.json": whatever begins with an entry of the root.
+func TestPaths(t *testing.T) {
+	root := testfiles.Root(t)
+	entries, err := os.ReadDir(root)
+	require.NoError(t, err)
+	rooms := map[string]bool{}
+	for _, e := range entries {
+		rooms[e.Name()] = e.IsDir()
+	}
+	name := regexp.MustCompile(`^[\w.*-]+(/[\w.*-]*)+$`)
+	var missing []string
+	count := 0
+	for document, text := range documents(t) {
+		if dated(document) {
+			continue
+		}
+		for _, m := range quoted.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			named := strings.TrimSuffix(m[1], "/...")
+			if first, _, _ := strings.Cut(named, "/"); !rooms[first] || !name.MatchString(named) || unmade.MatchString(named) {
+				continue
+			}
+			found, err := filepath.Glob(filepath.Join(root, named))
+			require.NoError(t, err)
+			if len(found) == 0 {
+				missing = append(missing, document+": "+m[1])
+			}
+			count++
+		}
+	}
+	require.Empty(t, missing)
+	require.Greater(t, count, 30)
+}
+
+// dated reports whether a document is a note of a day, which nobody edits afterwards.
+func dated(document string) bool {
+	return strings.HasPrefix(document, "docs/lab/") && document != "docs/lab/README.md"
+}
