@@ -95,10 +95,7 @@ func (e *Embedder) Encode(text string) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := t.Encode(text, true)
-	if bos, ok := t.BOS(); ok && (len(ids) == 0 || ids[0] != bos) {
-		ids = slices.Insert(ids, 0, bos)
-	}
+	ids := t.Open(t.Encode(text, true))
 	if end := t.EOS(); t.Spec().AddEOS && (len(ids) == 0 || ids[len(ids)-1] != end) {
 		ids = append(ids, end)
 	}

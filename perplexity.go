@@ -35,10 +35,7 @@ func (s *Session) Perplexity(ctx context.Context, text string, window int, progr
 		return nil, err
 	}
 	ids := tokenizer.Encode(text, false)
-	var start []int32
-	if bos, ok := tokenizer.BOS(); ok {
-		start = []int32{bos}
-	}
+	start := tokenizer.Opening()
 	step := window - len(start)
 	total := len(ids) / step
 	if total == 0 {

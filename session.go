@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/lower"
@@ -124,10 +123,7 @@ func (l *Loaded) Encode(prompt string) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := t.Encode(prompt, true)
-	if bos, ok := t.BOS(); ok && (len(ids) == 0 || ids[0] != bos) {
-		ids = slices.Insert(ids, 0, bos)
-	}
+	ids := t.Open(t.Encode(prompt, true))
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w, and %s starts with none", ErrNoTokens, l.program.Plan.Model)
 	}

@@ -89,11 +89,7 @@ func (p Prompt) Tokens() []int32 { return p.tokens() }
 func (t *Template) prompt(text jinja.Text) Prompt {
 	p := Prompt{text: text}
 	p.tokens = sync.OnceValue(func() []int32 {
-		ids := t.tokenizer.EncodeQuoted(text.String(), p.Quoted())
-		if bos, ok := t.tokenizer.BOS(); ok && (len(ids) == 0 || ids[0] != bos) {
-			ids = slices.Insert(ids, 0, bos)
-		}
-		return ids
+		return t.tokenizer.Open(t.tokenizer.EncodeQuoted(text.String(), p.Quoted()))
 	})
 	return p
 }

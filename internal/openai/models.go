@@ -63,8 +63,8 @@ func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ids := m.tokenizer.Encode(text, special)
-	if bos, ok := m.tokenizer.BOS(); ok && start {
-		ids = append([]int32{bos}, ids...)
+	if start {
+		ids = append(m.tokenizer.Opening(), ids...)
 	}
 	if ids == nil {
 		ids = []int32{}

@@ -3,8 +3,9 @@ package tokenizer
 import (
 	"testing"
 
-	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/testfiles"
 )
 
 func BenchmarkEncode(b *testing.B) {

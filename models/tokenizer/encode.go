@@ -50,10 +50,7 @@ func (t *Tokenizer) encode(before []int32, text string, special bool, quoted []R
 // EncodeWhole gives the ids of a whole text as a model reads it: with the start and the end
 // token where it has them. A generation leaves the end token out.
 func (t *Tokenizer) EncodeWhole(text string, special bool) []int32 {
-	var start []int32
-	if t.spec.AddBOS {
-		start = append(start, t.spec.BOS)
-	}
+	start := t.Opening()
 	ids := append(start, t.EncodeAfter(start, text, special)...)
 	if t.spec.AddEOS {
 		ids = append(ids, t.spec.EOS)

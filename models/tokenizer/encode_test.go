@@ -9,10 +9,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/internal/vocabs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/vocabs"
 )
 
 // slow joins neighbours as the definition of BPE says: look at all pairs, take

@@ -3,8 +3,9 @@ package tokenizer
 import (
 	"testing"
 
-	"github.com/smelt-ml/smelt/internal/vocabs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/vocabs"
 )
 
 // TestPipelines holds tokenizer.json files of all kinds to the ids of Hugging Face's own

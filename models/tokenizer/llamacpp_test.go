@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/smelt-ml/smelt/internal/vocabs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/vocabs"
 )
 
 // What llama.cpp makes of texts is in testdata/llamacpp; `make tokens` makes it anew.

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/vocabs"
 	"github.com/smelt-ml/smelt/models/gguf"
-	"github.com/stretchr/testify/require"
 )
 
 // write puts entries into a GGUF file and opens it.

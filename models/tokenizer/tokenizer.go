@@ -80,6 +80,23 @@ func (t *Tokenizer) Len() int { return len(t.spec.Tokens) }
 // BOS is the token that a prompt starts with, if this model's do.
 func (t *Tokenizer) BOS() (id int32, ok bool) { return t.spec.BOS, t.spec.AddBOS }
 
+// Opening returns the tokens that every prompt starts with: the start token, or none.
+func (t *Tokenizer) Opening() []int32 {
+	if !t.spec.AddBOS {
+		return nil
+	}
+	return []int32{t.spec.BOS}
+}
+
+// Open returns a prompt that starts with [Tokenizer.Opening], once: where ids do, as they are.
+func (t *Tokenizer) Open(ids []int32) []int32 {
+	opening := t.Opening()
+	if len(opening) == 0 || len(ids) > 0 && ids[0] == opening[0] {
+		return ids
+	}
+	return append(opening, ids...)
+}
+
 // EOS is the end token, or [None]. A generation may end with others: [Tokenizer.IsStop].
 func (t *Tokenizer) EOS() int32 { return t.spec.EOS }
 

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/models/gguf"
-	"github.com/stretchr/testify/require"
 )
 
 func read(t testing.TB, path string) []byte {
