@@ -15,6 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
+	"github.com/smelt-ml/smelt/internal/stops"
 	"github.com/smelt-ml/smelt/metal"
 )
 
@@ -401,28 +402,18 @@ func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 		return nil, err
 	}
 	g := &r.Generation
-	text, err := newText(e.loaded, g, ids)
-	if err == nil {
-		err = g.check()
-	}
+	picker, text, err := e.loaded.begin(g, e.engine.Vocab(), e.engine.Chooses(), ids)
 	if err != nil || g.N < 0 {
 		return nil, err
 	}
 	s := &stream{
-		choice: newChoice(g, e.loaded, e.engine.Vocab(), e.engine.Chooses()), text: text, context: e.Context(),
-		left: cmp.Or(g.N, DefaultGenerated), news: make(chan struct{}, 1), over: make(chan struct{}),
-		metrics: e.metrics, since: time.Now(),
+		text: text, context: e.Context(), left: cmp.Or(g.N, DefaultGenerated),
+		news: make(chan struct{}, 1), over: make(chan struct{}), metrics: e.metrics, since: time.Now(),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
-	request := engine.Request{
-		Tokens: slices.Clone(ids), Priority: r.Priority, Salt: r.Salt, Chooser: s.choice.chooser(), Sampling: engine.Sampling(g.Sampling),
-		Next: s.next, Ended: s.ended,
-	}
-	if s.choice.form != nil && request.Chooser == engine.Sampled {
-		request.Form = form{s.choice.form, s}
-	}
-	err = e.engine.Submit(ctx, request)
-	if err != nil {
+	request := picker.Request(s.give)
+	request.Tokens, request.Priority, request.Salt, request.Ended = slices.Clone(ids), r.Priority, r.Salt, s.ended
+	if err = e.engine.Submit(ctx, request); err != nil {
 		s.cancel()
 		return nil, err
 	}
@@ -435,12 +426,10 @@ type stream struct {
 	cancel context.CancelFunc
 
 	// Of the engine, until over is closed.
-	choice  *choice
-	text    *text
+	text    *stops.Text
 	context int
 	left    int
 	last    *Token
-	forced  []int32 // after the token that next has returned
 	metrics Metrics
 	since   time.Time // the last token, or the beginning
 	begun   bool
@@ -453,41 +442,12 @@ type stream struct {
 	usage  Usage
 }
 
-// next chooses a token for the engine.
-func (s *stream) next(row engine.Row) (id int32, more bool, err error) {
-	var t Token
-	if f := s.choice.form; f != nil {
-		if f.chosen, err = row.Picked(); err != nil {
-			return 0, false, err
-		}
-	}
-	if s.choice.sample != nil {
-		t, err = s.choice.choose(row.Logits(), row.Proposal, row.Length)
-	} else if t.ID, err = row.Chosen(); err == nil && s.choice.logprobs > 0 {
-		s.choice.rate(&t, row.Logits())
-	}
-	if err != nil {
-		return 0, false, err
-	}
-	id, s.forced = t.ID, s.forced[:0]
-	for more = s.give(t, row.Length+1); more && s.choice.form != nil; {
-		sole, ok, err := s.choice.form.sole()
-		if err != nil {
-			return 0, false, err
-		} else if !ok {
-			break
-		}
-		s.forced = append(s.forced, sole)
-		more = s.give(Token{ID: sole}, row.Length+1+len(s.forced))
-	}
-	return id, more, nil
-}
-
-// give hands out a token, the last of so many, and reports whether another shall come.
-func (s *stream) give(t Token, length int) (more bool) {
+// give hands out a token, which the sequence has that many with, and reports whether another
+// shall come.
+func (s *stream) give(picked engine.Token, length int) (more bool) {
 	s.tell()
 	s.left--
-	s.text.add(&t, s.left == 0 || length > s.context)
+	t := tokenOf(picked, s.text, s.left == 0 || length > s.context)
 	if t.Finish != "" {
 		s.last = &t
 		return false
@@ -551,7 +511,7 @@ func (s *stream) hand(yield func(Token, error) bool) {
 		}
 	}
 	if s.err != nil {
-		yield(Token{Text: s.text.rest(), Usage: &s.usage}, s.err)
+		yield(Token{Text: s.text.Rest(), Usage: &s.usage}, s.err)
 	}
 }
 

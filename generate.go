@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/engine"
@@ -23,6 +24,9 @@ type Generation struct {
 	Stop []string
 	// IgnoreStop goes on after tokens that end a text.
 	IgnoreStop bool
+	// NoText leaves the texts of tokens empty, where there is no Stop to be found: for who makes
+	// text of them in another way, such as a [chat.Parser].
+	NoText bool
 	// Logprobs is how many alternatives each token comes with, and its own likelihood.
 	Logprobs int
 	// Sampler, if there is one, chooses from the logits in place of Sampling. They are
@@ -36,6 +40,14 @@ type Generation struct {
 
 // DefaultGenerated is the most tokens that a Generation asks for which does not say.
 const DefaultGenerated = 128
+
+// Adjustments change logits before a token is chosen from them. Zero fields change nothing.
+// Tokens of the prompt do not count as said.
+type Adjustments struct {
+	Bias             map[int32]float32 // is added to the logits of tokens, by id
+	FrequencyPenalty float64           // is taken from a token's logit for each time that it was generated
+	PresencePenalty  float64           // is taken from those that were generated at all
+}
 
 // Sampling says how the next token is chosen; the zero value takes the most likely. The
 // filters apply in this order: TopK, TopP, MinP, then the temperature spreads what is
@@ -62,6 +74,7 @@ type Token struct {
 	Logprob float32
 	Top     []Alternative
 	Finish  string // why the generation ends with this token; "" before
+	Stop    string // of Generation.Stop, the text that ends it; "" for another end
 	// Usage is what the request took, of an [Engine]: on the last value, which may be that
 	// of an error.
 	Usage *Usage
@@ -112,10 +125,7 @@ func (s *Session) GenerateTokens(ctx context.Context, ids []int32, g Generation)
 }
 
 func (s *Session) generate(ctx context.Context, ids []int32, g Generation, yield func(Token, error) bool) {
-	text, err := newText(s.loaded, &g, s.Tokens(), ids)
-	if err == nil {
-		err = g.check()
-	}
+	picker, text, err := s.loaded.begin(&g, s.Vocab(), s.sequence.Chooses(), s.Tokens(), ids)
 	if room := max(0, s.Context()-s.Length()); err == nil && len(ids) > room {
 		err = fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d of %d", ErrContext, len(ids), room, s.Context())
 	}
@@ -127,203 +137,59 @@ func (s *Session) generate(ctx context.Context, ids []int32, g Generation, yield
 		s.sequence.Append(ids...)
 		return
 	}
-	next := s.chooser(&g)
 	for left := cmp.Or(g.N, DefaultGenerated); ; left-- {
-		token, err := next(ctx, ids)
+		picked, err := picker.After(ctx, s.sequence, ids)
 		if err != nil {
-			yield(Token{Text: text.rest()}, err)
+			yield(Token{Text: text.Rest()}, err)
 			return
 		}
 		ids = nil
-		s.sequence.Append(token.ID)
-		text.add(&token, left == 1 || s.Length() > s.Context())
+		s.sequence.Append(picked.ID)
+		token := tokenOf(picked, text, left == 1 || s.Length() > s.Context())
 		if !yield(token, nil) || token.Finish != "" {
 			return
 		}
 	}
 }
 
-func (g *Generation) check() error {
-	if g.Logprobs < 0 {
-		return fmt.Errorf("%d alternatives to each token: want 0 or more", g.Logprobs)
-	}
-	if err := g.Adjustments.check(); err != nil {
-		return err
-	}
-	return g.Sampling.Validate()
-}
-
-// chooser returns what appends tokens and chooses the next: the device itself where
-// it is the most likely one, else a sampler among the logits.
-func (s *Session) chooser(g *Generation) func(context.Context, []int32) (Token, error) {
-	c := newChoice(g, s.loaded, s.Vocab(), s.sequence.Chooses())
-	return func(ctx context.Context, ids []int32) (t Token, err error) {
-		if c.form != nil {
-			if len(ids) == 0 {
-				if id, ok, err := c.form.sole(); ok || err != nil {
-					return Token{ID: id}, err
-				}
-			}
-			c.form.Prepare()
-		}
-		switch {
-		case c.form != nil && c.form.picks() && s.Chooses():
-			if c.form.chosen, err = s.sequence.Next(ctx, ids); err != nil {
-				return t, err
-			}
-			logits, err := s.sequence.Logits()
-			if err != nil {
-				return t, err
-			}
-			return c.choose(logits, nil, s.Length())
-		case c.sample != nil:
-			logits, err := s.sequence.Feed(ctx, ids)
-			if err != nil {
-				return t, err
-			}
-			return c.choose(logits, nil, s.Length())
-		}
-		if t.ID, err = s.sequence.Next(ctx, ids); err != nil || c.logprobs == 0 {
-			return t, err
-		}
-		logits, err := s.sequence.Logits()
-		if err == nil {
-			c.rate(&t, logits)
-		}
-		return t, err
+// picking is the generation as the engine takes it.
+func (g *Generation) picking(t *tokenizer.Tokenizer) engine.Picking {
+	return engine.Picking{
+		Sampling: engine.Sampling(g.Sampling), Adjustments: engine.Adjustments(g.Adjustments), Logprobs: g.Logprobs,
+		Sampler: g.Sampler, Constraint: g.Constraint, Tokenizer: t,
 	}
 }
 
-// choice chooses tokens as a Generation says.
-type choice struct {
-	vocab, logprobs int
-	form            *constrained                                                     // nil: none
-	sample          func(logits []float32, proposed *engine.Proposal) (int32, error) // nil: what the device has chosen
-	outside         bool                                                             // sample is the caller's
+// begin returns what picks the tokens of a generation after others, and what makes text of them.
+func (l *Loaded) begin(g *Generation, vocab int, chooses bool, before ...[]int32) (*engine.Picker, *stops.Text, error) {
+	t, err := l.Tokenizer()
+	if errors.Is(err, models.ErrNoTokenizer) && !slices.ContainsFunc(g.Stop, func(stop string) bool { return stop != "" }) {
+		t, err = nil, nil
+	}
+	p := g.picking(t)
+	if err == nil {
+		err = p.Validate()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	o := stops.TextOptions{Stop: g.Stop, IgnoreStop: g.IgnoreStop, NoText: g.NoText}
+	return engine.NewPicker(p, vocab, chooses), stops.NewText(t, o, before...), nil
 }
 
-// sampler is what chooses from logits: the caller's, or what Sampling says.
-func (g *Generation) sampler() func(logits []float32) (int32, error) {
-	if g.Sampler != nil {
-		return g.Sampler
-	}
-	return engine.NewSampler(engine.Sampling(g.Sampling)).Next
-}
-
-// newChoice takes the device's choice where it makes one and that is what is wanted.
-func newChoice(g *Generation, l *Loaded, vocab int, chooses bool) *choice {
-	if !g.Adjustments.none() {
-		adjusted := *g
-		adjusted.Sampler = g.Adjustments.before(g.sampler())
-		g = &adjusted
-	}
-	c := &choice{vocab: vocab, logprobs: g.Logprobs, outside: g.Sampler != nil}
-	switch {
-	case g.Constraint != nil:
-		c.form = newConstrained(g, l)
-		c.sample = c.form.sample
-	case c.outside: // to whom nothing is proposed
-		c.sample = func(logits []float32, _ *engine.Proposal) (int32, error) { return g.Sampler(logits) }
-	case g.Sampling.Temperature != 0 || !chooses:
-		c.sample = engine.NewSampler(engine.Sampling(g.Sampling)).Verify
-	}
-	return c
-}
-
-// chooser says what it takes to choose.
-func (c *choice) chooser() engine.Chooser {
-	switch {
-	case c.outside:
-		return engine.Outside
-	case c.sample != nil || c.logprobs > 0:
-		return engine.Sampled
-	}
-	return engine.Chosen
-}
-
-// choose samples a token from the logits after so many, or takes the one that is proposed.
-func (c *choice) choose(logits []float32, proposed *engine.Proposal, after int) (t Token, err error) {
-	given := logits
-	if c.logprobs > 0 && c.outside { // before the sampler changes them
-		logits = append([]float32(nil), logits...)
-	}
-	if t.ID, err = c.sample(logits, proposed); err != nil {
-		return t, fmt.Errorf("after %d tokens: %w", after, err)
-	} else if t.ID < 0 || int(t.ID) >= c.vocab {
-		return t, fmt.Errorf("after %d tokens: the sampler chose %d of %d tokens", after, t.ID, c.vocab)
-	}
-	if c.logprobs > 0 {
-		c.rate(&t, given)
-	}
-	return t, nil
-}
-
-// rate says how likely a token was, and what else was likely.
-func (c *choice) rate(t *Token, logits []float32) {
-	var top []engine.Alternative
-	t.Logprob, top = engine.Logprobs(logits, t.ID, c.logprobs)
-	for _, a := range top {
+// tokenOf returns a token that was picked with its text, and with its Finish where it ends the
+// text or is the last one anyway.
+func tokenOf(picked engine.Token, text *stops.Text, last bool) Token {
+	t := Token{ID: picked.ID, Logprob: picked.Logprob}
+	for _, a := range picked.Top {
 		t.Top = append(t.Top, Alternative(a))
 	}
-}
-
-// text turns generated tokens into text, up to what stops it.
-type text struct {
-	tokenizer *tokenizer.Tokenizer // nil where the model has none
-	decoder   *tokenizer.Decoder
-	stops     *stops.Finder
-	ignore    bool // tokens that end a text
-}
-
-// newText begins after tokens that come one after the other.
-func newText(l *Loaded, g *Generation, before ...[]int32) (*text, error) {
-	t := &text{ignore: g.IgnoreStop, stops: stops.New(g.Stop...)}
-	var err error
-	if t.tokenizer, err = l.Tokenizer(); errors.Is(err, models.ErrNoTokenizer) && t.stops.Len() == 0 {
-		return t, nil
-	} else if err != nil {
-		return nil, err
-	}
-	t.decoder = t.tokenizer.NewDecoder(false)
-	for _, ids := range before {
-		t.decoder.Prime(ids)
-	}
-	return t, nil
-}
-
-// add gives a token the text that is certain with it, and the Finish where it ends the
-// text, or is the last one anyway.
-func (t *text) add(token *Token, last bool) {
-	var stopped bool
-	token.Text, stopped = t.next(token.ID, last)
-	switch {
-	case stopped:
-		token.Finish = FinishStop
+	var ended bool
+	switch t.Text, ended, t.Stop = text.Next(t.ID, last); {
+	case ended:
+		t.Finish = FinishStop
 	case last:
-		token.Finish = FinishLength
+		t.Finish = FinishLength
 	}
-}
-
-// next returns what text is certain with a token, the last one or not, and whether it ends the
-// text.
-func (t *text) next(id int32, last bool) (out string, stopped bool) {
-	if t.tokenizer == nil {
-		return "", false
-	}
-	ends := t.tokenizer.IsStop(id) && !t.ignore
-	piece := t.decoder.Next(id)
-	if ends || last {
-		piece += t.decoder.Flush()
-	}
-	out, stop := t.stops.Next(piece, ends || last)
-	return out, ends || stop != ""
-}
-
-// rest returns what was held back.
-func (t *text) rest() string {
-	if t.tokenizer == nil {
-		return ""
-	}
-	out, _ := t.stops.Next(t.decoder.Flush(), true)
-	return out
+	return t
 }

@@ -148,3 +148,7 @@ func (l *Loaded) Memory() Memory {
 
 // Tokenizer returns the model's tokenizer.
 func (l *Loaded) Tokenizer() (*tokenizer.Tokenizer, error) { return l.tokenizer() }
+
+// Vocabulary is the model's tokens as constraints take them: v.JSONSchema and the like make
+// one for [Generation]. It is made once.
+func (l *Loaded) Vocabulary() (*constrain.Vocabulary, error) { return l.vocabulary() }

@@ -239,6 +239,7 @@ func (t *talker) answer(ctx context.Context, q question, forget bool, each func(
 	a.forgotten, a.prompt = forgotten, len(prompt.Tokens())
 	t.times = laps{}
 	g := t.generation
+	g.NoText = true // the parser makes it
 	if room := t.engine.Context() - a.prompt; g.N == 0 || g.N > room {
 		g.N = room
 	}

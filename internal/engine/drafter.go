@@ -36,12 +36,12 @@ type drafter struct {
 
 // chain is a sequence as a drafter has it: its tokens, and those that were made after them.
 type chain struct {
-	table    *pages.Table
-	sampler  *Sampler // nil: the most likely tokens
-	form     Form     // nil: any
-	tokens   []int32
-	agreed   int // of them, the first ones, which are the sequence's
-	computed int // of them, those in the cache
+	table      *pages.Table
+	sampler    *Sampler   // nil: the most likely tokens
+	constraint Constraint // nil: any
+	tokens     []int32
+	agreed     int // of them, the first ones, which are the sequence's
+	computed   int // of them, those in the cache
 
 	made []Proposal // since agreed
 	sure []float64  // of each that is made, and of the next where it can be: the logarithm of the odds
@@ -61,7 +61,7 @@ func newDrafter(d *Draft, vocab int) (*drafter, error) {
 
 // begin makes a chain for a request.
 func (d *drafter) begin(q *Request) *chain {
-	c := &chain{table: d.pool.NewTable(q.Salt), form: q.Form}
+	c := &chain{table: d.pool.NewTable(q.Salt), constraint: q.Constraint}
 	if q.Sampling.Temperature > 0 {
 		c.sampler = newSampler(q.Sampling, ofDrafts)
 	}
@@ -174,11 +174,11 @@ func (d *drafter) run(ctx context.Context) error {
 	return nil
 }
 
-// look finds what the next token can be, and how sure it is: of those that the form allows,
+// look finds what the next token can be, and how sure it is: of those that the constraint allows,
 // without which the chain is lost.
 func (c *chain) look(logits []float32) error {
-	if c.form != nil {
-		if ok, err := c.form.Limit(c.made, logits); err != nil || !ok {
+	if c.constraint != nil {
+		if ok, err := c.constraint.Limit(c.made, logits); err != nil || !ok {
 			c.lost = true
 			return err
 		}

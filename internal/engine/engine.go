@@ -99,12 +99,12 @@ func LimitsOf(plan *lower.Plan) Limits {
 
 // Request is a sequence of tokens that an engine shall continue.
 type Request struct {
-	Tokens   []int32 // one at least
-	Priority int     // higher ones go first
-	Salt     string  // blocks are shared with requests of the same salt alone
-	Chooser  Chooser
-	Sampling Sampling // that Next draws by, which a draft's tokens are drawn by too; zero where it does not
-	Form     Form     // that Next, which is Sampled then, keeps the text to; nil: none
+	Tokens     []int32 // one at least
+	Priority   int     // higher ones go first
+	Salt       string  // blocks are shared with requests of the same salt alone
+	Chooser    Chooser
+	Sampling   Sampling   // that Next draws by, which a draft's tokens are drawn by too; zero where it does not
+	Constraint Constraint // that Next, which is Sampled then, keeps the text to; nil: none
 	// Next returns the token that follows a row of logits, and whether another shall come
 	// after it. It is called by one goroutine at a time; those of other requests may be
 	// called meanwhile.
@@ -120,7 +120,7 @@ const (
 	// Chosen looks at [Row.Chosen] alone: it takes no time.
 	Chosen Chooser = iota
 	// Sampled looks at all of a row. The rows of a step are spread over the processors; the
-	// next step waits for them, but not for those whose [Form] is not ready: they have copies,
+	// next step waits for them, but not for those whose [Constraint] is not ready: they have copies,
 	// and their sequences come again in the first step after they have chosen.
 	Sampled
 	// Outside is code that may take any time. It has a goroutine and a copy of the row to
@@ -197,7 +197,7 @@ type request struct {
 	failed error
 	forced []int32 // what follows id
 
-	// Of one that chooses outside, or whose form was not ready.
+	// Of one that chooses outside, or whose constraint was not ready.
 	turn      chan struct{} // of one outside: holds a value where there is a row; closed at the end
 	copied    []float32
 	undecided bool
@@ -589,8 +589,8 @@ func (e *Engine) run() error {
 		r := e.requests[q]
 		r.first, r.row.Length = first, len(q.Tokens())
 		e.rows = append(e.rows, r)
-		if r.Form != nil {
-			r.Form.Prepare()
+		if r.Constraint != nil {
+			r.Constraint.Prepare()
 		}
 		if e.pieces[i].Rows == batch.Last {
 			e.scheduler.Expect(q)
@@ -629,7 +629,7 @@ func (e *Engine) handOut() {
 		}
 		e.look(q, 0)
 		// Who has guesses in the step knows what may follow them.
-		unready := q.Form != nil && len(q.sequence.Open()) == 0 && !q.Form.Ready()
+		unready := q.Constraint != nil && len(q.sequence.Open()) == 0 && !q.Constraint.Ready()
 		switch {
 		case q.over:
 		case q.Chooser == Outside || unready:
@@ -708,8 +708,8 @@ func (e *Engine) chooseOf(q *request) {
 // chooseNext calls Next.
 func (e *Engine) chooseNext(q *request) {
 	q.id, q.more, q.failed = q.Next(q.row)
-	if q.forced = nil; q.Form != nil && q.more && q.failed == nil {
-		q.forced = q.Form.Forced()
+	if q.forced = nil; q.Constraint != nil && q.more && q.failed == nil {
+		q.forced = q.Constraint.Forced()
 	}
 }
 

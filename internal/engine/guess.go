@@ -44,7 +44,7 @@ func Eagerly(_ int, guesses []draft.Guess, most int) (taken int) {
 	return taken
 }
 
-// certain is the agreement that guesses count with which a form leaves no other text for.
+// certain is the agreement that guesses count with which a constraint leaves no other text for.
 const certain = 1 << 10
 
 // ahead is how many tokens of a sequence are guessed at most.
@@ -213,7 +213,7 @@ func (g *guesser) guess(ctx context.Context, e *Engine) (any bool, err error) {
 	for _, s := range decoding {
 		q := e.requests[s]
 		q.guessed.taken, q.guessed.drawn = 0, nil
-		if q.Chooser == Outside || room == 0 || q.Form != nil && !q.Form.Known() {
+		if q.Chooser == Outside || room == 0 || q.Constraint != nil && !q.Constraint.Known() {
 			continue
 		}
 		if guess := g.propose(q, room); guess.Tokens > 0 {
@@ -240,13 +240,13 @@ func (g *guesser) guess(ctx context.Context, e *Engine) (any bool, err error) {
 func (g *guesser) propose(q *request, room int) draft.Guess {
 	looked, made := draft.Guess{Rates: &q.guessed.rates}, draft.Guess{Rates: &q.guessed.rates, Model: true}
 	q.guessed.next = q.guessed.next[:0]
-	if q.Form != nil {
-		q.guessed.next, looked.Agreed = q.Form.Guess(q.guessed.next, min(ahead, room)), certain
+	if q.Constraint != nil {
+		q.guessed.next, looked.Agreed = q.Constraint.Guess(q.guessed.next, min(ahead, room)), certain
 	}
 	if g.lookup != nil && len(q.guessed.next) == 0 {
 		q.guessed.next, looked.Agreed = q.guessed.text.Propose(q.guessed.next, min(ahead, room))
-		if q.Form != nil {
-			q.guessed.next = q.guessed.next[:q.Form.Allows(q.guessed.next)]
+		if q.Constraint != nil {
+			q.guessed.next = q.guessed.next[:q.Constraint.Allows(q.guessed.next)]
 		}
 	}
 	looked.Tokens = len(q.guessed.next)

@@ -103,9 +103,11 @@ func (q *question) answer(ctx context.Context, p *prompt, index, k int, send fun
 	} else {
 		g.Sampling.Seed = rand.Uint64()
 	}
-	r := &reader{q: q, stops: stops.New(q.stops...)}
+	r := &reader{}
 	if p.parser != nil {
-		r.parser = p.parser()
+		r.parser, r.stops, g.NoText = p.parser(), stops.New(q.stops...), true
+	} else {
+		g.Stop = q.stops
 	}
 	out := event{index: index}
 	request := smelt.Request{Tokens: p.tokens, Generation: g, Salt: q.salt}
@@ -178,41 +180,45 @@ func (e *event) add(d chat.Delta, t smelt.Token, score bool, offset int) {
 	}
 }
 
-// reader makes of tokens what an answer says, up to a text that stops it. What may be the
-// beginning of one waits for what follows.
+// reader makes of tokens what an answer says, up to a text that stops it. Of an answer without
+// a parser the engine does.
 type reader struct {
-	q        *question
-	parser   *chat.Parser
-	stops    *stops.Finder
-	thinking bool // the last token was part of reasoning
-	called   bool // a tool
+	parser   *chat.Parser  // nil: none
+	stops    *stops.Finder // in the content that the parser finds
+	thinking bool          // the last token was part of reasoning
+	called   bool          // a tool
 	stopped  bool
 	length   int // bytes of content before the last token
 	content  int
 }
 
 func (r *reader) token(t *smelt.Token) (chat.Delta, string) {
-	d := chat.Delta{Content: t.Text}
-	if r.parser != nil {
-		d = r.parser.Token(t.ID)
-		r.thinking = d.Reasoning != ""
+	if r.parser == nil {
+		return r.count(chat.Delta{Content: t.Text}, t.Stop)
 	}
+	d := r.parser.Token(t.ID)
+	r.thinking = d.Reasoning != ""
 	return r.heed(d, false)
 }
 
 func (r *reader) end() (chat.Delta, string) {
-	var d chat.Delta
-	if r.parser != nil {
-		d = r.parser.End()
+	if r.parser == nil {
+		return chat.Delta{}, ""
 	}
-	return r.heed(d, true)
+	return r.heed(r.parser.End(), true)
 }
 
+// heed looks for stops in what the parser has found: what may be the beginning of one waits for
+// what follows.
 func (r *reader) heed(d chat.Delta, last bool) (chat.Delta, string) {
-	r.length = r.content
 	text, stop := r.stops.Next(d.Content, last)
 	d.Content = text
-	r.content += len(text)
+	return r.count(d, stop)
+}
+
+func (r *reader) count(d chat.Delta, stop string) (chat.Delta, string) {
+	r.length = r.content
+	r.content += len(d.Content)
 	if stop != "" {
 		r.stopped = true
 		d.ToolCalls = nil // they come after the text

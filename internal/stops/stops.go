@@ -1,6 +1,7 @@
-// Package stops finds texts that end another while it comes in pieces: what may be the
-// beginning of one waits for what follows, so that a stop is found wherever pieces are cut, and
-// nothing of it is given out.
+// Package stops makes text of the tokens that a model generates, up to what stops it. A [Finder]
+// finds texts that end another while it comes in pieces: what may be the beginning of one waits
+// for what follows, so that a stop is found wherever pieces are cut, and nothing of it is given
+// out. A [Text] decodes tokens and looks for stops in that.
 //
 //	f := stops.New("\n\n", "User:")
 //	f.Next("one Us", false)   // "one ", ""

@@ -13,7 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/lower"
 )
 
-// jumps is a form that forces tokens which the model would not choose, is ready at times, and
+// jumps is a constraint that forces tokens which the model would not choose, is ready at times, and
 // guesses right and wrong.
 type jumps struct {
 	*rand.Rand
@@ -84,9 +84,9 @@ func (j *jumps) next(row Row, n int) (int32, bool, error) {
 	return id, len(j.tokens) < n, err
 }
 
-// TestForms: what is forced takes no row, and what follows it is what follows it; those that
-// are not ready are waited for by nobody, and guesses are those that the form allows.
-func TestForms(t *testing.T) {
+// TestConstraints: what is forced takes no row, and what follows it is what follows it; those that
+// are not ready are waited for by nobody, and guesses are those that the constraint allows.
+func TestConstraints(t *testing.T) {
 	weights := tables(func(after, token int) float32 {
 		if int32(token) == successor(int32(after)) {
 			return 1
@@ -117,7 +117,7 @@ func TestForms(t *testing.T) {
 					n := 20 + r.IntN(160)
 					var failed error
 					require.NoError(t, e.Submit(t.Context(), Request{
-						Tokens: slices.Clone(j.tokens), Chooser: Sampled, Form: j,
+						Tokens: slices.Clone(j.tokens), Chooser: Sampled, Constraint: j,
 						Next: func(row Row) (int32, bool, error) { return j.next(row, n) },
 						Ended: func(_ Usage, err error) {
 							failed = err

@@ -1,4 +1,4 @@
-package smelt
+package engine
 
 import (
 	"errors"
@@ -7,12 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/smelt-ml/smelt/constrain"
-	"github.com/smelt-ml/smelt/internal/engine"
 )
-
-// Vocabulary is the model's tokens as constraints take them: v.JSONSchema and the like make
-// one for [Generation]. It is made once.
-func (l *Loaded) Vocabulary() (*constrain.Vocabulary, error) { return l.vocabulary() }
 
 // constrained lets a sampler choose among the tokens that a constraint allows. What may
 // follow is found out while the device computes.
@@ -21,22 +16,23 @@ type constrained struct {
 	mask    []uint64
 	allowed []float32                             // logits, those of other tokens -Inf
 	outside func(logits []float32) (int32, error) // nil: sampler
-	sampler *engine.Sampler                       // nil: the most likely token
+	sampler *Sampler                              // nil: the most likely token
 	chosen  int32                                 // the most likely of all, as the device has chosen it; -1: it has not
 	forces  bool                                  // a token that must follow takes no logits
 	looking chan struct{}                         // closed where the mask of state has been made; nil: it has not been asked for
 	text    func(text string) []int32             // as the model would write it; nil: it has no tokenizer
+	forced  []int32                               // behind the last token that was chosen
 }
 
-func newConstrained(g *Generation, l *Loaded) *constrained {
+func newConstrained(p *Picking) *constrained {
 	c := &constrained{
-		state: g.Constraint.Start(), mask: make([]uint64, g.Constraint.Words()), outside: g.Sampler, chosen: -1,
-		forces: g.Sampler == nil && g.Logprobs == 0,
+		state: p.Constraint.Start(), mask: make([]uint64, p.Constraint.Words()), outside: p.Sampler, chosen: -1,
+		forces: p.Sampler == nil && p.Logprobs == 0,
 	}
-	if g.Sampling.Temperature != 0 {
-		c.sampler = engine.NewSampler(engine.Sampling(g.Sampling))
+	if p.Sampling.Temperature != 0 {
+		c.sampler = NewSampler(p.Sampling)
 	}
-	if t, err := l.Tokenizer(); err == nil {
+	if t := p.Tokenizer; t != nil {
 		before := t.Encode("\n", false)
 		c.text = func(text string) []int32 { return t.EncodeAfter(before, text, false) }
 	}
@@ -57,10 +53,10 @@ func (c *constrained) Prepare() {
 	}()
 }
 
-// picks tells whether what the device has chosen is taken where the constraint allows it.
+// picks reports whether what the device has chosen is taken where the constraint allows it.
 func (c *constrained) picks() bool { return c.outside == nil && c.sampler == nil }
 
-// Ready tells whether sample would not wait.
+// Ready reports whether sample would not wait.
 func (c *constrained) Ready() bool {
 	if c.looking != nil {
 		select {
@@ -72,11 +68,11 @@ func (c *constrained) Ready() bool {
 	return c.state.Known()
 }
 
-// Known tells whether the mask takes no time.
+// Known reports whether the mask takes no time.
 func (c *constrained) Known() bool { return c.looking == nil && c.state.Known() }
 
 // sample chooses a token, takes the one that is proposed or refuses it.
-func (c *constrained) sample(logits []float32, proposed *engine.Proposal) (int32, error) {
+func (c *constrained) sample(logits []float32, proposed *Proposal) (int32, error) {
 	if c.looking != nil {
 		<-c.looking
 		c.looking = nil
@@ -100,7 +96,7 @@ func (c *constrained) sample(logits []float32, proposed *engine.Proposal) (int32
 var errNoToken = errors.New("the text has the form that it is kept to, and the model has no token that ends it")
 
 // among chooses among the tokens of the mask.
-func (c *constrained) among(logits []float32, proposed *engine.Proposal) (int32, error) {
+func (c *constrained) among(logits []float32, proposed *Proposal) (int32, error) {
 	switch {
 	case c.outside != nil:
 		if !limit(logits, c.mask) {
@@ -205,7 +201,7 @@ func (c *constrained) Allows(tokens []int32) int {
 }
 
 // Limit takes tokens that may not follow some from logits.
-func (c *constrained) Limit(after []engine.Proposal, logits []float32) (ok bool, err error) {
+func (c *constrained) Limit(after []Proposal, logits []float32) (ok bool, err error) {
 	state := c.state
 	for i := range after {
 		if ok, err := state.Accept(after[i].ID); err != nil || !ok {
@@ -221,11 +217,5 @@ func (c *constrained) Limit(after []engine.Proposal, logits []float32) (ok bool,
 	return limit(logits, c.mask), nil
 }
 
-// form is a constraint as the engine takes it.
-type form struct {
-	*constrained
-	stream *stream
-}
-
-// Forced are the tokens that had to follow the last.
-func (f form) Forced() []int32 { return f.stream.forced }
+// Forced returns the tokens that had to follow the last.
+func (c *constrained) Forced() []int32 { return c.forced }

@@ -1,4 +1,4 @@
-package smelt
+package engine
 
 import (
 	"fmt"
