@@ -74,13 +74,13 @@ sources := ^Test(Single|DecodePlans|Sources|KernelsAre|Linear(Vec|Mat)Traffic|Ta
 
 bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
-	$(GO) vet $(nocgo) -tags fakemetal,openblas ./metal/... ./kernels ./kernels/native . ./cmd/smelt
-	@$(call tested,metal) $(bridged) -skip '$(same)' ./metal/...
+	$(GO) vet $(nocgo) -tags fakemetal,openblas ./device/... ./kernels ./kernels/native . ./cmd/smelt
+	@$(call tested,device) $(bridged) -skip '$(same)' ./device/...
 	@$(call tested,blas) $(bridged) -run BLAS ./kernels/native
 	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) -skip '$(sources)' ./kernels
 	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits|TestCopies|TestEngine$$)/.*/metal|^(TestResolve|TestOtherTarget|TestHalves)$$' .
 	@$(call tested,default) $(go_test) -tags fakemetal -timeout 5m -run '^TestDefaultDevice' ./cmd/smelt
-	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
+	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./device
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.
 soak: check platforms cold cold-test whole load deployed histories kernels swaps mutants accuracy barriers test-page test-isa test-nodes test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
@@ -142,7 +142,7 @@ arm64-families: ## of test-arm64, the families and their bits on that processor
 	$(call emulated_arm64,max) -run '$(arm64_families)' .
 
 arm64-max: ## of test-arm64, all other packages on that processor
-	$(call emulated_arm64,max) -skip '/^(dotprod|neon|portable)$$' ./kernels/... ./metal/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny
+	$(call emulated_arm64,max) -skip '/^(dotprod|neon|portable)$$' ./kernels/... ./device/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny
 
 arm64-a76: ## of test-arm64, one with DotProd only
 	$(call emulated_arm64,cortex-a76) -run '/^dotprod$$' ./kernels/native
@@ -156,7 +156,7 @@ test-race: setup ## what several goroutines use at once, under Go's race detecto
 	$(GO) test -race -timeout 20m ./internal/engine/... ./internal/batch
 	$(GO) test -race -timeout 20m -run '^(TestManySessions|TestClose|TestMemory)$$' .
 	$(GO) test -race -short -timeout 20m -run '^TestEngine' .
-	$(GO) test -race -timeout 20m -run '^(TestConcurrentSessions|TestCancel)$$' ./metal
+	$(GO) test -race -timeout 20m -run '^(TestConcurrentSessions|TestCancel)$$' ./device
 
 test-asan: setup ## the .metal sources under AddressSanitizer, which names their lines
 	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels
@@ -166,7 +166,7 @@ whole: setup ## models, texts and graphs of which tests otherwise take a slice
 
 load: setup ## 64 clients at a server for two minutes, and a neighbour on one core; on a machine that does nothing else
 	SMELT_TESTS=full $(GO) test ./serve -run '^Test(Load|Fair)$$' -count=1 -v
-	SMELT_TESTS=full $(GO) test ./metal -run '^TestNeighbour$$' -count=1 -v
+	SMELT_TESTS=full $(GO) test ./device -run '^TestNeighbour$$' -count=1 -v
 
 test-nodes: setup ## models on machines of qemu's with two and three memory nodes
 	@.ci/test-nodes
@@ -186,7 +186,7 @@ histories: setup ## random histories of the paged cache and the scheduler, 100,0
 
 barriers: setup ## the bridge's plans without each barrier in turn
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
-	SMELT_BARRIERS=full OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 60m ./metal
+	SMELT_BARRIERS=full OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 60m ./device
 
 # What moves the browser, as it was tried.
 browser := puppeteer-core@25.16.0

@@ -90,7 +90,7 @@ func DefaultOptions() Options {
 
 // OptionsFor returns those of an optimised program for a device: its target, of a GPU its
 // chip, and what smelt tune kept for it, unless that is of no use: see [LoadTuning]. Errors
-// wrap [metal.ErrDevice].
+// wrap [device.ErrDevice].
 func OptionsFor(d Device) (Options, error) {
 	d, err := Resolve(d)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // Device names where a program runs and how. The name is "cpu", "emu", "metal" or
@@ -15,10 +15,10 @@ type Device struct {
 	Name    string
 	Threads int // 0: one for each processor
 	// Options are for tests and measurements. Threads in it do not count.
-	Options metal.Options
+	Options device.Options
 }
 
-func (d Device) options() metal.Options {
+func (d Device) options() device.Options {
 	o := d.Options
 	o.Threads = d.Threads
 	return o
@@ -35,9 +35,9 @@ func (d Device) options() metal.Options {
 //	p, err := m.Compile(smelt.Options{Target: target, Level: 1})
 //	l, err := p.Load(d)
 //
-// Errors wrap [metal.ErrDevice].
+// Errors wrap [device.ErrDevice].
 func Resolve(d Device) (Device, error) {
-	name, err := metal.Resolve(cmp.Or(d.Name, "auto"))
+	name, err := device.Resolve(cmp.Or(d.Name, "auto"))
 	if err != nil {
 		return d, err
 	}
@@ -45,9 +45,9 @@ func Resolve(d Device) (Device, error) {
 	return d, nil
 }
 
-// TargetOf returns the target of the programs that a device runs, named as in
+// TargetOf returns the target of the programs that a device of that name runs, named as in
 // [Device]: "metal" or "cpu".
-func TargetOf(device string) (string, error) { return metal.TargetOf(cmp.Or(device, "auto")) }
+func TargetOf(name string) (string, error) { return device.TargetOf(cmp.Or(name, "auto")) }
 
 // ChipOf returns the chip of a device that is a GPU, with the cores that the system counts; nil
 // for another, and where there is none to ask. d is resolved.
@@ -55,7 +55,7 @@ func ChipOf(d Device) *lower.Chip {
 	if device := d.Name; device != "metal" {
 		return nil
 	}
-	info, err := metal.Describe(d.Name, 1)
+	info, err := device.Describe(d.Name, 1)
 	if err != nil {
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // here is the device that auto stands for, and the target that it runs.
@@ -22,13 +22,13 @@ func here() (device, target string) {
 // TestResolve: one meaning of auto, for resolving, for the target to compile for, and
 // for opening.
 func TestResolve(t *testing.T) {
-	device, target := here()
+	on, target := here()
 	for name, want := range map[string]string{
-		"": device, "auto": device, "Auto": device, "cpu": "cpu", "CPU": "cpu", "emu": "emu", "metal": "metal",
+		"": on, "auto": on, "Auto": on, "cpu": "cpu", "CPU": "cpu", "emu": "emu", "metal": "metal",
 	} {
-		d, err := smelt.Resolve(smelt.Device{Name: name, Threads: 3, Options: metal.Options{Poison: true}})
+		d, err := smelt.Resolve(smelt.Device{Name: name, Threads: 3, Options: device.Options{Poison: true}})
 		require.NoError(t, err, name)
-		require.Equal(t, smelt.Device{Name: want, Threads: 3, Options: metal.Options{Poison: true}}, d, name)
+		require.Equal(t, smelt.Device{Name: want, Threads: 3, Options: device.Options{Poison: true}}, d, name)
 	}
 	for name, want := range map[string]string{"": target, "auto": target, "cpu": "cpu", "emu": "metal", "EMU": "metal", "metal": "metal"} {
 		got, err := smelt.TargetOf(name)
@@ -36,18 +36,18 @@ func TestResolve(t *testing.T) {
 		require.Equal(t, want, got, name)
 	}
 	want := smelt.Options{Target: target, Level: 1}
-	want.ChooseFor(smelt.ChipOf(smelt.Device{Name: device}))
-	require.Equal(t, device == "metal", want.Chip != "", "a GPU has a chip")
+	want.ChooseFor(smelt.ChipOf(smelt.Device{Name: on}))
+	require.Equal(t, on == "metal", want.Chip != "", "a GPU has a chip")
 	require.Equal(t, want, smelt.DefaultOptions())
-	opened, err := metal.Open("auto", metal.Options{})
+	opened, err := device.Open("auto", device.Options{})
 	require.NoError(t, err)
-	require.Equal(t, device, opened.Info().Name)
+	require.Equal(t, on, opened.Info().Name)
 	require.NoError(t, opened.Close())
 
 	_, err = smelt.Resolve(smelt.Device{Name: "gpu"})
-	require.ErrorIs(t, err, metal.ErrDevice)
+	require.ErrorIs(t, err, device.ErrDevice)
 	_, err = smelt.TargetOf("gpu")
-	require.ErrorIs(t, err, metal.ErrDevice)
+	require.ErrorIs(t, err, device.ErrDevice)
 }
 
 // TestOtherTarget runs programs of both targets on every device: one of its own target

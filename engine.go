@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/internal/stops"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // Engine runs many sequences at once over one cache, which is cut into blocks: requests
@@ -28,7 +28,7 @@ type Engine struct {
 	loaded  *Loaded
 	engine  *engine.Engine
 	metrics Metrics
-	own     []*metal.Executable // where the loaded programs' do not serve
+	own     []*device.Executable // where the loaded programs' do not serve
 	close   func() error
 }
 
@@ -282,7 +282,7 @@ func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 
 // start makes the cache. Of its default size only what is used takes memory; where even so
 // much may not be, it is halved, down to one context.
-func (e *Engine) start(p *Program, executable *metal.Executable, limits engine.Limits, o *EngineOptions) error {
+func (e *Engine) start(p *Program, executable *device.Executable, limits engine.Limits, o *EngineOptions) error {
 	guessing := guessing
 	if guessing.Lookup = o.Speculate == SpeculateNgram; guessing.Lookup || o.Draft != nil {
 		guessing.Rows = engine.GuessesOf(p.Plan, limits.Sequences)
@@ -304,7 +304,7 @@ func (e *Engine) start(p *Program, executable *metal.Executable, limits engine.L
 	if given {
 		blocks = math.MaxInt32 / p.Plan.Block() // which is how many slots there are numbers for
 	} else {
-		bytes = max(metal.AvailableMemory()/2, int64(context)*each)
+		bytes = max(device.AvailableMemory()/2, int64(context)*each)
 	}
 	blocks = int(min(int64(blocks), bytes/each))
 	if blocks == 0 {
@@ -315,7 +315,7 @@ func (e *Engine) start(p *Program, executable *metal.Executable, limits engine.L
 			d.Blocks = limits.Sequences + (blocks*p.Plan.Block()-1)/d.Plan.Block() + 1
 		}
 		e.engine, err = engine.New(p.Plan, executable, limits, blocks, guessing)
-		if given || blocks <= context || !errors.Is(err, metal.ErrMemory) {
+		if given || blocks <= context || !errors.Is(err, device.ErrMemory) {
 			return err
 		}
 		blocks = max(blocks/2, context)
@@ -341,7 +341,7 @@ func (e *Engine) Vocab() int { return e.engine.Vocab() }
 func (e *Engine) Loaded() *Loaded { return e.loaded }
 
 // OnDevice returns the engine as the device has it, with its counters and memory.
-func (e *Engine) OnDevice() *metal.Instance { return e.engine.Instance() }
+func (e *Engine) OnDevice() *device.Instance { return e.engine.Instance() }
 
 // EngineStats tell what an engine does, as of its last step, and what it has done.
 type EngineStats struct {

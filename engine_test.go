@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 func newEngine(t *testing.T, l *smelt.Loaded, o smelt.EngineOptions) *smelt.Engine {
@@ -550,7 +550,7 @@ func TestEngineCloses(t *testing.T) {
 		}
 		require.ErrorIs(t, collect(e.Generate(t.Context(), long)).err, smelt.ErrClosed)
 		_, err = l.NewEngine(smelt.EngineOptions{})
-		require.ErrorIs(t, err, metal.ErrClosed)
+		require.ErrorIs(t, err, device.ErrClosed)
 	}
 	gone(t, before)
 }

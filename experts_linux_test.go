@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -69,7 +69,7 @@ func TestExpertsStayInTheMap(t *testing.T) {
 		t.Skip("the system keeps in memory what nothing reads")
 	}
 	room := size / 3
-	s := sessionOn(t, p, smelt.Device{Name: "cpu", Threads: 2, Options: metal.Options{Rearrange: metal.RearrangeNow, MemoryLimit: room}})
+	s := sessionOn(t, p, smelt.Device{Name: "cpu", Threads: 2, Options: device.Options{Rearrange: device.RearrangeNow, MemoryLimit: room}})
 	memory := s.Loaded().OnDevice().Memory()
 	require.Positive(t, memory.Rearranged, "matrices that every token reads are")
 	require.Less(t, memory.Rearranged+memory.Converted, room)

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/smelt-ml/smelt/constrain"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
@@ -19,9 +19,9 @@ import (
 // and the device takes their steps in turn, with all its threads for each.
 type Loaded struct {
 	program    *Program
-	device     *metal.Device
-	metal      *metal.Executable
-	session    metal.Memory // of each
+	device     *device.Device
+	metal      *device.Executable
+	session    device.Memory // of each
 	tokenizer  func() (*tokenizer.Tokenizer, error)
 	vocabulary func() (*constrain.Vocabulary, error)
 	elapsed    time.Duration
@@ -70,7 +70,7 @@ func (l *Loaded) open(d Device) (err error) {
 	options := d.options()
 	options.Mapped = l.program.model.file != nil
 	options.Debug = options.Debug || l.program.options.Debug.GPU
-	if l.device, err = metal.Open(d.Name, options); err != nil {
+	if l.device, err = device.Open(d.Name, options); err != nil {
 		return err
 	}
 	plan := l.program.Plan
@@ -114,13 +114,13 @@ func (l *Loaded) Close() error {
 }
 
 // Info describes the device.
-func (l *Loaded) Info() metal.Info { return l.device.Info() }
+func (l *Loaded) Info() device.Info { return l.device.Info() }
 
 // Program returns what was loaded.
 func (l *Loaded) Program() *Program { return l.program }
 
 // OnDevice returns the program as the device has it, with its counters.
-func (l *Loaded) OnDevice() *metal.Executable { return l.metal }
+func (l *Loaded) OnDevice() *device.Executable { return l.metal }
 
 // LoadTime is how long opening the device and binding the weights took.
 func (l *Loaded) LoadTime() time.Duration { return l.elapsed }

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 func loaded(t *testing.T, path string, opts smelt.Options, d smelt.Device) *smelt.Loaded {
@@ -86,16 +86,16 @@ func TestManySessions(t *testing.T) {
 // finds some when one is closed.
 func TestMemory(t *testing.T) {
 	const sessions = 3
-	for device := range bounds {
+	for on := range bounds {
 		for _, block := range []int{0, 16} {
-			opts := options(t, device, dtype.F16)
+			opts := options(t, on, dtype.F16)
 			opts.Context, opts.Block = 96, block
 			path := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")
-			l := loaded(t, path, opts, smelt.Device{Name: device})
+			l := loaded(t, path, opts, smelt.Device{Name: on})
 			said, weights := l.Memory(), l.OnDevice().Memory()
 			require.Equal(t, said.Weights, weights.Weights)
 			limit := weights.Converted + weights.Rearranged + sessions*said.Session()
-			l = loaded(t, path, opts, smelt.Device{Name: device, Options: metal.Options{MemoryLimit: limit}})
+			l = loaded(t, path, opts, smelt.Device{Name: on, Options: device.Options{MemoryLimit: limit}})
 			var last *smelt.Session
 			for range sessions {
 				s, err := l.NewSession()
@@ -105,7 +105,7 @@ func TestMemory(t *testing.T) {
 				last = s
 			}
 			_, err := l.NewSession()
-			var memory *metal.MemoryError
+			var memory *device.MemoryError
 			require.ErrorAs(t, err, &memory)
 			require.NoError(t, last.Close())
 			_, err = l.NewSession()
@@ -162,10 +162,10 @@ func TestLoadFails(t *testing.T) {
 	require.NoError(t, err)
 	p, err := m.Compile(smelt.Options{Target: "cpu", Level: 1, Context: 32})
 	require.NoError(t, err)
-	_, err = p.Load(smelt.Device{Name: "cpu", Options: metal.Options{MemoryLimit: 1}})
-	var memory *metal.MemoryError
+	_, err = p.Load(smelt.Device{Name: "cpu", Options: device.Options{MemoryLimit: 1}})
+	var memory *device.MemoryError
 	require.ErrorAs(t, err, &memory)
 	_, err = p.Load(smelt.Device{Name: "gpu"})
-	require.ErrorIs(t, err, metal.ErrDevice)
+	require.ErrorIs(t, err, device.ErrDevice)
 	require.NoError(t, m.Close())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/ref"
@@ -19,7 +20,6 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // mixture is a random schedule: in each step some sequences bring a prompt, a piece of
@@ -115,7 +115,7 @@ func onDevice(t *testing.T, l *smelt.Loaded, blocks int) executor {
 		} else {
 			s := batch.Pack(plan.Block(), plan.Context, sequences...)
 			damage(s)
-			step := metal.Step{Phase: plan.PhaseFor(&s.Sizes, s.Longest), Sizes: s.Sizes, Inputs: s.Inputs}
+			step := device.Step{Phase: plan.PhaseFor(&s.Sizes, s.Longest), Sizes: s.Sizes, Inputs: s.Inputs}
 			if err := r.Instance().Run(t.Context(), &step); err != nil {
 				return nil, "", err
 			}

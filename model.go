@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
@@ -62,7 +62,7 @@ type Model struct {
 }
 
 // ErrClosed is wrapped where something is used after its Close.
-var ErrClosed = metal.ErrClosed
+var ErrClosed = device.ErrClosed
 
 // use keeps the model's file open until release is called.
 func (m *Model) use() (release func(), err error) {

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // TestRearrangedBetweenSteps has weights change over between any two steps, some of a launch before
@@ -31,11 +31,11 @@ func TestRearrangedBetweenSteps(t *testing.T) {
 	ids := readReference(t, "tiny-qwen3").Logits.IDs[:4]
 	var want []float32
 	for i := range 200 {
-		when := metal.RearrangeLater
+		when := device.RearrangeLater
 		if i == 0 {
-			when = metal.RearrangeNever
+			when = device.RearrangeNever
 		}
-		l, err := p.Load(smelt.Device{Name: "cpu", Threads: 1, Options: metal.Options{Rearrange: when}})
+		l, err := p.Load(smelt.Device{Name: "cpu", Threads: 1, Options: device.Options{Rearrange: when}})
 		require.NoError(t, err)
 		s, err := l.NewSession()
 		require.NoError(t, err)
@@ -76,8 +76,8 @@ func TestRearranged(t *testing.T) {
 				prompt, rest := ids[:len(ids)/2], ids[len(ids)/2:]
 				var want [][]float32
 				var converted int64
-				for _, when := range []metal.Rearrange{metal.RearrangeNever, metal.RearrangeNow, metal.RearrangeLater} {
-					s := sessionOn(t, p, smelt.Device{Name: "cpu", Threads: 2, Options: metal.Options{Rearrange: when}})
+				for _, when := range []device.Rearrange{device.RearrangeNever, device.RearrangeNow, device.RearrangeLater} {
+					s := sessionOn(t, p, smelt.Device{Name: "cpu", Threads: 2, Options: device.Options{Rearrange: when}})
 					var got [][]float32
 					feed := func(ids []int32) {
 						l, err := s.Feed(t.Context(), ids)
@@ -88,7 +88,7 @@ func TestRearranged(t *testing.T) {
 					for _, id := range rest {
 						feed([]int32{id})
 					}
-					if when == metal.RearrangeNever {
+					if when == device.RearrangeNever {
 						require.Zero(t, s.OnDevice().Counters().Rearranged)
 						want, converted = got, s.Loaded().OnDevice().Memory().Converted
 						continue
@@ -132,7 +132,7 @@ func TestLines(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { m.Close() })
 			opts := options(t, "metal", dtype.F16)
-			run := func() (logits [][]float32, p *smelt.Program, memory metal.Memory) {
+			run := func() (logits [][]float32, p *smelt.Program, memory device.Memory) {
 				p, err := m.Compile(opts)
 				require.NoError(t, err)
 				s := sessionOn(t, p, smelt.Device{Name: "emu", Threads: 2})

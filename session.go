@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // ErrNoTokens is wrapped where a prompt is empty and the model has no token to start with.
@@ -32,7 +32,7 @@ type Session struct {
 func (s *Session) Loaded() *Loaded { return s.loaded }
 
 // OnDevice returns the session as the device has it, with its counters.
-func (s *Session) OnDevice() *metal.Instance { return s.sequence.Instance() }
+func (s *Session) OnDevice() *device.Instance { return s.sequence.Instance() }
 
 // Close releases the session's memory. Further calls do nothing.
 func (s *Session) Close() error { return s.sequence.Close() }

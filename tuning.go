@@ -16,11 +16,11 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/tune"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // Tuning says what [Model.Tune] does.
@@ -63,16 +63,16 @@ func (m *Model) Tune(ctx context.Context, t Tuning) (*Tuned, error) {
 		return nil, err
 	}
 	defer release()
-	device, err := Resolve(t.Device)
+	on, err := Resolve(t.Device)
 	if err != nil {
 		return nil, err
 	}
-	if err := device.accept(t.Options.Target); err != nil {
+	if err := on.accept(t.Options.Target); err != nil {
 		return nil, err
 	}
-	on := device.options()
-	on.Mapped, on.Rearrange = m.file != nil, metal.RearrangeNow
-	d, err := metal.Open(device.Name, on)
+	opts := on.options()
+	opts.Mapped, opts.Rearrange = m.file != nil, device.RearrangeNow
+	d, err := device.Open(on.Name, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func keeping(d Device) (*kept, error) {
 	if err != nil {
 		return nil, nil
 	}
-	info, err := metal.Describe(d.Name, d.Threads)
+	info, err := device.Describe(d.Name, d.Threads)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func keeping(d Device) (*kept, error) {
 
 // deviceText is what a device was measured as: a GPU by its chip and cores, a processor with
 // the instruction set and the threads that it was used with.
-func deviceText(i metal.Info) string {
+func deviceText(i device.Info) string {
 	if i.GPU != "" {
 		return fmt.Sprintf("%s, %d cores", i.GPU, i.Cores)
 	}

@@ -8,8 +8,8 @@ import (
 	"io"
 	"math"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/quantize"
 	"github.com/smelt-ml/smelt/models/synth"
@@ -49,8 +49,8 @@ func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if have := metal.AvailableMemory(); need > have {
-		return nil, fmt.Errorf("%w: random weights for %s take %s, %s is available", metal.ErrMemory, models.ArchPrefix+m.name, metal.FormatBytes(need), metal.FormatBytes(have))
+	if have := device.AvailableMemory(); need > have {
+		return nil, fmt.Errorf("%w: random weights for %s take %s, %s is available", device.ErrMemory, models.ArchPrefix+m.name, device.FormatBytes(need), device.FormatBytes(have))
 	}
 	tensors, err := synth.Tensors(ctx, m.file, seed)
 	if err != nil {

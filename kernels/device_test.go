@@ -6,8 +6,8 @@ import (
 	"os"
 	"sync"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/kernels/emulated"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // onDevice runs launches on the device that SMELT_KERNELS_DEVICE names instead of on the
@@ -18,11 +18,11 @@ var onDevice = sync.OnceValue(func() func(emulated.Launch) error {
 	if name == "" {
 		return nil
 	}
-	device, err := metal.Open(name, metal.Options{})
+	d, err := device.Open(name, device.Options{})
 	if err != nil {
 		panic(err)
 	}
 	return func(l emulated.Launch) error {
-		return device.Launch(metal.Launch{Kernel: l.Kernel, Buffers: l.Buffers, Constants: l.Constants, Grid: l.Grid, Group: l.Group})
+		return d.Launch(device.Launch{Kernel: l.Kernel, Buffers: l.Buffers, Constants: l.Constants, Grid: l.Grid, Group: l.Group})
 	}
 })

@@ -23,7 +23,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
 	"github.com/smelt-ml/smelt/constrain"
-	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/device"
 )
 
 func batchVerb() *cobra.Command {
@@ -572,7 +572,7 @@ func (b *batchRun) answer(ctx context.Context, id string, q smelt.Request) error
 			b.mu.Lock()
 			b.n++
 			b.mu.Unlock()
-		case ctx.Err() != nil, errors.Is(err, metal.ErrLost), errors.Is(err, smelt.ErrClosed):
+		case ctx.Err() != nil, errors.Is(err, device.ErrLost), errors.Is(err, smelt.ErrClosed):
 			return err
 		default:
 			r.Text += token.Text

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/exp/stats"
 
 	"github.com/smelt-ml/smelt"
-	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/device"
 )
 
 func benchVerb() *cobra.Command {
 	var (
 		compile                compileFlags
-		device                 deviceFlags
+		on                     deviceFlags
 		prompt, n, depth, runs int
 		parallel               []int
 		profile, asJSON        bool
@@ -48,8 +48,8 @@ a usual step takes.`,
 	}
 	flags := cmd.Flags()
 	compile.add(flags)
-	device.add(flags)
-	device.addWeights(flags)
+	on.add(flags)
+	on.addWeights(flags)
 	flags.IntVarP(&prompt, "prompt", "p", 512, "tokens of the prompt; 0 leaves it out")
 	flags.IntVarP(&n, "n", "n", 64, "tokens to generate; 0 leaves it out")
 	flags.IntVar(&depth, "depth", 0, "tokens in the cache before either, of random contents")
@@ -83,8 +83,8 @@ a usual step takes.`,
 			return usagef("--ctx %d: the measurement needs %d", compile.context, need)
 		}
 		// Else runs would be measured while weights are still being rearranged.
-		device.rearrange = metal.RearrangeNow
-		s, p, err := openBench(cmd, args[0], &compile, &device)
+		on.rearrange = device.RearrangeNow
+		s, p, err := openBench(cmd, args[0], &compile, &on)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ a usual step takes.`,
 			if err := s.Loaded().Close(); err != nil { // its memory is for the engine
 				return err
 			}
-			more, err := benchParallel(cmd, p, &device, parallel, depth+prompt, n, runs)
+			more, err := benchParallel(cmd, p, &on, parallel, depth+prompt, n, runs)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}

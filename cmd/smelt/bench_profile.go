@@ -13,10 +13,10 @@ import (
 	"golang.org/x/exp/stats"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/limits"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // timedRow is what the dispatches of a kernel, for an op of the graph, take in a test
@@ -49,7 +49,7 @@ type ceilings struct {
 
 // ceilingsOf probes the CPU or looks a GPU up; nil where neither says anything. What the
 // emulator takes, no limit of a machine explains.
-func ceilingsOf(info metal.Info) *ceilings {
+func ceilingsOf(info device.Info) *ceilings {
 	switch {
 	case info.GPU != "":
 		if chip, known := lower.FindGPU(info.GPU, info.Family, info.Cores); known {
@@ -183,7 +183,7 @@ func median(ns []int64) int64 {
 
 // profileNote says how a device times dispatches, what that leaves out, and what the
 // limits are.
-func profileNote(info metal.Info, c *ceilings) string {
+func profileNote(info device.Info, c *ceilings) string {
 	how := "by the clock of the host"
 	switch {
 	case info.GPU != "" && info.Samples:

@@ -17,11 +17,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/hub"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -252,7 +252,7 @@ type deviceFlags struct {
 	act     string
 	weights string
 
-	rearrange metal.Rearrange // no flag: what a verb wants
+	rearrange device.Rearrange // no flag: what a verb wants
 }
 
 func (f *deviceFlags) add(flags *pflag.FlagSet) {

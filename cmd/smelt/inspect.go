@@ -10,9 +10,9 @@ import (
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -59,8 +59,8 @@ type misaligned struct {
 // check notes where a tensor cannot be used in place. Types that we cannot read are not
 // used at all.
 func (s *sheet) check(name string, t dtype.Type, offset int64, data []byte) {
-	if len(data) > 0 && (t.IsFloat() || t.IsQuantized()) && !metal.Aligned(data, t) {
-		s.Misaligned = append(s.Misaligned, misaligned{name, offset, metal.Alignment(t)})
+	if len(data) > 0 && (t.IsFloat() || t.IsQuantized()) && !device.Aligned(data, t) {
+		s.Misaligned = append(s.Misaligned, misaligned{name, offset, device.Alignment(t)})
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -63,7 +63,7 @@ func copied(t *testing.T, path string) int64 {
 	opts.Target = "cpu"
 	p, err := m.Compile(opts)
 	require.NoError(t, err)
-	l, err := p.Load(smelt.Device{Name: "cpu", Threads: 1, Options: metal.Options{Rearrange: metal.RearrangeNever}})
+	l, err := p.Load(smelt.Device{Name: "cpu", Threads: 1, Options: device.Options{Rearrange: device.RearrangeNever}})
 	require.NoError(t, err)
 	defer l.Close()
 	return l.OnDevice().Memory().Converted

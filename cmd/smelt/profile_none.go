@@ -7,12 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/device"
 )
 
 func (f *profileFlags) run(*cobra.Command, bool) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	return fmt.Errorf("--profile: %w", metal.ErrUnavailable)
+	return fmt.Errorf("--profile: %w", device.ErrUnavailable)
 }

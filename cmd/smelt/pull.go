@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/hub"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 func pullVerb() *cobra.Command {
@@ -70,9 +70,9 @@ func fetching(w io.Writer) (progress hub.Progress, finish func()) {
 	line := func(file string, done, total int64) {
 		of := ""
 		if total >= 0 {
-			of = " of " + metal.FormatBytes(total)
+			of = " of " + device.FormatBytes(total)
 		}
-		fmt.Fprintf(w, "smelt: %s: %s%s\n", file, metal.FormatBytes(done), of)
+		fmt.Fprintf(w, "smelt: %s: %s%s\n", file, device.FormatBytes(done), of)
 		said = time.Now()
 	}
 	bars := showsBars(w)

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -125,7 +125,7 @@ func report(w io.Writer, q *smelt.Quantized) {
 		n := q.Tensors[t]
 		return fmt.Sprintf("%d %s", n, strings.ToUpper(t.String())), n > 0
 	})
-	fmt.Fprintf(w, "smelt: tensors: %s; %s became %s\n", strings.Join(counts, ", "), metal.FormatBytes(q.Before), metal.FormatBytes(q.After))
+	fmt.Fprintf(w, "smelt: tensors: %s; %s became %s\n", strings.Join(counts, ", "), device.FormatBytes(q.Before), device.FormatBytes(q.After))
 	if q.Narrow > 0 {
 		fmt.Fprintf(w, "smelt: %d tensors have another type: their rows are no whole number of blocks\n", q.Narrow)
 	}

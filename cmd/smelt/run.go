@@ -18,8 +18,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 func runVerb() *cobra.Command {
@@ -142,7 +142,7 @@ func hintNaN(path string, err error) error {
 
 // executionOptions checks the flags of a verb that executes, resolves the device and
 // turns both into compile options.
-func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (smelt.Options, error) {
+func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, on *deviceFlags) (smelt.Options, error) {
 	if err := checkPlan(cmd.Flags(), path); err != nil {
 		return smelt.Options{}, err
 	}
@@ -150,12 +150,12 @@ func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, de
 	if err != nil {
 		return opts, err
 	}
-	asked := device.device
-	if err = device.resolve(&opts); err != nil {
+	asked := on.device
+	if err = on.resolve(&opts); err != nil {
 		return opts, err
 	}
-	if device.device == "cpu" {
-		if why := metal.Fallback(asked); why != nil {
+	if on.device == "cpu" {
+		if why := device.Fallback(asked); why != nil {
 			fmt.Fprintf(cmd.ErrOrStderr(), "smelt: running on the CPU: %v\n", why)
 		}
 	}
@@ -219,7 +219,7 @@ func draftProgram(cmd *cobra.Command, path string, compile compileFlags, device 
 func hintDevice(p *smelt.Program, err error) error {
 	target, unknown := lower.NewTarget(p.Plan.Target, lower.DecodeTokens)
 	switch {
-	case unknown != nil, !errors.Is(err, smelt.ErrTarget) && !errors.Is(err, metal.ErrNoMetal):
+	case unknown != nil, !errors.Is(err, smelt.ErrTarget) && !errors.Is(err, device.ErrNoMetal):
 		return err
 	case p.Stages != nil:
 		return fmt.Errorf("%w; --device cpu and --device emu run it on the CPU", err)
@@ -243,10 +243,10 @@ func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*sm
 }
 
 // load loads a program, with a sign of life where that takes a while.
-func load(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*smelt.Loaded, error) {
+func load(cmd *cobra.Command, p *smelt.Program, on *deviceFlags) (*smelt.Loaded, error) {
 	done := sync.OnceFunc(spin(cmd.ErrOrStderr(), "loading "+p.Plan.Model))
 	defer done()
-	l, err := p.Load(smelt.Device{Name: device.device, Threads: device.threads, Options: metal.Options{Rearrange: device.rearrange}})
+	l, err := p.Load(smelt.Device{Name: on.device, Threads: on.threads, Options: device.Options{Rearrange: on.rearrange}})
 	if err != nil {
 		return nil, hintDevice(p, err)
 	}

@@ -6,16 +6,16 @@ import (
 	"math"
 	"slices"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // Draft is a smaller model of the same vocabulary, on a device.
 type Draft struct {
 	Plan       *lower.Plan
-	Executable *metal.Executable
+	Executable *device.Executable
 	Limits     Limits // of its steps, for as many sequences as the engine has
 	Blocks     int    // of its cache
 }

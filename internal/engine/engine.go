@@ -10,12 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/internal/engine/schedule"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // Engine runs many sequences over one cache of blocks: package schedule says which tokens
@@ -230,7 +230,7 @@ func (e *Engine) WatchCache(w pages.Watcher) { e.pool.Watch(w) }
 func (e *Engine) Observe(step func(Ran)) { e.observe = step }
 
 // New starts an engine with a cache of so many blocks.
-func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks int, guessing Guessing) (*Engine, error) {
+func New(plan *lower.Plan, executable *device.Executable, limits Limits, blocks int, guessing Guessing) (*Engine, error) {
 	most, guesses := LimitsOf(plan), GuessesOf(plan, limits.Sequences)
 	switch {
 	case limits.Sequences < 1 || limits.Sequences > most.Sequences:
@@ -310,7 +310,7 @@ func (e *Engine) Chooses() bool { return e.runner.next }
 func (e *Engine) Limits() Limits { return e.limits }
 
 // Instance returns what runs on the device, for its counters and memory.
-func (e *Engine) Instance() *metal.Instance { return e.runner.run }
+func (e *Engine) Instance() *device.Instance { return e.runner.run }
 
 // Stats returns what the engine does as of its last step; requests that came since wait.
 func (e *Engine) Stats() Stats {
@@ -342,7 +342,7 @@ func (e *Engine) Submit(ctx context.Context, r Request) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return fmt.Errorf("the engine is %w", metal.ErrClosed)
+		return fmt.Errorf("the engine is %w", device.ErrClosed)
 	}
 	q.unwatch = context.AfterFunc(ctx, func() {
 		e.mu.Lock()
@@ -410,7 +410,7 @@ func (e *Engine) ready() bool {
 	for {
 		if !e.receive() {
 			for _, q := range e.requests {
-				e.end(q, fmt.Errorf("the engine is %w", metal.ErrClosed))
+				e.end(q, fmt.Errorf("the engine is %w", device.ErrClosed))
 			}
 			if e.undecided == 0 {
 				e.note()

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // successor is what follows a token in the model of these tests.
@@ -183,14 +183,14 @@ func TestCancelled(t *testing.T) {
 
 	for i := range 3 {
 		wait.Go(func() {
-			require.ErrorIs(t, askBy(t.Context(), e, Chooser(i), []int32{0}, 1<<30, forever).err, metal.ErrClosed)
+			require.ErrorIs(t, askBy(t.Context(), e, Chooser(i), []int32{0}, 1<<30, forever).err, device.ErrClosed)
 		})
 	}
 	require.Eventually(t, func() bool { return e.Stats().Running == 2 }, time.Minute, time.Millisecond)
 	require.NoError(t, e.Close())
 	require.NoError(t, e.Close())
 	wait.Wait()
-	require.ErrorIs(t, ask(t.Context(), e, []int32{1}, 1, nil).err, metal.ErrClosed)
+	require.ErrorIs(t, ask(t.Context(), e, []int32{1}, 1, nil).err, device.ErrClosed)
 	gone(t, before)
 }
 
@@ -205,7 +205,7 @@ func TestDeviceIsGone(t *testing.T) {
 	e := counting(t, 64, Limits{2, 8}, 2)
 	require.NoError(t, e.Instance().Close())
 	for range 3 {
-		require.ErrorIs(t, ask(t.Context(), e, []int32{1, 2}, 4, nil).err, metal.ErrClosed)
+		require.ErrorIs(t, ask(t.Context(), e, []int32{1, 2}, 4, nil).err, device.ErrClosed)
 	}
 }
 

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // Runner runs steps on a device: any mixture of sequences, whose keys and values lie in
@@ -18,7 +18,7 @@ import (
 // is used by one goroutine at a time.
 type Runner struct {
 	plan  *lower.Plan
-	run   *metal.Instance
+	run   *device.Instance
 	block int    // slots of a cache block
 	name  string // of the result: Logits or Embeddings
 	vocab int    // width of a row of it
@@ -29,15 +29,15 @@ type Runner struct {
 	copies int // most blocks that a step copies; 0 where the plan has none that does
 
 	packed, copying batch.Step
-	step            metal.Step
+	step            device.Step
 }
 
 // NewRunner makes caches of so many blocks, an arena, and room for results.
-func NewRunner(plan *lower.Plan, executable *metal.Executable, blocks int) (*Runner, error) {
+func NewRunner(plan *lower.Plan, executable *device.Executable, blocks int) (*Runner, error) {
 	return newRunner(plan, executable, blocks, Logits)
 }
 
-func newRunner(plan *lower.Plan, executable *metal.Executable, blocks int, result string) (*Runner, error) {
+func newRunner(plan *lower.Plan, executable *device.Executable, blocks int, result string) (*Runner, error) {
 	r := &Runner{plan: plan, block: plan.Block(), name: result, stateful: plan.Stateful()}
 	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
 	for i := range plan.Buffers {
@@ -66,7 +66,7 @@ func newRunner(plan *lower.Plan, executable *metal.Executable, blocks int, resul
 func (r *Runner) Close() error { return r.run.Close() }
 
 // Instance returns what runs on the device, for its counters and memory.
-func (r *Runner) Instance() *metal.Instance { return r.run }
+func (r *Runner) Instance() *device.Instance { return r.run }
 
 // Vocab returns the width of a row of logits.
 func (r *Runner) Vocab() int { return r.vocab }

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // ErrContext is wrapped where a sequence would outgrow its cache.
@@ -45,7 +45,7 @@ type Sequence struct {
 }
 
 // NewSequence starts an empty sequence on a Plan with its weights.
-func NewSequence(plan *lower.Plan, executable *metal.Executable) (*Sequence, error) {
+func NewSequence(plan *lower.Plan, executable *device.Executable) (*Sequence, error) {
 	blocks := batch.Contiguous(plan.Block(), plan.Context)
 	r, err := NewRunner(plan, executable, len(blocks))
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Sequence) Context() int { return s.r.plan.Context }
 func (s *Sequence) Vocab() int { return s.r.vocab }
 
 // Instance returns what runs on the device, for its counters and memory.
-func (s *Sequence) Instance() *metal.Instance { return s.r.run }
+func (s *Sequence) Instance() *device.Instance { return s.r.run }
 
 // Feed appends tokens and returns the logits after the last, valid until the next
 // call. Without tokens it returns those after the sequence as it stands. If it fails

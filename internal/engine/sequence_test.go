@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 const vocab = 40
@@ -47,7 +47,7 @@ func tables(head func(after, token int) float32) func(name string, i, j int) flo
 }
 
 // loadFollowing loads that model for steps of some phases.
-func loadFollowing(t *testing.T, device string, weights func(name string, i, j int) float32, chooses bool, opts lower.Options, phases ...lower.Range) (*lower.Plan, *metal.Executable) {
+func loadFollowing(t *testing.T, on string, weights func(name string, i, j int) float32, chooses bool, opts lower.Options, phases ...lower.Range) (*lower.Plan, *device.Executable) {
 	f, err := ir.Build("following", shapes{}, ir.Options{Block: 64}, func(b *ir.Builder) {
 		x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", vocab, vocab))
 		logits := b.Linear(b.GatherRows(x), b.Weight("head", vocab, vocab))
@@ -64,7 +64,7 @@ func loadFollowing(t *testing.T, device string, weights func(name string, i, j i
 	}
 	plan, err := lower.Lower(f.Name, phases, target, opts)
 	require.NoError(t, err)
-	d, err := metal.Open(device, metal.Options{Poison: true})
+	d, err := device.Open(on, device.Options{Poison: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	program, err := d.Load(plan, func(name string) ([]byte, dtype.Type, error) {

@@ -3,7 +3,7 @@
 // The module is built of rooms: the root package, ir, passes, models and so on, each a
 // folder with all below it. Data flow through them in one direction, from a model's file
 // to what a device runs, and a law keeps imports to that direction (law_test.go of the root
-// package): ir knows nothing of ours, so that a pass can be read without the kernels; metal
+// package): ir knows nothing of ours, so that a pass can be read without the kernels; device
 // knows Plans and no models; nothing imports the tool. A law says what may be. What there
 // is, and which room rests on which, a picture shows at a glance:
 //

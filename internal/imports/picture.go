@@ -18,7 +18,7 @@ const tool = "cmd/smelt"
 var colours = map[string]string{
 	"cmd": "#c9b6e4", "": "#c9b6e4", "models": "#dfe7f2",
 	"ir": "#cfe3d4", "fusion": "#cfe3d4", "passes": "#cfe3d4", "lower": "#cfe3d4",
-	"kernels": "#f6cf7f", "metal": "#f6cf7f",
+	"kernels": "#f6cf7f", "device": "#f6cf7f",
 }
 
 // lineWidth is how many characters a line of packages has.

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/exp/stats"
 
 	"github.com/smelt-ml/smelt"
-	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/device"
 )
 
 //go:embed llama/embed.cpp
@@ -42,7 +42,7 @@ func embedTexts(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	shortest := flags.Int("shortest", 8, "tokens of the shortest text")
 	longest := flags.Int("longest", 128, "tokens of the longest text")
 	pairs := flags.Int("pairs", 5, "pairs of samples")
-	threads := flags.Int("threads", metal.DefaultThreads(), "threads of each engine")
+	threads := flags.Int("threads", device.DefaultThreads(), "threads of each engine")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

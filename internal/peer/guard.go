@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/device"
 )
 
 // What a commit may lose beside another: of the geometric mean of all cells, and of any
@@ -140,7 +140,7 @@ func guard(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o.shapesFlag(flags)
 	flags.StringVar(&o.only, "models", "*", "which models, by patterns")
 	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model")
-	flags.IntVar(&o.threads, "threads", metal.DefaultThreads(), "threads of each")
+	flags.IntVar(&o.threads, "threads", device.DefaultThreads(), "threads of each")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

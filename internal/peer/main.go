@@ -25,9 +25,9 @@ import (
 	"time"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/limits"
 	"github.com/smelt-ml/smelt/kernels/native"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 func main() {
@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.isa, "isa", "", "instruction set of all engines, as SMELT_ISA has it (default: the best that each finds)")
 	flags.StringVar(&o.smelt, "smelt", "", "the tool, to measure how long it takes to start; not measured without")
 	flags.IntVar(&o.pairs, "pairs", wholePairs, "pairs of samples of each cell")
-	flags.IntVar(&o.threads, "threads", metal.DefaultThreads(), "threads of each engine")
+	flags.IntVar(&o.threads, "threads", device.DefaultThreads(), "threads of each engine")
 	flags.DurationVar(&o.repeats, "repeats", 5*time.Minute, "most time for repeating what others disturbed")
 	flags.DurationVar(&o.patience, "patience", 2*time.Second, "most time that a sample waits for others to fall silent")
 	flags.IntVar(&o.probe, "probe", 1024, "MiB that the probe of the bandwidth reads, on small pages and on huge ones; no more than a sixteenth of the free memory")

@@ -7,15 +7,15 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/limits"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // probe prints how fast this machine's memory is read in each way that there is.
 func probe(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("peer probe", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	threads := flags.Int("threads", metal.DefaultThreads(), "that read at once")
+	threads := flags.Int("threads", device.DefaultThreads(), "that read at once")
 	mib := flags.Int("mib", 1024, "MiB that are read, on small pages and on huge ones")
 	rounds := flags.Int("rounds", 5, "how often each way is tried; the highest counts")
 	if err := flags.Parse(args); err != nil {

@@ -31,10 +31,10 @@ import (
 
 	"golang.org/x/exp/stats"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // Margin is the share of a default's time that a setting must save to take its place.
@@ -43,8 +43,8 @@ const Margin = 0.03
 // Subject is a model on a device.
 type Subject struct {
 	Compile func(*lower.Tuning) (*lower.Plan, error) // for the device; nil: by size alone
-	Device  *metal.Device                            // that rearranges weights when they are loaded, if at all
-	Fetch   metal.Fetch
+	Device  *device.Device                           // that rearranges weights when they are loaded, if at all
+	Fetch   device.Fetch
 }
 
 // Options say how much is measured. Zero fields take defaults.
@@ -488,7 +488,7 @@ func (r *runner) found() *Found {
 // loaded is a Plan on the device, with a sequence, and many more once a step wants them.
 type loaded struct {
 	plan       *lower.Plan
-	executable *metal.Executable
+	executable *device.Executable
 	sequence   *engine.Sequence
 	many       *engine.Runner
 }

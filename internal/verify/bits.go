@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // sameBits compares ways to run the model that promise the same bits: see the laws of
@@ -84,9 +84,9 @@ const bitsShare = 1. / 16
 // those of the device.
 var bitWays = []struct {
 	name, device, what string
-	change             func(o *metal.Options) bool
+	change             func(o *device.Options) bool
 }{
-	{"threads", "", "on one thread or three", func(o *metal.Options) bool {
+	{"threads", "", "on one thread or three", func(o *device.Options) bool {
 		if o.Threads == 1 {
 			o.Threads = 3
 		} else {
@@ -94,27 +94,27 @@ var bitWays = []struct {
 		}
 		return true
 	}},
-	{"rearranged weights", "cpu", "rearranged when they are loaded", func(o *metal.Options) bool {
-		o.Rearrange = metal.RearrangeNow
+	{"rearranged weights", "cpu", "rearranged when they are loaded", func(o *device.Options) bool {
+		o.Rearrange = device.RearrangeNow
 		return true
 	}},
-	{"stored weights", "cpu", "as they are stored", func(o *metal.Options) bool {
-		o.Rearrange = metal.RearrangeNever
+	{"stored weights", "cpu", "as they are stored", func(o *device.Options) bool {
+		o.Rearrange = device.RearrangeNever
 		return true
 	}},
-	{"descending order", "emu", "threads in descending order", func(o *metal.Options) bool {
-		o.Order, o.Poison = metal.Descending, true
+	{"descending order", "emu", "threads in descending order", func(o *device.Options) bool {
+		o.Order, o.Poison = device.Descending, true
 		return true
 	}},
-	{"shuffled order", "emu", "threads and dispatches in any order", func(o *metal.Options) bool {
-		o.Order, o.Poison, o.ShuffleDispatches, o.Seed = metal.Shuffled, true, true, verifySeed
+	{"shuffled order", "emu", "threads and dispatches in any order", func(o *device.Options) bool {
+		o.Order, o.Poison, o.ShuffleDispatches, o.Seed = device.Shuffled, true, true, verifySeed
 		return true
 	}},
 }
 
 // logits returns those of a plan's steps, as whoever runs it gets them.
 func (c *verifier) logits(ctx context.Context, plan *lower.Plan, on place, steps []int) (trace, error) {
-	device, err := metal.Open(on.device, on.options)
+	device, err := device.Open(on.device, on.options)
 	if err != nil {
 		return nil, err
 	}

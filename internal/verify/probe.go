@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // graphs are what a model was compiled to, one for each phase of its Plan.
@@ -171,9 +171,9 @@ func shownAs(c *ir.Func, v *ir.Value) (*ir.Value, error) {
 // runs every dispatch by itself.
 type rig struct {
 	on      string // the device's name
-	device  *metal.Device
-	program *metal.Executable
-	session *metal.Instance
+	device  *device.Device
+	program *device.Executable
+	session *device.Instance
 	plan    *lower.Plan // as it was lowered
 	split   bool
 	starts  []int             // by phase: the first that was loaded for it
@@ -183,7 +183,7 @@ type rig struct {
 	length int
 	blocks []int32 // of the one sequence
 	packed batch.Step
-	step   metal.Step
+	step   device.Step
 	phase  int
 }
 
@@ -222,7 +222,7 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 		}
 	}
 	on.options.Mapped = false // no weight is to be read from the file again for every rig
-	if r.device, err = metal.Open(on.device, on.options); err != nil {
+	if r.device, err = device.Open(on.device, on.options); err != nil {
 		return nil, err
 	}
 	if r.program, err = r.device.Load(&loaded, stored(m)); err != nil {
@@ -238,7 +238,7 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 }
 
 // stored gives a device the bytes of a model's weights.
-func stored(m Subject) metal.Fetch {
+func stored(m Subject) device.Fetch {
 	return func(name string) ([]byte, dtype.Type, error) {
 		t, data, ok := m.Data(name)
 		if !ok {

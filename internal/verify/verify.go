@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // Subject is the model that is verified: a definition with its weights, and the compiler
@@ -55,7 +55,7 @@ type Verification struct {
 	Subject Subject
 	Options Options // of the model as it would run on the device
 	Device  string  // "cpu", "emu" or "metal"
-	Opening metal.Options
+	Opening device.Options
 	// Plan, if set, is one of the model's, as it was read from a file. It is compared
 	// with what Options compile to.
 	Plan *lower.Plan
@@ -239,7 +239,7 @@ func (c *verifier) prepare() error {
 	}
 	c.Options.Prefill = slices.Max(fullSteps)
 	var err error
-	if c.Options.Target, err = metal.TargetOf(c.Device); err != nil {
+	if c.Options.Target, err = device.TargetOf(c.Device); err != nil {
 		return err
 	}
 	g, err := c.compile(c.Options)
@@ -304,7 +304,7 @@ func (c *verifier) prepare() error {
 
 // roundsHalves tells whether this processor's native kernels round half weights.
 func roundsHalves() (bool, error) {
-	d, err := metal.Open("cpu", metal.Options{})
+	d, err := device.Open("cpu", device.Options{})
 	if err != nil {
 		return false, err
 	}
@@ -404,7 +404,7 @@ func graphsOf(p *Compiled, opts Options) (*graphs, error) {
 // place is a device to be opened.
 type place struct {
 	device  string
-	options metal.Options
+	options device.Options
 }
 
 // at returns the device of that name, with the options of the one under test.

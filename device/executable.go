@@ -1,0 +1,389 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
+)
+
+// Fetch gives the bytes and the stored type of a tensor of the model file. The
+// bytes must stay readable and unchanged until [Executable.Close].
+type Fetch func(name string) (data []byte, elem dtype.Type, err error)
+
+// Executable is a Plan on a device, with its weights.
+type Executable struct {
+	device    *Device
+	plan      *lower.Plan
+	kernels   []string
+	natives   []bool // by kernel
+	memory    Memory
+	pins      runtime.Pinner // weights in Go memory
+	ranges    []handle       // memory of the model file, of which weights are slices
+	buffers   []handle       // by buffer of the Plan; nil where each instance has its own
+	handle    handle
+	reader    *reader // of weights, until a step has run; nil where there is none
+	closed    bool
+	instances map[*Instance]struct{}
+}
+
+// Load prepares a Plan for execution: kernels are looked up, tables flattened and
+// weights bound where they lie. It returns lower.ErrPlan for a Plan that does not
+// hold together, ErrKernel for one with kernels that the device lacks, ErrPipeline for
+// one whose launches exceed an Apple GPU's threadgroup memory or threads, ErrWeights
+// where tensors are missing or not what the Plan says, and a *MemoryError where
+// converted copies do not fit. The Plan must not be changed until Close.
+func (d *Device) Load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
+	p, err := d.load(plan, fetch)
+	if err != nil {
+		return nil, fmt.Errorf("device: loading %s on %s: %w", plan.Model, d.info.Name, err)
+	}
+	return p, nil
+}
+
+func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
+	if err := plan.Validate(); err != nil {
+		return nil, err
+	}
+	if len(plan.Phases) > 1<<16 {
+		return nil, fmt.Errorf("%w: %d phases", lower.ErrPlan, len(plan.Phases))
+	}
+	t, err := flatten(plan)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", lower.ErrPlan, err)
+	}
+	if err := checkPipelines(plan); err != nil {
+		return nil, err
+	}
+	if err := checkLaunches(plan); err != nil {
+		return nil, err
+	}
+	d.lock()
+	defer d.unlock()
+	if d.closed {
+		return nil, fmt.Errorf("the device is %w", ErrClosed)
+	}
+	p := &Executable{device: d, plan: plan, kernels: t.kernels, buffers: make([]handle, len(plan.Buffers)), instances: map[*Instance]struct{}{}}
+	weights, err := p.bind(fetch)
+	if err != nil {
+		p.release()
+		return nil, p.explain(err, 0)
+	}
+	p.makeRoom(t)
+	p.readAhead(weights, t)
+	if p.handle, err = d.driver.load(t, p.buffers); err != nil {
+		p.release()
+		return nil, p.explain(err, 0)
+	}
+	p.natives = d.driver.natives(p.handle, len(t.kernels))
+	d.executables[p] = struct{}{}
+	return p, nil
+}
+
+// makeRoom reserves what rearranged weights may take. Where memory is short, they stay as they
+// are: experts first, most of which a token does not read, and whose copies would read them all.
+func (p *Executable) makeRoom(t *tables) {
+	if !p.device.rearranges() {
+		return
+	}
+	for _, stays := range []func(m *matrix) bool{
+		func(*matrix) bool { return false },
+		func(m *matrix) bool { return m.stack > 1 },
+		func(*matrix) bool { return true },
+	} {
+		m := Memory{}
+		for i := range t.matrices {
+			if stays(&t.matrices[i]) {
+				t.matrices[i] = matrix{}
+			}
+			if t.matrices[i].rows != 0 {
+				m.Rearranged += p.device.driver.rearranged(&t.matrices[i])
+			}
+		}
+		if err := p.device.reserve("rearranged weights", m); err == nil {
+			p.memory.Rearranged = m.Rearranged
+			return
+		}
+	}
+}
+
+// weight is a tensor as the file holds it.
+type weight struct {
+	data  []byte
+	dtype dtype.Type
+	copy  bool // because the Plan wants another type or order, the address does not suit it, or to leave its page alone
+}
+
+// vectorBytes is the most that a vector, such as the gain of a norm, is taken to have.
+const vectorBytes = 64 << 10
+
+// dropsPages tells whether the pages of rearranged weights are given back. Vectors that
+// lie between them are then copied: reading one would bring back up to 2 MiB of what lies
+// around it, where the page cache holds the file in large pieces.
+func (d *Device) dropsPages() bool {
+	return d.opts.Mapped && d.rearranges()
+}
+
+// seesPages tells that weights in place would give the device whole pages of what is not
+// only theirs.
+func (d *Device) seesPages() bool { return d.info.GPU != "" && !d.opts.Mapped }
+
+func (d *Device) rearranges() bool {
+	return d.info.ISA != "" && d.info.GPU == "" && d.opts.Rearrange != RearrangeNever
+}
+
+// bind makes the buffers that instances share, weights and constants, and returns the weights by
+// buffer.
+func (p *Executable) bind(fetch Fetch) ([]weight, error) {
+	weights := make([]weight, len(p.plan.Buffers))
+	var missing []error
+	for i := range p.plan.Buffers {
+		b := &p.plan.Buffers[i]
+		if b.Kind != lower.Weight {
+			continue
+		}
+		w, err := find(b, fetch)
+		if err != nil {
+			missing = append(missing, err)
+			continue
+		}
+		n, _ := b.Bytes.IsConst()
+		w.copy = w.copy || b.Lines || n <= vectorBytes && !b.Rearrange && p.device.dropsPages() || p.device.seesPages()
+		weights[i] = w
+		p.memory.Weights += n
+		if w.copy {
+			p.memory.Converted += n
+		}
+	}
+	if missing != nil {
+		return nil, fmt.Errorf("%w: %w", ErrWeights, errors.Join(missing...))
+	}
+	if p.device.info.GPU != "" {
+		p.memory.InPlace = p.memory.Weights - p.memory.Converted
+	}
+	if err := p.device.reserve("the model "+p.plan.Model, Memory{Converted: p.memory.Converted, InPlace: p.memory.InPlace}); err != nil {
+		p.memory.Converted, p.memory.InPlace = 0, 0
+		return nil, err
+	}
+	if p.device.opts.Mapped {
+		for i := range weights {
+			if weights[i].copy && len(weights[i].data) > 0 {
+				askPages(weights[i].data) // all at once: they lie all over the file
+			}
+		}
+	}
+	if err := p.wrap(weights); err != nil {
+		return nil, err
+	}
+	for i := range p.plan.Buffers {
+		var err error
+		switch b := &p.plan.Buffers[i]; {
+		case b.Kind == lower.Weight && p.buffers[i] == nil:
+			p.buffers[i], err = p.convert(b, weights[i])
+		case b.Kind == lower.Const:
+			p.buffers[i], err = p.fill(int64(len(b.Data)), func(to []byte) { copy(to, b.Data) })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: %w", p.plan.Buffers[i].Kind, p.plan.Buffers[i].Name, err)
+		}
+	}
+	return weights, nil
+}
+
+// find fetches a weight and checks it against the Plan.
+func find(b *lower.Buffer, fetch Fetch) (weight, error) {
+	data, stored, err := fetch(b.Name)
+	if err != nil {
+		return weight{}, fmt.Errorf("tensor %q: %w", b.Name, err)
+	}
+	converted := stored != b.DType
+	if converted && !(b.DType == dtype.F32 && stored.IsFloat()) {
+		return weight{}, fmt.Errorf("tensor %q is %s, and the Plan reads %s", b.Name, stored, b.DType)
+	}
+	want, _ := b.Bytes.IsConst()
+	if converted {
+		want = want / b.DType.Bytes(1) * stored.Bytes(1)
+	}
+	if int64(len(data)) != want {
+		return weight{}, fmt.Errorf("tensor %q has %d bytes, and the Plan reads %d", b.Name, len(data), want)
+	}
+	return weight{data, stored, converted || !Aligned(data, stored)}, nil
+}
+
+// wrap binds the weights that are used where they lie: a buffer of the device for each
+// run of them, and a slice of it for each weight.
+func (p *Executable) wrap(weights []weight) error {
+	d := p.device.driver
+	inPlace := make([][]byte, len(weights))
+	for i := range weights {
+		if !weights[i].copy {
+			inPlace[i] = weights[i].data
+		}
+	}
+	runs, err := spans(inPlace, int64(p.device.info.Page), int64(p.device.info.MaxBuffer))
+	if err != nil {
+		var e *tensorError
+		errors.As(err, &e)
+		return fmt.Errorf("%w: tensor %q has %w", ErrMemory, p.plan.Buffers[e.index].Name, e)
+	}
+	for _, run := range runs {
+		memory := run.bytes(inPlace[run.members[0]])
+		for _, i := range run.members {
+			p.pins.Pin(&inPlace[i][0])
+		}
+		whole, err := d.wrap(memory)
+		if err != nil {
+			return fmt.Errorf("tensors from %q on: %w", p.plan.Buffers[run.members[0]].Name, err)
+		}
+		p.ranges = append(p.ranges, whole)
+		for _, i := range run.members {
+			at := uintptr(unsafe.Pointer(&inPlace[i][0])) - run.begin
+			if p.buffers[i], err = d.slice(whole, int64(at), int64(len(inPlace[i]))); err != nil {
+				return fmt.Errorf("tensor %q: %w", p.plan.Buffers[i].Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Executable) convert(b *lower.Buffer, w weight) (handle, error) {
+	n, _ := b.Bytes.IsConst()
+	return p.fill(n, func(to []byte) {
+		switch {
+		case b.Lines:
+			kernels.PutLines(uint32(b.DType), to, w.data)
+		case w.dtype == b.DType:
+			copy(to, w.data)
+		default:
+			widen(to, w.data, w.dtype)
+		}
+	})
+}
+
+// fill makes a buffer of C memory and has it filled.
+func (p *Executable) fill(bytes int64, with func(to []byte)) (handle, error) {
+	h, err := p.device.driver.create(bytes, shared)
+	if err != nil {
+		return nil, err
+	}
+	with(p.device.driver.contents(h, bytes))
+	return h, nil
+}
+
+// Plan returns the Plan that was loaded.
+func (p *Executable) Plan() *lower.Plan { return p.plan }
+
+// Memory tells what the executable's weights take. Caches and arenas are the
+// instances'.
+func (p *Executable) Memory() Memory { return p.memory }
+
+// Compiled is what a GPU compiled when an executable was loaded: each kernel with its function
+// constants that the device did not have yet.
+type Compiled struct {
+	Pipelines int
+	Kept      int // of them, those that an earlier process had kept on disk
+	Time      time.Duration
+}
+
+// Compiled tells what was compiled; nothing on the host.
+func (p *Executable) Compiled() Compiled { return p.device.driver.compiled(p.handle) }
+
+// Kernels lists the host names of the Plan's kernels, in the order of their first
+// dispatch.
+func (p *Executable) Kernels() []string { return append([]string(nil), p.kernels...) }
+
+// Natives tells for each kernel of the Plan whether native code runs all its
+// dispatches with every size at its bound; the others are emulated, on the host,
+// or partly so. [Counters] has what a step really used.
+func (p *Executable) Natives() map[string]bool {
+	m := make(map[string]bool, len(p.kernels))
+	for i, k := range p.kernels {
+		m[k] = p.natives[i]
+	}
+	return m
+}
+
+// Close closes the executable with its instances. After it, the weights are no longer
+// read.
+func (p *Executable) Close() error {
+	p.device.lock()
+	defer p.device.unlock()
+	p.release()
+	return nil
+}
+
+// release is Close with the device's turn taken, of an executable that may be half
+// made.
+func (p *Executable) release() {
+	if p.closed {
+		return
+	}
+	p.closed = true
+	p.reader.stop()
+	for s := range p.instances {
+		s.release()
+	}
+	if p.handle != nil {
+		p.device.driver.unload(p.handle)
+	}
+	for _, b := range slices.Concat(p.buffers, p.ranges) {
+		if b != nil {
+			p.device.driver.free(b)
+		}
+	}
+	p.device.restore(p.memory)
+	p.pins.Unpin()
+	delete(p.device.executables, p)
+}
+
+// explain gives an error of the driver the names of the Plan. first is what the
+// driver's indices count from.
+func (p *Executable) explain(err error, first int) error {
+	var e *driverError
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := err
+	if e.dispatch >= 0 {
+		named = p.locate(e, first+e.dispatch)
+	}
+	if s := e.code.sentinel(); s != nil {
+		return fmt.Errorf("%w: %w", s, named)
+	}
+	return named
+}
+
+// locate names the dispatch of an error, counted over all phases.
+func (p *Executable) locate(e *driverError, index int) error {
+	for i := range p.plan.Phases {
+		ph := &p.plan.Phases[i]
+		if index >= len(ph.Dispatches) {
+			index -= len(ph.Dispatches)
+			continue
+		}
+		d := &ph.Dispatches[index]
+		named := &DispatchError{Phase: ph.Name, Dispatch: index, Label: d.Label(), Kernel: d.Kernel, Message: e.message}
+		if e.argument >= 0 {
+			b := &p.plan.Buffers[d.Bindings[e.argument].Buffer]
+			named.Buffer = fmt.Sprintf("argument %d, %s %q", d.Bindings[e.argument].Index, b.Kind, b.Name)
+		}
+		return named
+	}
+	return e
+}
+
+// firstDispatch returns the index of a phase's first dispatch over all phases.
+func (p *Executable) firstDispatch(phase int) int {
+	n := 0
+	for i := range phase {
+		n += len(p.plan.Phases[i].Dispatches)
+	}
+	return n
+}

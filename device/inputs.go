@@ -1,0 +1,208 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// check looks at the values of one input before a step: kernels address the cache
+// with them, and trust them.
+type check struct {
+	input  string
+	blocks int32 // of the instance's caches
+	block  int32 // slots of a block
+	vocab  int64 // rows of the embedding table; 0 where nothing is looked up
+	phases []lower.Phase
+	run    func(c check, step *Step) error
+}
+
+var inputChecks = []check{
+	{input: lower.Tokens, run: checkTokens},
+	{input: lower.Positions, run: checkPositions},
+	{input: lower.Ends, run: checkEnds},
+	{input: lower.TokenTypes, run: checkTokenTypes},
+	{input: lower.Slots, run: checkSlots},
+	{input: lower.CuSeqlens, run: checkCuSeqlens},
+	{input: lower.ContextLens, run: checkContextLens},
+	{input: lower.BlockTable, run: checkBlockTable},
+	{input: lower.LogitRows, run: checkLogitRows},
+	{input: lower.Copies, run: checkCopies},
+}
+
+// stateCheck is for plans with recurrent states, whose kernels find them by positions.
+var stateCheck = check{input: lower.Positions, run: checkStates}
+
+// inputChecks returns the checks that apply to the Plan, for an instance.
+func (p *Executable) inputChecks(blocks int) []check {
+	block := 0
+	for _, c := range p.plan.Caches {
+		if c.Block > 0 && (block == 0 || c.Block < block) {
+			block = c.Block
+		}
+	}
+	var list []check
+	have := p.Inputs()
+	for _, c := range inputChecks {
+		if slices.Contains(have, c.input) {
+			c.blocks, c.block, c.vocab, c.phases = int32(blocks), int32(block), p.plan.Vocab, p.plan.Phases
+			list = append(list, c)
+		}
+	}
+	if p.plan.Stateful() {
+		c := stateCheck
+		c.blocks, c.block = int32(blocks), int32(p.plan.Block())
+		list = append(list, c)
+	}
+	return list
+}
+
+// checkStates refuses tokens of a sequence that do not follow each other, or that lie in no
+// block, as does the one before them.
+func checkStates(c check, step *Step) error {
+	positions, sums, table := step.Inputs[lower.Positions], step.Inputs[lower.CuSeqlens], step.Inputs[lower.BlockTable]
+	perTable := int(step.Sizes[lower.NB])
+	for b := range len(sums) - 1 {
+		of := positions[sums[b]:sums[b+1]]
+		if len(of) == 0 {
+			continue
+		}
+		for i, position := range of {
+			if int(position) != int(of[0])+i {
+				return fmt.Errorf("token %d of sequence %d is at position %d, after %d", i, b, position, int(of[0])+i-1)
+			}
+		}
+		for i := max(0, of[0]-1) / c.block; i <= of[len(of)-1]/c.block; i++ {
+			if int(i) >= perTable || table[b*perTable+int(i)] < 0 || table[b*perTable+int(i)] >= c.blocks {
+				return fmt.Errorf("sequence %d goes to position %d, and its block %d is none of %d", b, of[len(of)-1], i, c.blocks)
+			}
+		}
+	}
+	return nil
+}
+
+func checkTokens(c check, step *Step) error {
+	for t, id := range step.Inputs[lower.Tokens] {
+		if c.vocab > 0 && (id < 0 || int64(id) >= c.vocab) {
+			return fmt.Errorf("token %d has the id %d, of a vocabulary of %d", t, id, c.vocab)
+		}
+	}
+	return nil
+}
+
+func checkPositions(_ check, step *Step) error {
+	for t, position := range step.Inputs[lower.Positions] {
+		if position < 0 || position == math.MaxInt32 {
+			return fmt.Errorf("token %d is at position %d", t, position)
+		}
+	}
+	return nil
+}
+
+func checkEnds(_ check, step *Step) error {
+	for t, end := range step.Inputs[lower.Ends] {
+		if end < 0 || int64(end) >= step.Sizes[lower.Smax] {
+			return fmt.Errorf("the sequence of token %d ends at position %d; Smax is %d", t, end, step.Sizes[lower.Smax])
+		}
+	}
+	return nil
+}
+
+func checkTokenTypes(_ check, step *Step) error {
+	for t, of := range step.Inputs[lower.TokenTypes] {
+		if of != 0 {
+			return fmt.Errorf("token %d is of type %d: texts are embedded one by one, with type 0", t, of)
+		}
+	}
+	return nil
+}
+
+func checkSlots(c check, step *Step) error {
+	end := int64(c.blocks) * int64(c.block)
+	for t, slot := range step.Inputs[lower.Slots] {
+		if int64(slot) >= end {
+			return fmt.Errorf("token %d goes to slot %d of %d", t, slot, end)
+		}
+	}
+	return nil
+}
+
+func checkCuSeqlens(c check, step *Step) error {
+	ph, longest := &c.phases[step.Phase], int64(0)
+	sums := step.Inputs[lower.CuSeqlens]
+	for b, n := range sums {
+		if b == 0 && n != 0 || b > 0 && n < sums[b-1] {
+			return fmt.Errorf("%d at %d: a running sum from 0 on is needed", n, b)
+		}
+		if b > 0 {
+			longest = max(longest, int64(n-sums[b-1]))
+		}
+	}
+	if last := sums[len(sums)-1]; int64(last) != step.Sizes[lower.T] {
+		return fmt.Errorf("it ends with %d, of %d tokens", last, step.Sizes[lower.T])
+	}
+	if !ph.Longest.Holds(longest) {
+		return fmt.Errorf("a sequence brings %d tokens and none more; %s takes %d to %d of one", longest, ph.Name, ph.Longest.Min, ph.Longest.Max)
+	}
+	return nil
+}
+
+func checkContextLens(c check, step *Step) error {
+	slots := step.Sizes[lower.NB] * int64(c.block)
+	_, paged := step.Inputs[lower.BlockTable]
+	for b, n := range step.Inputs[lower.ContextLens] {
+		if n < 0 || int64(n) > step.Sizes[lower.Smax] || paged && c.block > 0 && int64(n) > slots {
+			return fmt.Errorf("sequence %d has %d keys; Smax is %d, and its %d blocks hold %d", b, n, step.Sizes[lower.Smax], step.Sizes[lower.NB], slots)
+		}
+	}
+	return nil
+}
+
+// checkBlockTable looks at the entries that context_lens says are in use; the
+// others may hold anything.
+func checkBlockTable(c check, step *Step) error {
+	table, lens, perTable := step.Inputs[lower.BlockTable], step.Inputs[lower.ContextLens], int(step.Sizes[lower.NB])
+	if c.block == 0 {
+		return nil // nothing is read through it
+	}
+	if int64(len(lens)) != step.Sizes[lower.B] {
+		return errors.New("it needs context_lens beside it")
+	}
+	for b, n := range lens {
+		for i := range (int(n) + int(c.block) - 1) / int(c.block) {
+			if block := table[b*perTable+i]; block < 0 || block >= c.blocks {
+				return fmt.Errorf("block %d of sequence %d is number %d of %d", i, b, block, c.blocks)
+			}
+		}
+	}
+	return nil
+}
+
+func checkLogitRows(_ check, step *Step) error {
+	for i, row := range step.Inputs[lower.LogitRows] {
+		if row < 0 || int64(row) >= step.Sizes[lower.T] {
+			return fmt.Errorf("row %d is token %d of %d", i, row, step.Sizes[lower.T])
+		}
+	}
+	return nil
+}
+
+// checkCopies sees to it that no block is written that another copy reads or writes: copies are
+// made in any order.
+func checkCopies(c check, step *Step) error {
+	copies := step.Inputs[lower.Copies]
+	for i, block := range copies {
+		if block < 0 || block >= c.blocks {
+			return fmt.Errorf("copy %d is of block %d onto %d, of %d", i/2, copies[i&^1], copies[i|1], c.blocks)
+		}
+		for j := 1; j < len(copies); j += 2 {
+			if j != i && copies[j] == block {
+				return fmt.Errorf("copies %d and %d share block %d, which is written", i/2, j/2, block)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,511 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/smelt-ml/smelt/lower"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
+)
+
+// ringSlots is how many steps' inputs are kept apart, so that those of the next
+// can be written while a GPU still reads the last.
+const ringSlots = 2
+
+// bufferAlign is the alignment of slots in the ring: what vector loads want.
+const bufferAlign = 64
+
+// Instance runs the steps of one user of an Executable: it holds the caches and recurrent
+// states of all layers, an arena, and buffers for inputs and outputs.
+type Instance struct {
+	executable *Executable
+	blocks     int
+	memory     Memory
+	sizes      []int64 // by buffer of the Plan, of one slot where there is a ring
+	handle     handle
+	buffers    []handle // by buffer of the Plan; nil where the executable's
+	bytes      [][]byte // contents of inputs, outputs and the arena, by buffer
+	strides    []uint64 // of inputs, by buffer
+	checks     []check
+
+	running  sync.Mutex // one step at a time
+	closed   bool       // guarded by the device's turn
+	steps    uint32
+	record   stepRecord
+	counts   counters
+	times    []uint64
+	phase    int // of the last step
+	produced lower.Sizes
+	stop     stopFlag
+}
+
+// Step is one execution of a phase.
+type Step struct {
+	Phase int // index in Plan.Phases
+	Sizes lower.Sizes
+	// Inputs by name, in the shapes that Sizes gives: [Executable.Inputs] of them.
+	// Others are ignored.
+	Inputs map[string][]int32
+	// Outputs by name, filled when Run returns; each as long as the output. What is
+	// not asked for here can be looked at with [Instance.Output].
+	Outputs map[string][]float32
+	// Profile times each dispatch. They then run one after the other.
+	Profile bool
+}
+
+// Inputs lists the names of the Plan's inputs that a step is given.
+func (p *Executable) Inputs() []string { return p.named(lower.Input) }
+
+// Outputs lists the names of the Plan's outputs.
+func (p *Executable) Outputs() []string { return p.named(lower.Output) }
+
+func (p *Executable) named(kind lower.Kind) []string {
+	var names []string
+	for i := range p.plan.Buffers {
+		if b := &p.plan.Buffers[i]; b.Kind == kind && b.Owners == nil {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// NewInstance allocates what an instance of so many cache blocks needs, or returns a
+// *MemoryError that tells how much that is.
+func (p *Executable) NewInstance(blocks int) (*Instance, error) {
+	s, err := p.newInstance(blocks)
+	if err != nil {
+		return nil, fmt.Errorf("device: %w", err)
+	}
+	return s, nil
+}
+
+func (p *Executable) newInstance(blocks int) (*Instance, error) {
+	sizes, memory, err := p.instanceBytes(blocks)
+	if err != nil {
+		return nil, err
+	}
+	p.device.lock()
+	defer p.device.unlock()
+	if p.closed {
+		return nil, fmt.Errorf("the program is %w", ErrClosed)
+	}
+	if err := p.device.reserve(fmt.Sprintf("a session of %d cache blocks", blocks), memory); err != nil {
+		return nil, err
+	}
+	n := len(p.plan.Buffers)
+	s := &Instance{
+		executable: p, blocks: blocks, memory: memory, sizes: sizes,
+		buffers: make([]handle, n), bytes: make([][]byte, n), strides: make([]uint64, n),
+		counts: counters{kernels: make([]kernelCount, len(p.kernels))},
+		checks: p.inputChecks(blocks),
+	}
+	if err := s.allocate(); err != nil {
+		s.release()
+		return nil, err
+	}
+	p.instances[s] = struct{}{}
+	return s, nil
+}
+
+// InstanceMemory returns what an instance of so many cache blocks holds.
+func (p *Executable) InstanceMemory(blocks int) (Memory, error) {
+	_, m, err := p.instanceBytes(blocks)
+	if err != nil {
+		return m, fmt.Errorf("device: %w", err)
+	}
+	return m, nil
+}
+
+// instanceBytes returns the size of each buffer that an instance has of its own, and
+// their sums.
+func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
+	sizes := make([]int64, len(p.plan.Buffers))
+	var m Memory
+	for i := range p.plan.Buffers {
+		b := &p.plan.Buffers[i]
+		var n int64
+		for j := range p.plan.Phases {
+			n = max(n, b.Bytes.Eval(&p.plan.Phases[j].Bounds))
+		}
+		switch b.Kind {
+		case lower.CacheK, lower.CacheV, lower.State:
+			if blocks < 1 || n > 0 && int64(blocks) > maxValue/n {
+				return nil, m, fmt.Errorf("a session of %d cache blocks", blocks)
+			}
+			n *= int64(blocks)
+			m.Cache += n
+		case lower.Arena:
+			m.Arena += n
+		case lower.Input:
+			n = roundUp(n, bufferAlign)
+			m.Inputs += n * ringSlots
+		case lower.Output:
+			m.Outputs += n
+		}
+		sizes[i] = n
+	}
+	return sizes, m, nil
+}
+
+func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
+
+var purposes = map[lower.Kind]purpose{lower.Arena: dense, lower.CacheK: sparse, lower.CacheV: sparse, lower.State: sparse}
+
+func (s *Instance) allocate() error {
+	d := s.executable.device.driver
+	for i, n := range s.sizes {
+		kind := s.executable.plan.Buffers[i].Kind
+		if kind == lower.Weight || kind == lower.Const {
+			continue
+		}
+		if kind == lower.Input {
+			s.strides[i] = uint64(n)
+			n *= ringSlots
+		}
+		var err error
+		if s.buffers[i], err = d.create(n, purposes[kind]); err != nil {
+			return s.executable.explain(err, 0)
+		}
+		if kind == lower.Input || kind == lower.Output || kind == lower.Arena {
+			s.bytes[i] = d.contents(s.buffers[i], n)
+		}
+	}
+	var err error
+	if s.handle, err = d.begin(s.executable.handle, s.buffers, s.strides); err != nil {
+		return s.executable.explain(err, 0)
+	}
+	return nil
+}
+
+// Memory tells what the instance holds.
+func (s *Instance) Memory() Memory { return s.memory }
+
+// Blocks returns how many blocks the caches have.
+func (s *Instance) Blocks() int { return s.blocks }
+
+// Run executes a step. Inputs that a kernel could use to leave the cache, or that
+// contradict each other, are refused with ErrStep; a kernel's failure is a
+// *DispatchError. When ctx ends, the step stops at its next command buffer, or barrier
+// where the Plan has none, and Run returns the context's error.
+func (s *Instance) Run(ctx context.Context, step *Step) error {
+	if err := s.runStep(ctx, step); err != nil {
+		return fmt.Errorf("device: %w", err)
+	}
+	return nil
+}
+
+func (s *Instance) runStep(ctx context.Context, step *Step) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.running.Lock()
+	defer s.running.Unlock()
+	device := s.executable.device
+	select {
+	case device.turn <- struct{}{}:
+		defer device.unlock()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.closed || s.stop.isFinal() {
+		return fmt.Errorf("the session is %w", ErrClosed)
+	}
+	if err := s.prepare(step); err != nil {
+		return fmt.Errorf("%w: %w", ErrStep, err)
+	}
+	return s.execute(ctx, step)
+}
+
+// prepare checks a step and puts its inputs into their slot of the ring.
+func (s *Instance) prepare(step *Step) error {
+	plan := s.executable.plan
+	if step.Phase < 0 || step.Phase >= len(plan.Phases) {
+		return fmt.Errorf("phase %d of %d", step.Phase, len(plan.Phases))
+	}
+	ph := &plan.Phases[step.Phase]
+	for i, n := range step.Sizes {
+		if n < ph.Least[i] || n > ph.Bounds[i] {
+			return fmt.Errorf("%s = %d; %s takes %d to %d", lower.SymName(i), n, ph.Name, ph.Least[i], ph.Bounds[i])
+		}
+	}
+	slot := s.steps % ringSlots
+	for i := range plan.Buffers {
+		b := &plan.Buffers[i]
+		switch b.Kind {
+		case lower.Input:
+			if b.Owners != nil { // once cu_seqlens is known to be one
+				continue
+			}
+			values, ok := lower.Given(step.Inputs, b.Name)
+			n := b.Bytes.Eval(&step.Sizes)
+			if !ok && n > 0 {
+				return fmt.Errorf("input %q is missing", b.Name)
+			}
+			if int64(len(values))*4 != n {
+				return fmt.Errorf("input %q has %d values; these sizes ask for %d", b.Name, len(values), n/4)
+			}
+			copy(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], len(values)), values)
+		case lower.Output:
+			to, ok := step.Outputs[b.Name]
+			if n := b.Bytes.Eval(&step.Sizes); ok && (b.DType != dtype.F32 || int64(len(to))*4 != n) {
+				return fmt.Errorf("output %q is %d bytes of %s, for %d floats", b.Name, n, b.DType, len(to))
+			}
+		}
+	}
+	for _, c := range s.checks {
+		if err := c.run(c, step); err != nil {
+			return fmt.Errorf("input %q: %w", c.input, err)
+		}
+	}
+	for i := range plan.Buffers {
+		if b := &plan.Buffers[i]; b.Owners != nil {
+			n := int(b.Bytes.Eval(&step.Sizes) / 4)
+			b.Owners.Fill(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], n), step.Inputs[lower.CuSeqlens])
+		}
+	}
+	s.record = stepRecord{phase: uint32(step.Phase), slot: slot, profile: flag(step.Profile), seed: s.executable.device.opts.Seed + s.steps}
+	copy(s.record.sizes[:], step.Sizes[:])
+	s.steps++
+	return nil
+}
+
+func (s *Instance) execute(ctx context.Context, step *Step) error {
+	plan := s.executable.plan
+	device := s.executable.device
+	if device.opts.Poison {
+		s.poison()
+	}
+	s.times = s.times[:0]
+	if step.Profile {
+		s.times = slices.Grow(s.times, len(plan.Phases[step.Phase].Dispatches))[:len(plan.Phases[step.Phase].Dispatches)]
+	}
+	if ctx.Done() != nil {
+		watch := s.stop.arm()
+		undo := context.AfterFunc(ctx, func() { s.stop.raise(watch, func() { device.driver.cancel(s.handle, true) }) })
+		defer func() {
+			undo()
+			s.stop.disarm(func() { device.driver.cancel(s.handle, false) })
+		}()
+	}
+	s.phase, s.produced = step.Phase, step.Sizes
+	if err := device.driver.run(s.handle, &s.record, &s.counts, s.times); err != nil {
+		s.produced = lower.Sizes{}
+		var e *driverError
+		if errors.As(err, &e) && e.code == codeCancelled {
+			cause := context.Cause(ctx)
+			if cause == nil {
+				cause = fmt.Errorf("the session is %w", ErrClosed)
+			}
+			return s.stopped(&plan.Phases[step.Phase], cause)
+		}
+		return s.executable.explain(err, s.executable.firstDispatch(step.Phase))
+	}
+	s.executable.reader.stepDone()
+	for i := range plan.Buffers {
+		if b := &plan.Buffers[i]; b.Kind == lower.Output {
+			if to := step.Outputs[b.Name]; len(to) > 0 {
+				copy(to, view[float32](s.bytes[i], len(to)))
+			}
+		}
+	}
+	return nil
+}
+
+// stopped says how far a step came that was cancelled.
+func (s *Instance) stopped(ph *lower.Phase, cause error) error {
+	if n := len(ph.CommandBuffers); n > 0 {
+		return fmt.Errorf("%s after %d of %d command buffers: %w", ph.Name, s.counts.commandBuffers, n, cause)
+	}
+	return fmt.Errorf("%s after %d of %d dispatches: %w", ph.Name, s.counts.dispatches, len(ph.Dispatches), cause)
+}
+
+// poison fills arena and outputs with NaN, whatever floats are in them.
+func (s *Instance) poison() {
+	for i := range s.executable.plan.Buffers {
+		if kind := s.executable.plan.Buffers[i].Kind; kind == lower.Arena || kind == lower.Output {
+			for j := range s.bytes[i] {
+				s.bytes[i][j] = 0xff
+			}
+		}
+	}
+}
+
+// Output returns the floats that the last step gave an output. It is a view of the
+// instance's memory: read it before the next step or Close.
+func (s *Instance) Output(name string) ([]float32, error) { return output[float32](s, name, dtype.F32) }
+
+// OutputInts is Output for a result of integers.
+func (s *Instance) OutputInts(name string) ([]int32, error) {
+	return output[int32](s, name, dtype.I32)
+}
+
+func output[T int32 | float32](s *Instance, name string, elem dtype.Type) ([]T, error) {
+	s.running.Lock()
+	defer s.running.Unlock()
+	s.executable.device.lock()
+	defer s.executable.device.unlock()
+	if s.closed {
+		return nil, fmt.Errorf("device: the session is %w", ErrClosed)
+	}
+	for i := range s.executable.plan.Buffers {
+		b := &s.executable.plan.Buffers[i]
+		if b.Kind != lower.Output || b.Name != name {
+			continue
+		}
+		switch {
+		case b.DType != elem:
+			return nil, fmt.Errorf("device: output %q is %s, not %s", name, b.DType, elem)
+		case s.produced == (lower.Sizes{}):
+			return nil, fmt.Errorf("device: output %q: no step has given it values", name)
+		}
+		return view[T](s.bytes[i], int(b.Bytes.Eval(&s.produced)/4)), nil
+	}
+	return nil, fmt.Errorf("device: the Plan has no output %q", name)
+}
+
+// view reinterprets memory of C as n elements.
+func view[T int32 | float32](memory []byte, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&memory[:4*n][0])), n)
+}
+
+// Counters tell what a step executed.
+type Counters struct {
+	Phase          int
+	Dispatches     int
+	Barriers       int
+	CommandBuffers int
+	Rearranged     int           // dispatches that read weights in another order than the file's
+	Kernels        []KernelCount // those that ran, in the order of Executable.Kernels
+	Nanoseconds    []int64       // by dispatch of the phase; nil without Step.Profile
+}
+
+// KernelCount tells how often a kernel ran.
+type KernelCount struct {
+	Kernel     string
+	Dispatches int
+	Native     int // of them; the others were emulated
+}
+
+// Counters returns what the last step executed.
+func (s *Instance) Counters() Counters {
+	s.running.Lock()
+	defer s.running.Unlock()
+	c := Counters{
+		Phase: s.phase, Dispatches: int(s.counts.dispatches), Barriers: int(s.counts.barriers),
+		CommandBuffers: int(s.counts.commandBuffers), Rearranged: int(s.counts.rearranged),
+	}
+	for i, k := range s.counts.kernels {
+		if k.dispatches > 0 {
+			c.Kernels = append(c.Kernels, KernelCount{s.executable.kernels[i], int(k.dispatches), int(k.native)})
+		}
+	}
+	for _, n := range s.times {
+		c.Nanoseconds = append(c.Nanoseconds, int64(n))
+	}
+	return c
+}
+
+// Interrupt ends the step under way as the end of its context would, and lets no other
+// begin: they fail with [ErrClosed]. Unlike a context it costs a step nothing. What the steps
+// before have given can still be read.
+func (s *Instance) Interrupt() {
+	device := s.executable.device
+	s.stop.finally(func() {
+		device.driver.cancel(s.handle, true)
+	})
+}
+
+// Close frees the instance's memory, once its step under way has ended.
+func (s *Instance) Close() error {
+	s.executable.device.lock()
+	defer s.executable.device.unlock()
+	s.release()
+	return nil
+}
+
+// release is Close with the device's turn taken, of an instance that may be half
+// made.
+func (s *Instance) release() {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.stop.finally(func() {}) // the handle goes
+	d := s.executable.device.driver
+	if s.handle != nil {
+		d.end(s.handle)
+	}
+	for _, b := range s.buffers {
+		if b != nil {
+			d.free(b)
+		}
+	}
+	clear(s.bytes)
+	s.executable.device.restore(s.memory)
+	delete(s.executable.instances, s)
+}
+
+// stopFlag connects a context to the step that it ends, and to no later one:
+// context.AfterFunc may call when the step is long over.
+type stopFlag struct {
+	mu     sync.Mutex
+	step   uint64 // of the armed watch
+	armed  bool
+	raised bool
+	final  bool // stopped once and for all
+}
+
+// finally calls stop, which no end of a watch undoes, once.
+func (f *stopFlag) finally(stop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.final {
+		f.final = true
+		stop()
+	}
+}
+
+func (f *stopFlag) isFinal() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.final
+}
+
+func (f *stopFlag) arm() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.step++
+	f.armed = true
+	return f.step
+}
+
+// raise calls stop if the watch is still armed.
+func (f *stopFlag) raise(watch uint64, stop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.armed && f.step == watch {
+		f.raised = true
+		stop()
+	}
+}
+
+// disarm ends the watch, and calls undo if it was raised.
+func (f *stopFlag) disarm(undo func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed = false
+	if f.raised {
+		f.raised = false
+		if !f.final {
+			undo()
+		}
+	}
+}

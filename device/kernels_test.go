@@ -1,0 +1,260 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package device
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower"
+)
+
+func floats(data []byte) []float32 {
+	out := make([]float32, len(data)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+	}
+	return out
+}
+
+func randomFloats(r *rand.Rand, n int) []byte {
+	data := make([]byte, 4*n)
+	for i := range n {
+		binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(float32(r.NormFloat64())))
+	}
+	return data
+}
+
+// The project's own kernels in a Plan written by hand: a gated unit, from the
+// embedding to silu(W0·x)·(W1·x) + x·ones.
+func TestGatedUnit(t *testing.T) {
+	const k, n, vocab, maxT = 48, 48, 10, 5
+	r := rand.New(rand.NewPCG(1, 2))
+	file := map[string][]byte{"table": randomFloats(r, vocab*k), "gate": randomFloats(r, n*k), "up": randomFloats(r, n*k)}
+
+	s := newSketch(maxT)
+	ph := &s.plan.Phases[0]
+	row := lower.CeilDiv(ir.Var(ir.T), 1).Times(4 * k)
+	matrix := func(name string, rows int64) ref {
+		s.plan.Tensors = append(s.plan.Tensors, lower.Tensor{Name: name, DType: dtype.F32, Shape: []int{int(rows), k}})
+		return s.buffer(lower.Buffer{Kind: lower.Weight, Name: name, DType: dtype.F32, Bytes: lower.Number(4 * rows * k)})
+	}
+	table, gate, up := matrix("table", vocab), matrix("gate", n), matrix("up", n)
+	ids := s.input("tokens", perToken)
+	arena := s.buffer(lower.Buffer{Kind: lower.Arena, Bytes: lower.Number(4 * maxT * k * 4)})
+	value := func(i int64) ref { return ref{arena.buffer, i * 4 * maxT * k, row} }
+	x, g, u, h := value(0), value(1), value(2), value(3)
+	out := s.output("out", row)
+	num := lower.Number
+	launch := func(d *lower.Dispatch, threads uint32, grid ...lower.Expr) {
+		copy(d.Grid[:], grid)
+		d.Group[0] = threads
+	}
+	elementwise := words{"rows": tokens, "width": num(k), "a_stride": num(k), "b_stride": num(k), "value": num(0)}
+	linear := func(w, to ref) {
+		d := s.launch("linear_vec_f32_f32", words{"tokens": tokens, "k": num(k), "n0": num(n), "n1": num(0), "n2": num(0),
+			"x_stride": num(k), "out_stride": num(n), "eps": num(0)}, args{"x": x, "w0": w, "out": to})
+		d.Constants = set(d.Kernel, map[string]uint32{"fc_type0": uint32(dtype.F32)})
+		launch(d, 64, num(n/8), tokens, num(1))
+	}
+	d := s.launch("embed", words{"tokens": tokens, "width": num(k), "vocab": num(vocab)}, args{"tokens": ids, "table": table, "out": x})
+	d.Constants = set(d.Kernel, map[string]uint32{"fc_type": uint32(dtype.F32)})
+	launch(d, 32, num(1), tokens)
+	linear(gate, g)
+	linear(up, u)
+	ph.Dispatches[2].Barrier = false
+	d = s.launch("gate_f32", elementwise, args{"a": g, "b": u, "out": h})
+	d.Constants = set(d.Kernel, map[string]uint32{"fc_activation": uint32(ir.SiLU)})
+	launch(d, 256, num(1), tokens)
+	launch(s.launch("add_f32", elementwise, args{"a": h, "b": x, "out": out}), 256, num(1), tokens)
+
+	in := []int32{3, 9, 0, 3, 7}
+	want := make([]float64, len(in)*k)
+	tableF, gateF, upF := floats(file["table"]), floats(file["gate"]), floats(file["up"])
+	for t, id := range in {
+		x := tableF[id*k : id*k+k]
+		for o := range n {
+			var g, u float64
+			for i := range k {
+				g += float64(gateF[o*k+i]) * float64(x[i])
+				u += float64(upF[o*k+i]) * float64(x[i])
+			}
+			want[t*k+o] = g/(1+math.Exp(-g))*u + float64(x[o])
+		}
+	}
+	for _, c := range []struct {
+		device string
+		opts   Options
+	}{
+		{"emu", Options{}},
+		{"emu", Options{Threads: 3, Order: Descending, Poison: true, ShuffleDispatches: true, Seed: 5}},
+		{"emu", Options{Order: Shuffled, Seed: 9}},
+		{"cpu", Options{Threads: 1}},
+		{"auto", Options{Threads: 4}},
+	} {
+		device, err := Open(c.device, c.opts)
+		require.NoError(t, err)
+		p, err := device.Load(&s.plan, func(name string) ([]byte, dtype.Type, error) { return file[name], dtype.F32, nil })
+		require.NoError(t, err)
+		require.Equal(t, device.Info().Name == "cpu", p.Natives()["linear_vec_f32_f32"])
+		instance, err := p.NewInstance(1)
+		require.NoError(t, err)
+		require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(5), Inputs: map[string][]int32{"tokens": in}}))
+		got, err := instance.Output("out")
+		require.NoError(t, err)
+		for i := range want {
+			require.InDelta(t, want[i], got[i], 1e-4*(1+math.Abs(want[i])), "%s: element %d", c.device, i)
+		}
+		require.NoError(t, device.Close())
+	}
+}
+
+// Inputs that a kernel would use to leave the cache, the vocabulary or the step are
+// refused, and the caches keep every byte.
+func TestBadInputsLeaveCaches(t *testing.T) {
+	const vocab, head, block, blocks = 10, 32, 4, 3
+	s := newSketch(8)
+	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: head, Block: block}}
+	num := lower.Number
+	perSeq := lower.Extent(ir.Var(ir.B)).Times(4)
+	ids, slots := s.input("tokens", perToken), s.input("slots", perToken)
+	s.input("positions", perToken)
+	s.input("cu_seqlens", perSeq.Plus(num(4)))
+	lens := s.input("context_lens", perSeq)
+	pages, _ := ir.Var(ir.B).Times(ir.Var(ir.NB))
+	table := s.input("block_table", lower.Extent(pages).Times(4))
+	s.plan.Tensors = []lower.Tensor{{Name: "rows", DType: dtype.F32, Shape: []int{vocab, head}}}
+	rows := s.buffer(lower.Buffer{Kind: lower.Weight, Name: "rows", DType: dtype.F32, Bytes: num(4 * vocab * head)})
+	arena := s.buffer(lower.Buffer{Kind: lower.Arena, Bytes: num(4 * 8 * head)})
+	arena.bytes = lower.Extent(ir.Var(ir.T)).Times(4 * head)
+	var caches [2]ref
+	for i, kind := range []lower.Kind{lower.CacheK, lower.CacheV} {
+		caches[i] = s.buffer(lower.Buffer{Kind: kind, Name: []string{"k.0", "v.0"}[i], DType: dtype.F32, Bytes: num(4 * block * head)})
+	}
+	s.plan.Vocab = vocab
+	d := s.launch("embed", words{"tokens": tokens, "width": num(head), "vocab": num(vocab)}, args{"tokens": ids, "table": rows, "out": arena})
+	d.Constants = set(d.Kernel, map[string]uint32{"fc_type": uint32(dtype.F32)})
+	d.Grid[0], d.Grid[1] = num(1), tokens
+	d = s.launch("cache_write_f32_f32", words{"tokens": tokens, "kv_heads": num(1), "head": num(head), "block": num(block),
+		"k_stride": num(head), "v_stride": num(head)}, args{"k": arena, "v": arena, "slots": slots, "k_cache": caches[0], "v_cache": caches[1]})
+	d.Grid, d.Group[0] = [3]lower.Expr{num(1), tokens, num(1)}, 64
+	context, _ := ir.Var(ir.B).Times(ir.Var(ir.Smax))
+	d = s.launch("cache_read_f32", words{"seqs": lower.Extent(ir.Var(ir.B)), "context": lower.Extent(ir.Var(ir.Smax)), "kv_heads": num(1),
+		"head": num(head), "block": num(block), "table_stride": lower.Extent(ir.Var(ir.NB))},
+		args{"cache": caches[0], "context_lens": lens, "block_table": table, "out": s.output("out", lower.Extent(context).Times(4*head))})
+	d.Grid, d.Group[0] = [3]lower.Expr{num(1), lower.Extent(context), num(1)}, 64
+
+	device, err := Open("cpu", Options{Threads: 1})
+	require.NoError(t, err)
+	defer device.Close()
+	stored := randomFloats(rand.New(rand.NewPCG(3, 4)), vocab*head)
+	p, err := device.Load(&s.plan, func(string) ([]byte, dtype.Type, error) { return stored, dtype.F32, nil })
+	require.NoError(t, err)
+	instance, err := p.NewInstance(blocks)
+	require.NoError(t, err)
+	contents := func() (all [2][]byte) {
+		for i, c := range caches {
+			all[i] = slices.Clone(device.driver.contents(instance.buffers[c.buffer], 4*blocks*block*head))
+		}
+		return all
+	}
+	good := func() *Step {
+		return &Step{Sizes: lower.Sizes{ir.T: 3, ir.B: 2, ir.R: 1, ir.NB: 2, ir.Smax: 8}, Inputs: map[string][]int32{
+			"tokens": {9, 0, 4}, "positions": {0, 1, 0}, "slots": {4, 5, 8}, "cu_seqlens": {0, 2, 3}, "context_lens": {2, 1}, "block_table": {1, 0, 2, 0},
+		}}
+	}
+	empty := contents()
+	require.NoError(t, instance.Run(t.Context(), good()))
+	before := contents()
+	require.NotEqual(t, empty, before)
+	for want, bad := range map[string]struct {
+		input  string
+		values []int32
+	}{
+		"token 1 has the id 10, of a vocabulary of 10":            {"tokens", []int32{1, 10, 2}},
+		"token 2 has the id -1":                                   {"tokens", []int32{1, 2, -1}},
+		"token 0 is at position -1":                               {"positions", []int32{-1, 1, 2}},
+		"token 2 is at position 2147483647":                       {"positions", []int32{1, 2, math.MaxInt32}},
+		"token 1 goes to slot 12 of 12":                           {"slots", []int32{0, 12, 1}},
+		"1 at 2: a running sum from 0 on is needed":               {"cu_seqlens", []int32{0, 2, 1}},
+		"1 at 0: a running sum from 0 on is needed":               {"cu_seqlens", []int32{1, 2, 3}},
+		"it ends with 4, of 3 tokens":                             {"cu_seqlens", []int32{0, 2, 4}},
+		"sequence 0 has 9 keys; Smax is 8, and its 2 blocks hold": {"context_lens", []int32{9, 1}},
+		"sequence 1 has -2 keys":                                  {"context_lens", []int32{2, -2}},
+		"block 0 of sequence 1 is number 3 of 3":                  {"block_table", []int32{1, 0, 3, 0}},
+		"block 0 of sequence 0 is number -1 of 3":                 {"block_table", []int32{-1, 0, 2, 0}},
+	} {
+		step := good()
+		step.Inputs[bad.input] = bad.values
+		err := instance.Run(t.Context(), step)
+		require.ErrorIs(t, err, ErrStep, want)
+		require.ErrorContains(t, err, `input "`+bad.input+`": `+want)
+		require.Equal(t, before, contents(), want)
+	}
+}
+
+// A Plan whose launches a kernel does not cover is refused before anything runs.
+func TestLoadChecksLaunches(t *testing.T) {
+	num := lower.Number
+	plan := func(change func(d *lower.Dispatch)) *lower.Plan {
+		s := newSketch(8)
+		d := s.launch("scale_f32", words{"rows": tokens, "width": num(4), "a_stride": num(4), "b_stride": num(0), "value": num(0)},
+			args{"a": s.weight("x", dtype.F32, dtype.F32, 32), "out": s.output("out", perToken.Times(4))})
+		d.Grid[0], d.Grid[1], d.Group[0] = num(1), tokens, 256
+		change(d)
+		return &s.plan
+	}
+	device, err := Open("emu", Options{Threads: 1})
+	require.NoError(t, err)
+	defer device.Close()
+	tensors := func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil }
+	_, err = device.Load(plan(func(*lower.Dispatch) {}), tensors)
+	require.NoError(t, err)
+	k, ok := kernels.Lookup("scale_f32")
+	require.True(t, ok)
+	a, _ := k.Named("a")
+	for want, change := range map[string]func(*lower.Dispatch){
+		fmt.Sprintf("sizes [8 4 8 4 64 0]: invalid launch: kernel scale_f32: a: buffer %d has 128 bytes, the sizes ask for 156", a.Index): func(d *lower.Dispatch) { d.Params[paramOf(d.Kernel, "a_stride")] = num(5) },
+		"grid: [2 8 1] threadgroups, the sizes ask for [1 8 1]":                                                                           func(d *lower.Dispatch) { d.Grid[0] = num(2) },
+		"sizes [1 1 1 1 1 0]: invalid launch: kernel scale_f32: grid: [1 8 1]":                                                            func(d *lower.Dispatch) { d.Grid[1] = num(8) },
+		"threadgroup: [128 1 1] threads, the kernel takes 256":                                                                            func(d *lower.Dispatch) { d.Group[0] = 128 },
+		fmt.Sprintf("parameters at buffer 3; scale_f32 takes them at %d", k.ParamsIndex):                                                  func(d *lower.Dispatch) { d.ParamsAt = 3 },
+		"width: 0: nothing to do": func(d *lower.Dispatch) { d.Params[paramOf(d.Kernel, "width")] = num(0) },
+	} {
+		_, err := device.Load(plan(change), tensors)
+		require.ErrorIs(t, err, lower.ErrPlan)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestOpen(t *testing.T) {
+	best := "metal"
+	if gpu, err := Open("metal", Options{}); err == nil {
+		require.NoError(t, gpu.Close())
+	} else {
+		require.ErrorIs(t, err, ErrNoMetal)
+		best = "cpu"
+	}
+	_, err := Open("gpu", Options{})
+	require.ErrorIs(t, err, ErrDevice)
+	require.ErrorContains(t, err, "auto, metal, cpu, emu")
+	for _, n := range []int{-1, maxThreads + 1} {
+		_, err = Open("cpu", Options{Threads: n})
+		require.ErrorContains(t, err, "threads")
+	}
+	d, err := Open("auto", Options{})
+	require.NoError(t, err)
+	require.Equal(t, best, d.Info().Name)
+	require.Equal(t, DefaultThreads(), d.Info().Threads)
+	require.NotEmpty(t, d.Info().ISA)
+	require.NoError(t, d.Close())
+}

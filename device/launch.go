@@ -1,0 +1,114 @@
+package device
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// Launch is one dispatch of a kernel on the caller's memory, in the form that packages
+// kernels/emulated and kernels/native take too.
+type Launch struct {
+	Kernel    string            // host name
+	Buffers   [][]byte          // by [[buffer(i)]], the parameters among them; nil is unbound
+	Constants map[uint32]uint32 // bits by [[function_constant(i)]]
+	Grid      [3]uint32         // threadgroups
+	Group     [3]uint32         // threads in a threadgroup
+}
+
+// Launch runs a kernel by itself and returns once its results are in the buffers that it
+// writes. Memory and executable are made for it and thrown away: it is for testing kernels
+// on a device, and for trying them out. Whether the kernel covers the launch is for the
+// caller to ask, by kernels.Check, which knows nothing of memory kept behind a buffer to
+// see that it stays as it was.
+func (d *Device) Launch(l Launch) error {
+	if err := d.launch(l); err != nil {
+		return fmt.Errorf("device: launching %s on %s: %w", l.Kernel, d.info.Name, err)
+	}
+	return nil
+}
+
+func (d *Device) launch(l Launch) error {
+	plan, err := l.plan()
+	if err != nil {
+		return err
+	}
+	t, err := flatten(plan)
+	if err != nil {
+		return fmt.Errorf("%w: %w", lower.ErrPlan, err)
+	}
+	if err := checkPipelines(plan); err != nil {
+		return err
+	}
+	d.lock()
+	defer d.unlock()
+	if d.closed {
+		return fmt.Errorf("the device is %w", ErrClosed)
+	}
+	p := &Executable{device: d, plan: plan, kernels: t.kernels}
+	defer p.release()
+	for _, b := range plan.Phases[0].Dispatches[0].Bindings {
+		from := l.Buffers[b.Index]
+		h, err := p.fill(int64(len(from)), func(to []byte) { copy(to, from) })
+		if err != nil {
+			return p.explain(err, 0)
+		}
+		p.buffers = append(p.buffers, h)
+	}
+	if p.handle, err = d.driver.load(t, p.buffers); err != nil {
+		return p.explain(err, 0)
+	}
+	instance, err := d.driver.begin(p.handle, make([]handle, len(p.buffers)), make([]uint64, len(p.buffers)))
+	if err != nil {
+		return p.explain(err, 0)
+	}
+	defer d.driver.end(instance)
+	if err := d.driver.run(instance, &stepRecord{}, &counters{kernels: make([]kernelCount, 1)}, nil); err != nil {
+		return p.explain(err, 0)
+	}
+	for i, b := range plan.Phases[0].Dispatches[0].Bindings {
+		if to := l.Buffers[b.Index]; b.Write {
+			copy(to, d.driver.contents(p.buffers[i], int64(len(to))))
+		}
+	}
+	return nil
+}
+
+// plan is a Plan of the launch alone: a buffer for each binding, and no sizes.
+func (l *Launch) plan() (*lower.Plan, error) {
+	k, ok := kernels.Lookup(l.Kernel)
+	if !ok {
+		return nil, ErrKernel
+	}
+	if k.ParamsIndex >= len(l.Buffers) || len(l.Buffers[k.ParamsIndex])%4 != 0 {
+		return nil, fmt.Errorf("%w: no parameters at buffer %d", ErrStep, k.ParamsIndex)
+	}
+	d := lower.Dispatch{Kernel: l.Kernel, Layer: lower.NoLayer, ParamsAt: uint32(k.ParamsIndex), Group: l.Group}
+	for i, bits := range l.Constants {
+		if i >= constantWords {
+			return nil, fmt.Errorf("%w: function constant %d", ErrStep, i)
+		}
+		d.Constants = append(d.Constants, lower.Constant{Index: i, Bits: bits})
+	}
+	for i, n := range l.Grid {
+		d.Grid[i] = lower.Number(int64(n))
+	}
+	words := l.Buffers[k.ParamsIndex]
+	for i := 0; i < len(words); i += 4 {
+		d.Params = append(d.Params, lower.Number(int64(binary.NativeEndian.Uint32(words[i:]))))
+	}
+	plan := &lower.Plan{Model: l.Kernel}
+	for i, b := range l.Buffers {
+		if b == nil || i == k.ParamsIndex {
+			continue
+		}
+		a, _ := k.Arg(i)
+		bytes := lower.Number(int64(len(b)))
+		d.Bindings = append(d.Bindings, lower.Binding{Index: uint32(i), Buffer: int32(len(plan.Buffers)), Bytes: bytes, Read: true, Write: a.Access == kernels.Write})
+		plan.Buffers = append(plan.Buffers, lower.Buffer{Kind: lower.Arena, Bytes: bytes})
+	}
+	plan.Phases = []lower.Phase{{Name: "launch", Dispatches: []lower.Dispatch{d}, CommandBuffers: []int{0}}}
+	return plan, nil
+}

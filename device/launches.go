@@ -1,0 +1,91 @@
+package device
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// checkLaunches asks kernels.Check about every dispatch, with the sizes of a phase at
+// their bounds and at their smallest: grids, parameters and bytes grow together in
+// between. A kernel that is not in the table is the device's to know or refuse.
+func checkLaunches(plan *lower.Plan) error {
+	for i := range plan.Phases {
+		ph := &plan.Phases[i]
+		for _, sizes := range []lower.Sizes{ph.Bounds, smallest(ph)} {
+			for j := range ph.Dispatches {
+				d := &ph.Dispatches[j]
+				k, ok := kernels.Lookup(d.Kernel)
+				if !ok {
+					continue
+				}
+				l, err := launchOf(d, &sizes)
+				if err == nil && int(d.ParamsAt) != k.ParamsIndex {
+					err = fmt.Errorf("parameters at buffer %d; %s takes them at %d", d.ParamsAt, d.Kernel, k.ParamsIndex)
+				}
+				if err == nil {
+					err = kernels.Check(l)
+				}
+				if err != nil {
+					return fmt.Errorf("%w: phase %s, dispatch %d (%s), sizes %v: %w", lower.ErrPlan, ph.Name, j, d.Label(), sizes, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// smallest returns the sizes of the least step that a phase takes.
+func smallest(ph *lower.Phase) lower.Sizes {
+	sizes := ph.Least
+	for i, bound := range ph.Bounds {
+		sizes[i] = max(sizes[i], min(bound, 1))
+	}
+	return sizes
+}
+
+// launchOf is a dispatch with its sizes put in. Where a cache is bound the Plan knows
+// one block.
+func launchOf(d *lower.Dispatch, sizes *lower.Sizes) (*kernels.Launch, error) {
+	l := &kernels.Launch{Kernel: d.Kernel, Constants: make(map[uint32]uint32, len(d.Constants)), Group: d.Group}
+	for _, c := range d.Constants {
+		l.Constants[c.Index] = c.Bits
+	}
+	last := uint32(0)
+	for _, b := range d.Bindings {
+		if !hostScratch(d, b.Index) {
+			last = max(last, b.Index)
+		}
+	}
+	l.Buffers = make([]int64, last+1)
+	for i := range l.Buffers {
+		l.Buffers[i] = kernels.Unbound
+	}
+	for _, b := range d.Bindings {
+		if !hostScratch(d, b.Index) {
+			l.Buffers[b.Index] = b.Bytes.Eval(sizes)
+		}
+	}
+	for i, e := range d.Params {
+		n := e.Eval(sizes)
+		if n < math.MinInt32 || n > math.MaxUint32 {
+			return nil, fmt.Errorf("parameter %d is %d, which has no 32 bits", i, n)
+		}
+		l.Params = append(l.Params, uint32(n))
+	}
+	for i, e := range d.Grid {
+		n := e.Eval(sizes)
+		if n < 0 || n > math.MaxUint32 {
+			return nil, fmt.Errorf("a grid of %d threadgroups on axis %d", n, i)
+		}
+		l.Grid[i] = uint32(n)
+	}
+	return l, nil
+}
+
+// hostScratch tells whether an argument is no kernel's but memory for the CPU's kernels.
+func hostScratch(d *lower.Dispatch, index uint32) bool {
+	return d.OnCPU && index == kernels.HostScratch
+}

@@ -1,0 +1,186 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package device
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/device/internal/trial"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// sketch is a Plan in the making, of one phase, for the kernels of package trial.
+type sketch struct {
+	plan lower.Plan
+	next int64 // free byte of the arena
+}
+
+func newSketch(maxT int64) *sketch {
+	return &sketch{plan: lower.Plan{
+		Model: "sketch", Target: "cpu", Act: dtype.F32, Context: 64,
+		Phases: []lower.Phase{{Name: "all", CommandBuffers: []int{0}, Least: lower.Sizes{ir.T: 1}, Longest: lower.Interval{Min: 1, Max: maxT},
+			Bounds: lower.Sizes{ir.T: maxT, ir.B: 4, ir.R: maxT, ir.NB: 4, ir.Smax: 64}}},
+	}}
+}
+
+// ref is a stretch of a buffer.
+type ref struct {
+	buffer int32
+	offset int64
+	bytes  lower.Expr
+}
+
+func (s *sketch) buffer(b lower.Buffer) ref {
+	s.plan.Buffers = append(s.plan.Buffers, b)
+	return ref{int32(len(s.plan.Buffers) - 1), 0, b.Bytes}
+}
+
+var perToken = lower.CeilDiv(ir.Var(ir.T), 1).Times(4)
+
+func (s *sketch) input(name string, bytes lower.Expr) ref {
+	return s.buffer(lower.Buffer{Kind: lower.Input, Name: name, DType: dtype.I32, Bytes: bytes})
+}
+
+func (s *sketch) output(name string, bytes lower.Expr) ref {
+	return s.buffer(lower.Buffer{Kind: lower.Output, Name: name, DType: dtype.F32, Bytes: bytes})
+}
+
+func (s *sketch) weight(name string, stored dtype.Type, bound dtype.Type, n int) ref {
+	s.plan.Tensors = append(s.plan.Tensors, lower.Tensor{Name: name, DType: stored, Shape: []int{n}})
+	return s.buffer(lower.Buffer{Kind: lower.Weight, Name: name, DType: bound, Bytes: lower.Number(bound.Bytes(int64(n)))})
+}
+
+// value takes room for a float per token in the arena.
+func (s *sketch) value() ref {
+	at := -1
+	for i := range s.plan.Buffers {
+		if s.plan.Buffers[i].Kind == lower.Arena {
+			at = i
+		}
+	}
+	if at < 0 {
+		at = int(s.buffer(lower.Buffer{Kind: lower.Arena}).buffer)
+	}
+	r := ref{int32(at), s.next, perToken}
+	s.next += roundUp(4*s.plan.Phases[0].Bounds[ir.T], 64)
+	s.plan.Buffers[at].Bytes = lower.Number(s.next)
+	return r
+}
+
+var tokens = lower.Extent(ir.Var(ir.T))
+
+// run appends a dispatch after a barrier; the last argument is what it writes.
+func (s *sketch) run(kernel string, params []lower.Expr, args ...ref) *lower.Dispatch {
+	ph := &s.plan.Phases[0]
+	d := lower.Dispatch{
+		Kernel: kernel, Value: ir.ID(1 + len(ph.Dispatches)), Layer: ir.NoLayer,
+		Params: params, ParamsAt: uint32(len(args)), Barrier: len(ph.Dispatches) > 0,
+		Grid:  [3]lower.Expr{lower.CeilDiv(ir.Var(ir.T), 256), lower.Number(1), lower.Number(1)},
+		Group: [3]uint32{32, 1, 1},
+	}
+	for i, a := range args {
+		last := i == len(args)-1
+		d.Bindings = append(d.Bindings, lower.Binding{Index: uint32(i), Buffer: a.buffer, Offset: a.offset, Bytes: a.bytes, Read: !last, Write: last})
+	}
+	ph.Dispatches = append(ph.Dispatches, d)
+	return &ph.Dispatches[len(ph.Dispatches)-1]
+}
+
+// What one of the project's kernels takes, by the names in its table.
+type (
+	args  map[string]ref
+	words map[string]lower.Expr
+)
+
+// launch appends a dispatch of one of the project's kernels after a barrier.
+func (s *sketch) launch(kernel string, given words, bound args) *lower.Dispatch {
+	k, ok := kernels.Lookup(kernel)
+	if !ok || len(given) != k.ParamWords {
+		panic(fmt.Sprintf("%s with %d parameters", kernel, len(given)))
+	}
+	d := s.run(kernel, make([]lower.Expr, k.ParamWords))
+	d.ParamsAt = uint32(k.ParamsIndex)
+	for name, e := range given {
+		d.Params[paramOf(kernel, name)] = e
+	}
+	for _, a := range k.Args {
+		if r, ok := bound[a.Name]; ok {
+			d.Bindings = append(d.Bindings, lower.Binding{Index: uint32(a.Index), Buffer: r.buffer, Offset: r.offset, Bytes: r.bytes,
+				Read: a.Access == kernels.Read, Write: a.Access == kernels.Write})
+		}
+	}
+	if len(d.Bindings) != len(bound) {
+		panic(fmt.Sprintf("%s lacks one of %v", kernel, bound))
+	}
+	return d
+}
+
+// set returns function constants by name; those that a kernel requires and that are not
+// named are zero.
+func set(kernel string, bits map[string]uint32) []lower.Constant {
+	k, _ := kernels.Lookup(kernel)
+	var out []lower.Constant
+	for _, c := range k.Constants {
+		if v, ok := bits[c.Name]; ok || !c.Optional {
+			out = append(out, lower.Constant{Index: uint32(c.Index), Bits: v})
+		}
+	}
+	if len(out) < len(bits) {
+		panic(fmt.Sprintf("%s lacks one of %v", kernel, bits))
+	}
+	return out
+}
+
+func paramOf(kernel, name string) int {
+	k, _ := kernels.Lookup(kernel)
+	i, ok := k.Param(name)
+	if !ok {
+		panic(kernel + " has no parameter " + name)
+	}
+	return i
+}
+
+func (s *sketch) fill(x float32, to ref) *lower.Dispatch {
+	return s.run("fill", []lower.Expr{tokens, lower.Number(int64(math.Float32bits(x)))}, to)
+}
+
+func (s *sketch) add(a, b, to ref) *lower.Dispatch {
+	return s.run("add", []lower.Expr{tokens}, a, b, to)
+}
+
+func (s *sketch) cut() {
+	ph := &s.plan.Phases[0]
+	ph.CommandBuffers = append(ph.CommandBuffers, len(ph.Dispatches))
+}
+
+var errNoTensor = errors.New("not in the file")
+
+func noTensors(string) ([]byte, dtype.Type, error) { return nil, 0, errNoTensor }
+
+func open(t testing.TB, name string, opts Options) *Device {
+	t.Helper()
+	d, err := openHost(name, opts, trial.Suppliers)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+// start opens a instance of the sketch.
+func (s *sketch) start(t testing.TB, name string, opts Options) *Instance {
+	t.Helper()
+	p, err := open(t, name, opts).Load(&s.plan, noTensors)
+	require.NoError(t, err)
+	instance, err := p.NewInstance(1)
+	require.NoError(t, err)
+	return instance
+}
+
+func sizes(t int64) lower.Sizes { return lower.Sizes{ir.T: t, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1} }

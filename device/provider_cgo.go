@@ -1,0 +1,304 @@
+//go:build cgo && ((linux && (amd64 || arm64)) || (darwin && arm64))
+
+package device
+
+/*
+#cgo CFLAGS: -I.. -O2
+#include "device/provider/device.h"
+
+// C functions that call through the provider's table, which Go cannot.
+static int open_device(const smelt_provider *p, const smelt_device_options *o, smelt_device **d, smelt_error *e) {
+    return p->device_open(o, d, e);
+}
+static void close_device(const smelt_provider *p, smelt_device *d) { p->device_close(d); }
+static void device_info(const smelt_provider *p, smelt_device *d, smelt_info *i) { p->device_info(d, i); }
+static int create_buffer(const smelt_provider *p, smelt_device *d, uint64_t n, uint32_t purpose, smelt_buffer **b,
+                         smelt_error *e) {
+    return p->buffer_create(d, n, purpose, b, e);
+}
+static int wrap_buffer(const smelt_provider *p, smelt_device *d, uintptr_t m, uint64_t n, smelt_buffer **b,
+                       smelt_error *e) {
+    return p->buffer_wrap(d, (const void *)m, n, b, e);
+}
+static int slice_buffer(const smelt_provider *p, smelt_buffer *whole, uint64_t at, uint64_t n, smelt_buffer **b,
+                        smelt_error *e) {
+    return p->buffer_slice(whole, at, n, b, e);
+}
+static void *buffer_contents(const smelt_provider *p, smelt_buffer *b) { return p->buffer_contents(b); }
+static void close_buffer(const smelt_provider *p, smelt_buffer *b) { p->buffer_close(b); }
+static uint64_t interleaved_bytes(const smelt_native *n, const smelt_matrix *m) {
+    return n == NULL || n->interleaved_bytes == NULL ? 0 : n->interleaved_bytes(m->type, m->columns, m->rows);
+}
+static int create_executable(const smelt_provider *p, smelt_device *d, const smelt_tables *t, smelt_buffer *const *b,
+                          smelt_executable **executable, smelt_error *e) {
+    return p->executable_create(d, t, b, executable, e);
+}
+static void executable_natives(const smelt_provider *p, smelt_executable *executable, uint8_t *n) {
+    p->executable_natives(executable, n);
+}
+static void executable_compiled(const smelt_provider *p, smelt_executable *executable, smelt_compiled *c) {
+    p->executable_compiled(executable, c);
+}
+static void close_executable(const smelt_provider *p, smelt_executable *executable) { p->executable_close(executable); }
+static int create_instance(const smelt_provider *p, smelt_executable *executable, smelt_buffer *const *b,
+                          const uint64_t *strides, smelt_instance **s, smelt_error *e) {
+    return p->instance_create(executable, b, strides, s, e);
+}
+static void close_instance(const smelt_provider *p, smelt_instance *s) { p->instance_close(s); }
+static int run_instance(const smelt_provider *p, smelt_instance *s, const smelt_step *step, smelt_counts *c,
+                       smelt_kernel_count *k, uint64_t *ns, smelt_error *e) {
+    return p->instance_run(s, step, c, k, ns, e);
+}
+static void cancel_instance(const smelt_provider *p, smelt_instance *s, uint32_t v) { p->instance_cancel(s, v); }
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/smelt-ml/smelt/device/host"
+	_ "github.com/smelt-ml/smelt/device/provider" // whose device.h is included above
+	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/kernels/native"
+)
+
+// The tables of Go and of C are the same bytes.
+var (
+	_ [C.sizeof_smelt_term - unsafe.Sizeof(term{})]struct{}
+	_ [unsafe.Sizeof(term{}) - C.sizeof_smelt_term]struct{}
+	_ [C.sizeof_smelt_value - unsafe.Sizeof(value{})]struct{}
+	_ [unsafe.Sizeof(value{}) - C.sizeof_smelt_value]struct{}
+	_ [C.sizeof_smelt_argument - unsafe.Sizeof(argument{})]struct{}
+	_ [unsafe.Sizeof(argument{}) - C.sizeof_smelt_argument]struct{}
+	_ [C.sizeof_smelt_dispatch - unsafe.Sizeof(dispatch{})]struct{}
+	_ [unsafe.Sizeof(dispatch{}) - C.sizeof_smelt_dispatch]struct{}
+	_ [C.sizeof_smelt_phase - unsafe.Sizeof(phase{})]struct{}
+	_ [unsafe.Sizeof(phase{}) - C.sizeof_smelt_phase]struct{}
+	_ [C.sizeof_smelt_matrix - unsafe.Sizeof(matrix{})]struct{}
+	_ [unsafe.Sizeof(matrix{}) - C.sizeof_smelt_matrix]struct{}
+	_ [C.sizeof_smelt_step - unsafe.Sizeof(stepRecord{})]struct{}
+	_ [unsafe.Sizeof(stepRecord{}) - C.sizeof_smelt_step]struct{}
+	_ [C.sizeof_smelt_counts - unsafe.Sizeof(counts{})]struct{}
+	_ [unsafe.Sizeof(counts{}) - C.sizeof_smelt_counts]struct{}
+	_ [C.sizeof_smelt_kernel_count - unsafe.Sizeof(kernelCount{})]struct{}
+	_ [unsafe.Sizeof(kernelCount{}) - C.sizeof_smelt_kernel_count]struct{}
+)
+
+func standardSuppliers() (emulator, simd unsafe.Pointer) {
+	return emulated.Provider(), native.Provider()
+}
+
+// provided is a device of a provider.
+type provided struct {
+	by     *C.smelt_provider
+	device *C.smelt_device
+	native *C.smelt_native
+	failed C.smelt_error // of the step under way, of which a device has one
+}
+
+func newHostDriver(useNative bool, opts Options, from suppliers) (driver, error) {
+	emulator, simd := from()
+	if emulator == nil {
+		return nil, fmt.Errorf("%w: the emulated kernels are not part of it", ErrUnavailable)
+	}
+	o := options(opts, useNative, emulator, simd)
+	if opts.nodes == nil {
+		opts.nodes = availableNodes()
+	}
+	var pinned runtime.Pinner
+	defer pinned.Unpin()
+	var places []C.smelt_place
+	for _, p := range placesOf(opts.Threads, opts.nodes) {
+		at := C.smelt_place{node: C.uint32_t(p.node)}
+		if mask := maskOf(p.cpus); mask != nil {
+			pinned.Pin(&mask[0])
+			at.processors, at.words = (*C.ulong)(unsafe.Pointer(&mask[0])), C.uint32_t(len(mask))
+		}
+		places = append(places, at)
+	}
+	if places != nil {
+		pinned.Pin(&places[0])
+		o.places = &places[0]
+	}
+	return openProvider(host.Provider(), o)
+}
+
+func options(opts Options, useNative bool, emulator, simd unsafe.Pointer) C.smelt_device_options {
+	return C.smelt_device_options{
+		threads:    C.uint32_t(opts.Threads),
+		use_native: C.uint32_t(flag(useNative)),
+		shuffle:    C.uint32_t(flag(opts.ShuffleDispatches)),
+		rearrange:  C.uint32_t(opts.Rearrange),
+		mapped:     C.uint32_t(flag(opts.Mapped)),
+		emulation:  C.smelt_emulation{order: C.uint32_t(opts.Order), seed: C.uint32_t(opts.Seed), poison: C.uint32_t(flag(opts.Poison))},
+		emulator:   (*C.smelt_emulator)(emulator),
+		native:     (*C.smelt_native)(simd),
+	}
+}
+
+func openProvider(by unsafe.Pointer, o C.smelt_device_options) (*provided, error) {
+	p := &provided{by: (*C.smelt_provider)(by), native: o.native}
+	var e C.smelt_error
+	if C.open_device(p.by, &o, &p.device, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return p, nil
+}
+
+func goError(e *C.smelt_error) error {
+	return &driverError{code: code(e.code), dispatch: int(e.dispatch), argument: int(e.argument), message: C.GoString(&e.message[0])}
+}
+
+func (p *provided) close() { C.close_device(p.by, p.device) }
+
+func (p *provided) info() Info {
+	var i C.smelt_info
+	C.device_info(p.by, p.device, &i)
+	return Info{
+		ISA: C.GoString(&i.isa[0]), GPU: C.GoString(&i.gpu[0]), Family: int(i.family), Cores: int(i.cores), Threads: int(i.threads), Nodes: max(1, int(i.nodes)),
+		Threadgroup: int(i.threadgroup_bytes), Page: int(i.page_bytes), Samples: i.samples != 0, HalfIntegers: i.half_integers != 0,
+		MaxBuffer: uint64(i.max_buffer_bytes), WorkingSet: uint64(i.working_set_bytes),
+	}
+}
+
+func (p *provided) create(bytes int64, use purpose) (handle, error) {
+	var b *C.smelt_buffer
+	var e C.smelt_error
+	if C.create_buffer(p.by, p.device, C.uint64_t(bytes), C.uint32_t(use), &b, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(b), nil
+}
+
+// wrap hands C an address that it keeps; the caller has pinned it where it is
+// Go's.
+func (p *provided) wrap(memory []byte) (handle, error) {
+	var b *C.smelt_buffer
+	var e C.smelt_error
+	at := C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
+	if C.wrap_buffer(p.by, p.device, at, C.uint64_t(len(memory)), &b, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(b), nil
+}
+
+func (p *provided) slice(whole handle, offset, bytes int64) (handle, error) {
+	var b *C.smelt_buffer
+	var e C.smelt_error
+	if C.slice_buffer(p.by, (*C.smelt_buffer)(whole), C.uint64_t(offset), C.uint64_t(bytes), &b, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(b), nil
+}
+
+func (p *provided) contents(buffer handle, bytes int64) []byte {
+	return unsafe.Slice((*byte)(C.buffer_contents(p.by, (*C.smelt_buffer)(buffer))), bytes)
+}
+
+func (p *provided) free(buffer handle) { C.close_buffer(p.by, (*C.smelt_buffer)(buffer)) }
+
+func (p *provided) rearranged(m *matrix) int64 {
+	return int64(C.interleaved_bytes(p.native, (*C.smelt_matrix)(unsafe.Pointer(m))))
+}
+
+func (p *provided) load(t *tables, buffers []handle) (handle, error) {
+	for _, n := range []int{len(t.terms), len(t.values), len(t.arguments), len(t.words), len(t.constants), len(t.dispatches), len(t.names)} {
+		if n > math.MaxInt32 {
+			return nil, fmt.Errorf("a table of %d rows", n)
+		}
+	}
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	c := C.smelt_tables{
+		terms:          (*C.smelt_term)(pinned(&pins, t.terms)),
+		values:         (*C.smelt_value)(pinned(&pins, t.values)),
+		arguments:      (*C.smelt_argument)(pinned(&pins, t.arguments)),
+		words:          (*C.uint32_t)(pinned(&pins, t.words)),
+		constants:      (*C.uint32_t)(pinned(&pins, t.constants)),
+		dispatches:     (*C.smelt_dispatch)(pinned(&pins, t.dispatches)),
+		phases:         (*C.smelt_phase)(pinned(&pins, t.phases)),
+		matrices:       (*C.smelt_matrix)(pinned(&pins, t.matrices)),
+		names:          (*C.char)(pinned(&pins, t.names)),
+		kernel_name:    (*C.uint32_t)(pinned(&pins, t.kernelNames)),
+		label:          (*C.uint32_t)(pinned(&pins, t.labels)),
+		term_count:     C.uint32_t(len(t.terms)),
+		value_count:    C.uint32_t(len(t.values)),
+		argument_count: C.uint32_t(len(t.arguments)),
+		word_count:     C.uint32_t(len(t.words)),
+		constant_count: C.uint32_t(len(t.constants)),
+		dispatch_count: C.uint32_t(len(t.dispatches)),
+		phase_count:    C.uint32_t(len(t.phases)),
+		name_bytes:     C.uint32_t(len(t.names)),
+		kernel_count:   C.uint32_t(len(t.kernels)),
+		buffer_count:   C.uint32_t(t.buffers),
+	}
+	var executable *C.smelt_executable
+	var e C.smelt_error
+	if C.create_executable(p.by, p.device, &c, (**C.smelt_buffer)(pinned(&pins, buffers)), &executable, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(executable), nil
+}
+
+// pinned returns the address of a table that C reads during a call.
+func pinned[T any](pins *runtime.Pinner, table []T) unsafe.Pointer {
+	if len(table) == 0 {
+		return nil
+	}
+	pins.Pin(&table[0])
+	return unsafe.Pointer(&table[0])
+}
+
+func (p *provided) natives(executable handle, kernels int) []bool {
+	if kernels == 0 {
+		return nil
+	}
+	bits := make([]C.uint8_t, kernels)
+	C.executable_natives(p.by, (*C.smelt_executable)(executable), &bits[0])
+	list := make([]bool, kernels)
+	for i, b := range bits {
+		list[i] = b != 0
+	}
+	return list
+}
+
+func (p *provided) compiled(executable handle) Compiled {
+	var c C.smelt_compiled
+	C.executable_compiled(p.by, (*C.smelt_executable)(executable), &c)
+	return Compiled{Pipelines: int(c.pipelines), Kept: int(c.kept), Time: time.Duration(c.nanoseconds)}
+}
+
+func (p *provided) unload(executable handle) {
+	C.close_executable(p.by, (*C.smelt_executable)(executable))
+}
+
+func (p *provided) begin(executable handle, buffers []handle, ringStrides []uint64) (handle, error) {
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	var s *C.smelt_instance
+	var e C.smelt_error
+	if C.create_instance(p.by, (*C.smelt_executable)(executable), (**C.smelt_buffer)(pinned(&pins, buffers)),
+		(*C.uint64_t)(pinned(&pins, ringStrides)), &s, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(s), nil
+}
+
+func (p *provided) end(instance handle) { C.close_instance(p.by, (*C.smelt_instance)(instance)) }
+
+func (p *provided) run(instance handle, s *stepRecord, c *counters, nanoseconds []uint64) error {
+	if C.run_instance(p.by, (*C.smelt_instance)(instance), (*C.smelt_step)(unsafe.Pointer(s)),
+		(*C.smelt_counts)(unsafe.Pointer(&c.counts)), (*C.smelt_kernel_count)(unsafe.Pointer(unsafe.SliceData(c.kernels))),
+		(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(nanoseconds))), &p.failed) != 0 {
+		return goError(&p.failed)
+	}
+	return nil
+}
+
+func (p *provided) cancel(instance handle, yes bool) {
+	C.cancel_instance(p.by, (*C.smelt_instance)(instance), C.uint32_t(flag(yes)))
+}

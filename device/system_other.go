@@ -1,0 +1,21 @@
+//go:build !linux && !(darwin && cgo)
+
+package device
+
+import "math"
+
+// These know no bounds elsewhere: no device of this
+// build runs there.
+func availableCores() int { return math.MaxInt }
+
+func availableNodes() []node { return nil }
+
+func availableMemory() int64 { return math.MaxInt64 }
+
+func touchedMemory() int64 { return 0 }
+
+func askPages([]byte) {}
+
+func mapPages([]byte, bool) (waited bool) { return true }
+
+func processor() string { return "" }
