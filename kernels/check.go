@@ -3,11 +3,12 @@ package kernels
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/bits"
 	"slices"
 	"unsafe"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Launch is a dispatch as its host sees it, for [Check].
@@ -279,9 +280,6 @@ func count(n uint64) string {
 	return fmt.Sprint(n)
 }
 
-// layout is how a type stores weights.
-type layout struct{ elements, bytes uint32 }
-
 // weight checks a stored matrix of rows of `width` elements.
 func (c *checker) weight(name, constant string, rows, width uint32) {
 	c.weights(name, constant, uint64(rows), width)
@@ -290,21 +288,15 @@ func (c *checker) weight(name, constant string, rows, width uint32) {
 // weights is weight for rows of several.
 func (c *checker) weights(name, constant string, rows uint64, width uint32) {
 	typ, _ := c.constant(constant)
-	l, ok := layouts[typ]
-	if HasLines(typ &^ Lines) {
-		l, ok = layouts[typ&^Lines], true
-	}
-	if !ok {
+	stored := stored(typ)
+	if stored == dtype.Invalid {
 		c.refuse(constant, "%d is no type of stored weights", typ)
 		return
 	}
-	c.require(width%l.elements == 0, constant, "rows of %d elements are not whole blocks of %d", width, l.elements)
-	c.holdsBytes(c.arg(name), product(product(rows, uint64(width/l.elements)), uint64(l.bytes)))
+	elements := uint32(stored.BlockElems())
+	c.require(width%elements == 0, constant, "rows of %d elements are not whole blocks of %d", width, elements)
+	c.holdsBytes(c.arg(name), product(product(rows, uint64(width/elements)), uint64(stored.BlockBytes())))
 }
-
-// WeightTypes lists the types of stored weights that kernels decode, by their numbers in
-// params.h.
-func WeightTypes() []uint32 { return slices.Sorted(maps.Keys(layouts)) }
 
 // head checks the size of heads that attention or a fused write takes, and of those in
 // a cache.

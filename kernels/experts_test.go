@@ -76,7 +76,7 @@ func routedCases(turn int) (cases []routedCase) {
 		if !everything() && i%7 != turn%7 {
 			continue
 		}
-		c := routedCase{dtype: w.dtype, stack: 6 + i%2*29, tokens: 40 + 7*i, top: 1 + i%3, n: 33 + 8*i, gated: i%2 == 0, each: i%3 == 1, bias: i%4 < 2}
+		c := routedCase{dtype: w, stack: 6 + i%2*29, tokens: 40 + 7*i, top: 1 + i%3, n: 33 + 8*i, gated: i%2 == 0, each: i%3 == 1, bias: i%4 < 2}
 		if c.gated {
 			c.act = []ir.Activation{ir.SiLU, ir.ClampedSwiGLU}[i/2%2]
 		}

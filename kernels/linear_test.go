@@ -19,17 +19,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// weightTypes are the types that the kernels decode, with the offsets of the halves in
-// a block that scale the rest.
-var weightTypes = []struct {
-	dtype  dtype.Type
-	scales []int
-}{
-	{dtype.F32, nil}, {dtype.F16, nil}, {dtype.BF16, nil},
-	{dtype.Q8_0, []int{0}}, {dtype.Q4_0, []int{0}}, {dtype.Q4_1, []int{0, 2}}, {dtype.Q5_0, []int{0}}, {dtype.Q5_1, []int{0, 2}},
-	{dtype.Q2_K, []int{80, 82}}, {dtype.Q3_K, []int{108}}, {dtype.Q4_K, []int{0, 2}}, {dtype.Q5_K, []int{0, 2}}, {dtype.Q6_K, []int{208}},
-	{dtype.MXFP4, nil}, {dtype.IQ4_NL, []int{0}}, {dtype.IQ4_XS, []int{0}}, {dtype.MLX4, []int{0, 2}}, {dtype.MLX8, []int{0, 2}},
-}
+// weightTypes are the types that the kernels decode.
+var weightTypes = dtype.Weights()
 
 // weight is a stored matrix and the values it stands for.
 type weight struct {
@@ -57,17 +48,12 @@ func newWeight(t *testing.T, rng *rand.Rand, elem dtype.Type, rows, width int) w
 			raw[i] = byte(rng.Uint32())
 		}
 		for block := 0; block < len(raw); block += elem.BlockBytes() {
-			if elem == dtype.MXFP4 {
-				raw[block] = byte(117 + rng.IntN(6))
+			if elem.Row().Halves == nil {
+				raw[block] = byte(117 + rng.IntN(6)) // an exponent
 			}
-			for _, w := range weightTypes {
-				if w.dtype != elem {
-					continue
-				}
-				for _, at := range w.scales {
-					scale := half.F32ToF16(float32(0.001 + 0.01*rng.Float64()))
-					binary.LittleEndian.PutUint16(raw[block+at:], scale)
-				}
+			for _, at := range elem.Row().Halves {
+				scale := half.F32ToF16(float32(0.001 + 0.01*rng.Float64()))
+				binary.LittleEndian.PutUint16(raw[block+at:], scale)
 			}
 		}
 	}
@@ -90,8 +76,8 @@ func (w weight) lines() weight {
 // lined are the types that kernels read in lines.
 func lined() (types []dtype.Type) {
 	for _, w := range weightTypes {
-		if kernels.HasLines(uint32(w.dtype)) {
-			types = append(types, w.dtype)
+		if kernels.HasLines(uint32(w)) {
+			types = append(types, w)
 		}
 	}
 	return types
@@ -113,9 +99,9 @@ func widths(elem dtype.Type) []int {
 func TestEmbed(t *testing.T) {
 	const vocab = 7
 	for _, w := range weightTypes {
-		for _, width := range append(widths(w.dtype), few(nil, []int{2048})...) {
-			t.Run(fmt.Sprintf("%s/%d", w.dtype, width), func(t *testing.T) {
-				table := newWeight(t, newRand(t.Name()), w.dtype, vocab, width)
+		for _, width := range append(widths(w), few(nil, []int{2048})...) {
+			t.Run(fmt.Sprintf("%s/%d", w, width), func(t *testing.T) {
+				table := newWeight(t, newRand(t.Name()), w, vocab, width)
 				ids := []int32{3, 0, 6, 3, -1, vocab, 5}
 				look := func(table weight, typ uint32) tensor {
 					return launch{
@@ -127,7 +113,7 @@ func TestEmbed(t *testing.T) {
 						group:     32,
 					}.run(t)["out"]
 				}
-				got := look(table, uint32(w.dtype))
+				got := look(table, uint32(w))
 				want := make([]float64, len(ids)*width)
 				for i, id := range ids {
 					if id >= 0 && id < vocab {
@@ -135,8 +121,8 @@ func TestEmbed(t *testing.T) {
 					}
 				}
 				compare(t, want, got.values(), width, 1e-6)
-				if kernels.HasLines(uint32(w.dtype)) {
-					agree(t, got, look(table.lines(), uint32(w.dtype)+kernels.Lines))
+				if kernels.HasLines(uint32(w)) {
+					agree(t, got, look(table.lines(), uint32(w)+kernels.Lines))
 				}
 			})
 		}
@@ -238,10 +224,10 @@ func linearCases(vec bool) []linearCase {
 		rows = few([]int{33}, []int{1, 31, 32, 65})
 	}
 	for _, w := range weightTypes {
-		for _, k := range widths(w.dtype) {
+		for _, k := range widths(w) {
 			for _, n := range rows {
 				for _, t := range tokens {
-					out = append(out, linearCase{tokens: t, k: k, rows: []int{n}, types: []dtype.Type{w.dtype}})
+					out = append(out, linearCase{tokens: t, k: k, rows: []int{n}, types: []dtype.Type{w}})
 				}
 			}
 		}
@@ -436,9 +422,9 @@ func shapeCases(vec bool) []linearCase {
 		if !everything() && i%4 != 1 {
 			continue
 		}
-		k := widths(w.dtype)
+		k := widths(w)
 		for _, n := range tokens {
-			out = append(out, linearCase{tokens: n, k: k[len(k)-1], rows: []int{37}, types: []dtype.Type{w.dtype}, norm: rms(vec), gain: vec})
+			out = append(out, linearCase{tokens: n, k: k[len(k)-1], rows: []int{37}, types: []dtype.Type{w}, norm: rms(vec), gain: vec})
 		}
 	}
 	for _, n := range tokens {
@@ -466,8 +452,8 @@ func rms(vec bool) ir.NormKind {
 func TestLinearAgree(t *testing.T) {
 	instances(t, "linear_mat", func(t *testing.T, name string, types []kernels.Element) {
 		for _, w := range weightTypes {
-			k := widths(w.dtype)[0]
-			c := linearCase{tokens: 3, k: k, rows: []int{13}, types: []dtype.Type{w.dtype}}
+			k := widths(w)[0]
+			c := linearCase{tokens: 3, k: k, rows: []int{13}, types: []dtype.Type{w}}
 			t.Run(c.String(), func(t *testing.T) {
 				mat := c.check(t, name, types, false)
 				vec := c.check(t, "linear_vec"+name[len("linear_mat"):], types, true)

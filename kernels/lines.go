@@ -3,7 +3,10 @@ package kernels
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // Lines is added to the number of a type of stored weights whose scales stand apart from its
@@ -12,34 +15,27 @@ import (
 // bytes before 16 or 32 of codes, so that rows and what a lane loads of them start anywhere.
 const Lines = 32
 
-// span is where a block has its codes; what else it has are scales.
-type span struct{ from, to int }
-
-// codes are those of the types that kernels read in lines.
-var codes = map[uint32]span{
-	6:  {2, 34},   // q8_0
-	7:  {2, 18},   // q4_0
-	11: {16, 80},  // q2_k
-	12: {0, 96},   // q3_k
-	13: {16, 144}, // q4_k
-	14: {16, 176}, // q5_k
-	15: {0, 192},  // q6_k
-	16: {1, 17},   // mxfp4
-	17: {2, 18},   // iq4_nl
+// stored returns the type of a number, in lines or not: Invalid where kernels decode none such.
+func stored(typ uint32) dtype.Type {
+	t := dtype.Type(typ &^ Lines)
+	if typ >= 2*Lines || !slices.Contains(dtype.Weights(), t) || typ&Lines != 0 && t.Row().Codes.Len() == 0 {
+		return dtype.Invalid
+	}
+	return t
 }
 
 // HasLines reports whether kernels that decode weights read a type in lines.
-func HasLines(typ uint32) bool { return codes[typ] != span{} }
+func HasLines(typ uint32) bool { return stored(typ|Lines) != dtype.Invalid && typ < Lines }
 
 // PutLines writes the blocks of a matrix of a type that has lines, as a file has them, in
 // lines, on several threads where there are many. Both have the same length, in whole blocks,
 // and do not overlap.
 func PutLines(typ uint32, to, from []byte) {
-	at, size := codes[typ], int(layouts[typ].bytes)
-	if at == (span{}) || len(to) != len(from) || len(from)%size != 0 {
+	if !HasLines(typ) || len(to) != len(from) || len(from)%stored(typ).BlockBytes() != 0 {
 		panic(fmt.Sprintf("kernels: lines of %d bytes of type %d for %d", len(from), typ, len(to)))
 	}
-	line, blocks := at.to-at.from, len(from)/size
+	at, size := stored(typ).Row().Codes, stored(typ).BlockBytes()
+	line, blocks := at.Len(), len(from)/size
 	codes, rest := to[:blocks*line], to[blocks*line:]
 	var all sync.WaitGroup
 	each := max(linesPiece, (blocks+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
@@ -48,8 +44,8 @@ func PutLines(typ uint32, to, from []byte) {
 		all.Go(func() {
 			for i := first; i < last; i++ {
 				block, left := from[i*size:(i+1)*size], rest[i*(size-line):(i+1)*(size-line)]
-				copy(codes[i*line:(i+1)*line], block[at.from:at.to])
-				copy(left[copy(left, block[:at.from]):], block[at.to:])
+				copy(codes[i*line:(i+1)*line], block[at.From:at.To])
+				copy(left[copy(left, block[:at.From]):], block[at.To:])
 			}
 		})
 	}
@@ -58,3 +54,10 @@ func PutLines(typ uint32, to, from []byte) {
 
 // linesPiece is the fewest blocks that are worth a thread.
 const linesPiece = 4096
+
+// ShiftCycles returns how many cycles linear_vec takes of the pipe that shifts and converts,
+// of which a GPU core has a quarter of a lane for each that multiplies and adds, to decode so
+// many weights of a type. A test compares them with what the emulated kernel does.
+func ShiftCycles(typ uint32, weights int64) int64 {
+	return weights * stored(typ).Row().Cycles / 16
+}

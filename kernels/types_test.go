@@ -3,7 +3,6 @@ package kernels_test
 import (
 	"fmt"
 	"go/format"
-	"os"
 	"strings"
 	"testing"
 
@@ -11,14 +10,12 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/ir"
-	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// TestTypes makes types.gen.go from ir's tables, which this package may not import, and
-// holds the numbers of params.h to it.
-func TestTypes(t *testing.T) {
+// TestAttributeNameTypes makes attributes.gen.go from ir's tables, which this package may not import.
+func TestAttributeNameTypes(t *testing.T) {
 	var b strings.Builder
-	b.WriteString(`// Code generated from ir's element types, activations and norms by go test ./kernels -run Types -update. DO NOT EDIT.
+	b.WriteString(`// Code generated from ir's activations and norms by go test ./kernels -run Types -update. DO NOT EDIT.
 
 package kernels
 
@@ -38,23 +35,9 @@ var activations = []struct {
 		fmt.Fprintf(&b, "%q, ", n)
 	}
 	fmt.Fprintf(&b, "}\n\nconst rmsNorm = %d\n", ir.RMSNorm)
-	b.WriteString(`
-// layouts are the types of stored weights by their numbers in params.h.
-var layouts = map[uint32]layout{
-`)
-	header, err := os.ReadFile("params.h")
-	require.NoError(t, err)
-	for _, d := range dtype.All() {
-		if !d.IsFloat() && !d.IsQuantized() {
-			continue
-		}
-		fmt.Fprintf(&b, "%d: {%d, %d}, // %s\n", d, d.BlockElems(), d.BlockBytes(), d)
-		require.Contains(t, string(header), fmt.Sprintf("#define SMELT_%s %d\n", strings.ToUpper(d.String()), d))
-	}
-	b.WriteString("}\n")
 	source, err := format.Source([]byte(b.String()))
 	require.NoError(t, err)
-	golden.Check(t, "types.gen.go", string(source))
+	golden.Check(t, "attributes.gen.go", string(source))
 }
 
 // TestAttributeTypes makes attributes.gen.h from ir's activations and norms.

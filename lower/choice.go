@@ -98,17 +98,6 @@ var anyChip = func() *Chip {
 	return c
 }()
 
-// vecRowsOf is how many rows of each stored type a simdgroup of linear_vec owns where
-// there are enough of them: ggml's N_R0 for Metal, found by measuring (4 for the 4-bit
-// formats of blocks of 32 and for Q2_K, 2 for the K formats and Q8_0). Formats that it
-// has one row for take 2, the least here.
-var vecRowsOf = map[dtype.Type]int64{
-	dtype.F32: 4, dtype.F16: 4, dtype.BF16: 4,
-	dtype.Q4_0: 4, dtype.Q4_1: 4, dtype.Q5_0: 4, dtype.Q5_1: 4, dtype.Q8_0: 2,
-	dtype.Q2_K: 4, dtype.Q3_K: 2, dtype.Q4_K: 2, dtype.Q5_K: 2, dtype.Q6_K: 2,
-	dtype.MXFP4: 2, dtype.IQ4_NL: 2, dtype.IQ4_XS: 2, dtype.MLX4: 4, dtype.MLX8: 2,
-}
-
 // machine is a tuning applied to a chip.
 type machine struct {
 	*tuning

@@ -137,7 +137,7 @@ func mostRows(stored dtype.Type, tokens int64) int64 {
 	if tokens > 1 {
 		return 2
 	}
-	return vecRowsOf[stored]
+	return stored.Row().VecRows
 }
 
 // decision is what a choice came to at a site.

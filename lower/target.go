@@ -199,12 +199,7 @@ var elementTypes = map[kernels.Element]dtype.Type{
 }
 
 // weightTypes are the stored types that kernels decode.
-var weightTypes = func() (types []dtype.Type) {
-	for _, n := range kernels.WeightTypes() {
-		types = append(types, dtype.Type(n))
-	}
-	return types
-}()
+var weightTypes = dtype.Weights()
 
 // instanceOf reads a kernel's types off its buffers.
 func instanceOf(k *kernels.Kernel) ir.Instance {

@@ -8,10 +8,11 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// mixture says which element type llama.cpp gives each tensor of a file that
+// mixture is the element type that llama.cpp gives each tensor of a file that
 // people call by one type: llama_tensor_get_type of its quantizer, without an
 // importance matrix. Vectors are always F32.
 type mixture struct {
@@ -62,61 +63,64 @@ func firstLayers(n func(c *Config) int, high, low dtype.Type) func(int, *Config)
 	}
 }
 
+// mixtures are those whose matrices are not all of one type, or whose base has a mixture of
+// another name. Where there is no base, it and the file type are those of the row in package
+// dtype whose mixture has the name.
 var mixtures = map[string]mixture{
-	"f32":  {base: dtype.F32, fileType: 0},
-	"f16":  {base: dtype.F16, fileType: 1},
-	"bf16": {base: dtype.BF16, fileType: 32},
-	"q8_0": {base: dtype.Q8_0, fileType: 7},
-	"q4_0": {base: dtype.Q4_0, fileType: 2},
-	"q4_1": {base: dtype.Q4_1, fileType: 3},
-	"q5_0": {base: dtype.Q5_0, fileType: 8},
-	"q5_1": {base: dtype.Q5_1, fileType: 9},
-	"q6_k": {base: dtype.Q6_K, fileType: 18},
-	"q2_k": {base: dtype.Q2_K, fileType: 10, output: dtype.Q5_K,
+	"q2_k": {output: dtype.Q5_K,
 		attnV:      manyQueries(dtype.Q4_K, dtype.Q3_K),
 		attnOutput: always(dtype.Q3_K), ffnDown: always(dtype.Q3_K)},
-	"q3_k_s": {base: dtype.Q3_K, fileType: 11, output: dtype.Q5_K},
+	"q3_k_s": {output: dtype.Q5_K},
 	"q3_k_l": {base: dtype.Q3_K, fileType: 13, attnV: always(dtype.Q5_K), attnOutput: always(dtype.Q5_K), ffnDown: always(dtype.Q5_K)},
 	"q3_k_m": {base: dtype.Q3_K, fileType: 12, output: dtype.Q5_K,
 		attnV:      firstLayers(func(*Config) int { return 2 }, dtype.Q5_K, dtype.Q4_K),
 		attnOutput: always(dtype.Q4_K),
 		ffnDown:    firstLayers(func(c *Config) int { return c.Layers / 16 }, dtype.Q5_K, dtype.Q4_K)},
-	"q4_k_s": {base: dtype.Q4_K, fileType: 14, output: dtype.Q5_K,
+	"q4_k_s": {output: dtype.Q5_K,
 		attnV:   firstLayers(func(*Config) int { return 4 }, dtype.Q5_K, dtype.Q4_K),
 		ffnDown: firstLayers(eighth, dtype.Q5_K, dtype.Q4_K)},
 	"q4_k_m": {base: dtype.Q4_K, fileType: 15, output: dtype.Q5_K, attnV: moreBits(dtype.Q6_K, dtype.Q4_K), ffnDown: moreBits(dtype.Q6_K, dtype.Q4_K)},
-	"q5_k_s": {base: dtype.Q5_K, fileType: 16},
 	"q5_k_m": {base: dtype.Q5_K, fileType: 17, attnV: moreBits(dtype.Q6_K, dtype.Q5_K), ffnDown: moreBits(dtype.Q6_K, dtype.Q5_K)},
-	"iq4_nl": {base: dtype.IQ4_NL, fileType: 25, output: dtype.Q5_K, attnV: manyQueries(dtype.Q5_K, dtype.IQ4_NL), ffnDown: firstLayers(eighth, dtype.Q5_K, dtype.IQ4_NL)},
-	"iq4_xs": {base: dtype.IQ4_XS, fileType: 30, output: dtype.Q5_K, attnV: manyQueries(dtype.Q5_K, dtype.IQ4_XS), ffnDown: firstLayers(eighth, dtype.Q5_K, dtype.IQ4_XS)},
+	"iq4_nl": {output: dtype.Q5_K, attnV: manyQueries(dtype.Q5_K, dtype.IQ4_NL), ffnDown: firstLayers(eighth, dtype.Q5_K, dtype.IQ4_NL)},
+	"iq4_xs": {output: dtype.Q5_K, attnV: manyQueries(dtype.Q5_K, dtype.IQ4_XS), ffnDown: firstLayers(eighth, dtype.Q5_K, dtype.IQ4_XS)},
 	// llama.cpp's own mixture is for experts alone.
-	"mxfp4": {base: dtype.MXFP4, fileType: 38, head: dtype.Q8_0, beside: dtype.Q8_0},
-	// What folders become that MLX packed, in groups of 64 elements: no file has it.
-	"mlx4": {base: dtype.MLX4, head: dtype.MLX4},
-	"mlx8": {base: dtype.MLX8, head: dtype.MLX8},
+	"mxfp4": {head: dtype.Q8_0, beside: dtype.Q8_0},
+	"mlx4":  {head: dtype.MLX4},
+	"mlx8":  {head: dtype.MLX8},
 }
 
 // ShapeTypes lists the names that Arch takes for the type of weights.
 func ShapeTypes() []string {
 	names := lo.Keys(mixtures)
+	for _, t := range dtype.Weights() {
+		names = append(names, t.Row().Mixture)
+	}
+	names = lo.Uniq(lo.Compact(names))
 	sort.Strings(names)
 	return names
 }
 
-// WeightTypes lists those that GGUF files can have.
+// WeightTypes lists those that GGUF files can have and that can be made.
 func WeightTypes() []string {
 	return lo.Filter(ShapeTypes(), func(name string, _ int) bool {
-		_, ok := mixtures[name].base.GGUF()
-		return ok
+		m, err := mixtureOf(name)
+		_, ok := m.base.GGUF()
+		return err == nil && ok && quant.CanQuantize(m.base)
 	})
 }
 
 func mixtureOf(name string) (mixture, error) {
-	m, ok := mixtures[strings.ToLower(name)]
-	if !ok {
-		return m, configError("no weight type is called %q; known are %s", name, strings.Join(ShapeTypes(), ", "))
+	m := mixtures[strings.ToLower(name)]
+	if m.base != dtype.Invalid {
+		return m, nil
 	}
-	return m, nil
+	for _, t := range dtype.Weights() {
+		if row := t.Row(); row.Mixture != "" && strings.EqualFold(row.Mixture, name) {
+			m.base, m.fileType = t, row.FileType
+			return m, nil
+		}
+	}
+	return m, configError("no weight type is called %q; known are %s", name, strings.Join(ShapeTypes(), ", "))
 }
 
 // dtype returns the type of a tensor of layer, which counts for tensors of layers only.
@@ -167,14 +171,9 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) dtype.Typ
 	return t
 }
 
-// narrower gives the type that stands in where rows are no multiple of 256.
-var narrower = map[dtype.Type]dtype.Type{
-	dtype.Q2_K: dtype.Q4_0, dtype.Q3_K: dtype.Q4_0, dtype.IQ4_XS: dtype.IQ4_NL, dtype.Q4_K: dtype.Q5_0, dtype.Q5_K: dtype.Q5_1, dtype.Q6_K: dtype.Q8_0,
-}
-
 // fitting returns t, or what replaces it where a row is not a whole number of blocks.
 func fitting(t dtype.Type, row int) dtype.Type {
-	if other, ok := narrower[t]; ok && row%t.BlockElems() != 0 {
+	if other := t.Row().Narrower; other != dtype.Invalid && row%t.BlockElems() != 0 {
 		t = other
 	}
 	if row%t.BlockElems() != 0 {

@@ -1,29 +1,39 @@
-package quant
+package quant_test
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// The sizes that the codecs step by are constants, for the compiler's sake: they are those
-// of the table of types.
+// TestBlockSizes: the sizes that codecs step by are constants, for the compiler's sake, and those
+// of the table of types: equal blocks give equal elements, and equal elements equal blocks.
 func TestBlockSizes(t *testing.T) {
-	for d, bytes := range map[dtype.Type]int{
-		dtype.Q8_0: bytesQ8_0, dtype.Q4_0: bytesQ4_0, dtype.Q4_1: bytesQ4_1, dtype.Q5_0: bytesQ5_0, dtype.Q5_1: bytesQ5_1,
-		dtype.Q2_K: bytesQ2_K, dtype.Q3_K: bytesQ3_K, dtype.Q4_K: bytesQ4_K, dtype.Q5_K: bytesQ5_K, dtype.Q6_K: bytesQ6_K,
-		dtype.MXFP4: bytesMXFP4, dtype.IQ4_NL: bytesIQ4_NL, dtype.IQ4_XS: bytesIQ4_XS, dtype.MLX4: bytesMLX4, dtype.MLX8: bytesMLX8,
-	} {
-		require.Equal(t, d.BlockBytes(), bytes, d)
-	}
-	for d := range codecs {
-		if d := dtype.Type(d); d.IsQuantized() {
-			require.Contains(t, []int{32, elemsMLX, superBlock}, d.BlockElems(), d)
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, d := range dtype.Weights() {
+		require.True(t, quant.CanDequantize(d), "%v has no decoder", d)
+		bytes, elems := d.BlockBytes(), d.BlockElems()
+		src, dst := make([]byte, 3*bytes), make([]float32, 3*elems)
+		for i := range bytes {
+			src[i] = byte(r.Uint32()) & 0x3b // no half and no exponent is out of range
+			src[bytes+i], src[2*bytes+i] = src[i], src[i]
 		}
+		require.NoError(t, quant.Dequantize(dst, src, d))
+		require.Equal(t, dst[:elems], dst[elems:2*elems], d)
+		require.Equal(t, dst[:elems], dst[2*elems:], d)
+		if !quant.CanQuantize(d) {
+			continue
+		}
+		clear(src)
+		require.NoError(t, quant.Quantize(src, dst, d))
+		require.Equal(t, src[:bytes], src[bytes:2*bytes], d)
+		require.Equal(t, src[:bytes], src[2*bytes:], d)
 	}
 	for _, d := range dtype.All() {
-		require.Equal(t, d.IsFloat() || d.IsQuantized(), CanDequantize(d) && CanQuantize(d), d)
+		require.Equal(t, d.IsFloat() || d.IsQuantized(), quant.CanDequantize(d), d)
 	}
 }

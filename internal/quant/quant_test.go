@@ -208,6 +208,14 @@ func TestDequantizeMatchesDefinition(t *testing.T) {
 	}
 }
 
+// Every type of weights has a definition here, and one that can be made a precision.
+func TestTypesAreChecked(t *testing.T) {
+	for _, d := range dtype.Weights() {
+		require.True(t, d.IsFloat() || slices.ContainsFunc(definitions, func(f definition) bool { return f.dtype == d }), d)
+		require.Equal(t, quant.CanQuantize(d), slices.ContainsFunc(precisions, func(p precision) bool { return p.dtype == d }), d)
+	}
+}
+
 func gaussian(n int, sigma float64, seed uint64) []float32 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	x := make([]float32, n)

@@ -63,17 +63,6 @@ const confidence = 8
 // decoding a weight, and the scales of both sides.
 func roundoff(n int) float64 { return confidence * math.Sqrt(float64(n+16)) * unit[dtype.F32] }
 
-// offsets says where a block of a type with minima holds the half that they are
-// multiplied with, and by how much at most. An element is scale·q + offset, and rounding
-// goes by the size of these two, which may cancel.
-var offsets = map[dtype.Type]struct {
-	at   int
-	most float64
-}{
-	dtype.Q4_1: {2, 1}, dtype.Q5_1: {2, 1}, dtype.MLX4: {2, 1}, dtype.MLX8: {2, 1}, // m
-	dtype.Q2_K: {82, 15}, dtype.Q4_K: {2, 63}, dtype.Q5_K: {2, 63}, // dmin times a few bits
-}
-
 // matrix is a stored weight.
 type matrix struct {
 	name    string
@@ -138,13 +127,16 @@ func (s *stored) read(m *matrix, i int, how Arithmetic) error {
 	if err := quant.Dequantize(s.narrow, row, m.t); err != nil {
 		return fmt.Errorf("weight %q: %w", m.name, err)
 	}
-	offset, has := offsets[m.t]
+	// An element is scale·q + minimum, and rounding goes by the size of these two, which may
+	// cancel.
+	form := m.t.Row()
+	has := form.Minimum != 0
 	s.flips = s.flips[:0]
 	most, elems := 0.0, m.t.BlockElems()
 	for j, x := range s.narrow {
 		if has && j%elems == 0 {
-			bits := binary.LittleEndian.Uint16(row[j/elems*m.t.BlockBytes()+offset.at:])
-			most = offset.most * math.Abs(float64(half.F16ToF32(bits)))
+			bits := binary.LittleEndian.Uint16(row[j/elems*m.t.BlockBytes()+form.Halves[1]:])
+			most = float64(form.Minimum) * math.Abs(float64(half.F16ToF32(bits)))
 		}
 		w := float64(x)
 		s.value[j], s.terms[j] = w, math.Abs(w)+2*most

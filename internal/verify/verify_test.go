@@ -178,23 +178,15 @@ func TestVerifyFindsPass(t *testing.T) {
 	}
 }
 
-// scales says where a block of each type holds the halves that its elements are
-// proportional to.
-var scales = map[dtype.Type][]int{
-	dtype.Q8_0: {0}, dtype.Q4_0: {0}, dtype.Q4_1: {0, 2}, dtype.Q5_0: {0}, dtype.Q5_1: {0, 2},
-	dtype.Q2_K: {80, 82}, dtype.Q3_K: {108}, dtype.Q4_K: {0, 2}, dtype.Q5_K: {0, 2}, dtype.Q6_K: {208},
-	dtype.IQ4_NL: {0}, dtype.IQ4_XS: {0}, dtype.MLX4: {0, 2}, dtype.MLX8: {0, 2},
-}
-
 // enlarge makes every element of a stored row 1 % larger, or, where scales are powers of two,
 // those of one block twice as large.
 func enlarge(t *testing.T, row []byte, typ dtype.Type) {
-	if typ == dtype.MXFP4 {
-		row[0]++
+	if typ.IsQuantized() && typ.Row().Halves == nil {
+		row[0]++ // an exponent
 		return
 	}
 	for ; len(row) > 0; row = row[typ.BlockBytes():] {
-		parts, of := scales[typ], dtype.F16
+		parts, of := typ.Row().Halves, dtype.F16
 		if parts == nil {
 			parts, of = []int{0}, typ
 		}
@@ -230,13 +222,8 @@ func findsRow(t *testing.T, path, tensor string, row int) *verify.Findings {
 // they all agree.
 func TestVerifyFindsRow(t *testing.T) {
 	defer verify.EmulatedWork(4e7)() // some layers, and some rows of each product
-	mixtures := map[dtype.Type]string{
-		dtype.F32: "f32", dtype.F16: "f16", dtype.BF16: "bf16", dtype.Q8_0: "q8_0", dtype.Q4_0: "q4_0", dtype.Q4_1: "q4_1", dtype.Q5_0: "q5_0", dtype.Q5_1: "q5_1",
-		dtype.Q2_K: "q2_k", dtype.Q3_K: "q3_k_s", dtype.Q4_K: "q4_k_s", dtype.Q5_K: "q5_k_s", dtype.Q6_K: "q6_k",
-		dtype.MXFP4: "mxfp4", dtype.IQ4_NL: "iq4_nl", dtype.IQ4_XS: "iq4_xs",
-	}
-	for _, typ := range dtype.All() {
-		if mixtures[typ] == "" || !testfiles.Whole() && slices.Contains([]dtype.Type{dtype.Q2_K, dtype.Q3_K, dtype.Q5_K, dtype.IQ4_NL}, typ) {
+	for _, typ := range dtype.Weights() {
+		if _, inFiles := typ.GGUF(); !inFiles || !testfiles.Whole() && slices.Contains([]dtype.Type{dtype.Q2_K, dtype.Q3_K, dtype.Q5_K, dtype.IQ4_NL}, typ) {
 			continue
 		}
 		t.Run(typ.String(), func(t *testing.T) {
@@ -244,7 +231,7 @@ func TestVerifyFindsRow(t *testing.T) {
 			if typ.BlockElems() == 256 {
 				shape = tiny.Small()
 			}
-			path := tiny.Random(t, shape, mixtures[typ])
+			path := tiny.Random(t, shape, typ.Row().Mixture)
 			const tensor, row = "blk.1.attn_q.weight", 41
 			w, ok := opened(t, path).File().Tensor(tensor)
 			require.True(t, ok)

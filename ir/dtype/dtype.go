@@ -7,6 +7,7 @@ package dtype
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -15,86 +16,32 @@ import (
 // sequence of blocks of BlockElems elements, each BlockBytes long.
 type Type uint8
 
-// The element types. Activations are F32, F16 or BF16; indices are I32; the
-// quantized types occur on weights and, for Q8_0, on caches.
-const (
-	Invalid Type = iota
-	F32
-	F16
-	BF16
-	I32
-	Bool
-	Q8_0
-	Q4_0
-	Q4_1
-	Q5_0
-	Q5_1
-	Q2_K
-	Q3_K
-	Q4_K
-	Q5_K
-	Q6_K
-	MXFP4
-	IQ4_NL
-	IQ4_XS
-	MLX4
-	MLX8
-)
-
-// table is indexed by Type, which is the type's number in kernels and in Plans. Block
-// sizes are those of ggml-common.h, or of quant.h; gguf is the number in GGUF files (ggml_type), noGGUF
-// where files have no such type.
-var table = [...]struct {
-	name         string
-	elems, bytes int
-	gguf         int
-}{
-	Invalid: {"invalid", 1, 0, noGGUF},
-	F32:     {"f32", 1, 4, 0},
-	F16:     {"f16", 1, 2, 1},
-	BF16:    {"bf16", 1, 2, 30},
-	I32:     {"i32", 1, 4, 26},
-	Bool:    {"bool", 1, 1, noGGUF},
-	Q8_0:    {"q8_0", 32, 34, 8},
-	Q4_0:    {"q4_0", 32, 18, 2},
-	Q4_1:    {"q4_1", 32, 20, 3},
-	Q5_0:    {"q5_0", 32, 22, 6},
-	Q5_1:    {"q5_1", 32, 24, 7},
-	Q2_K:    {"q2_k", 256, 84, 10},
-	Q3_K:    {"q3_k", 256, 110, 11},
-	Q4_K:    {"q4_k", 256, 144, 12},
-	Q5_K:    {"q5_k", 256, 176, 13},
-	Q6_K:    {"q6_k", 256, 210, 14},
-	MXFP4:   {"mxfp4", 32, 17, 39},
-	IQ4_NL:  {"iq4_nl", 32, 18, 20},
-	IQ4_XS:  {"iq4_xs", 256, 136, 23},
-	MLX4:    {"mlx4", 64, 36, noGGUF},
-	MLX8:    {"mlx8", 64, 68, noGGUF},
-}
-
-const noGGUF = -1
-
 // All lists every valid element type.
 func All() []Type {
-	all := make([]Type, 0, len(table)-1)
-	for t := F32; int(t) < len(table); t++ {
+	all := make([]Type, 0, len(rows)-1)
+	for t := F32; int(t) < len(rows); t++ {
 		all = append(all, t)
 	}
 	return all
 }
 
+// Weights lists the types that a weight is stored as: the plain floats and the quantized ones.
+func Weights() []Type {
+	return slices.DeleteFunc(All(), func(t Type) bool { return !t.IsFloat() && !t.IsQuantized() })
+}
+
 // String returns the lower-case name, such as "q4_0".
 func (t Type) String() string {
-	if int(t) < len(table) {
-		return table[t].name
+	if int(t) < len(rows) {
+		return rows[t].Name
 	}
 	return fmt.Sprintf("dtype(%d)", uint8(t))
 }
 
 // Parse returns the type of a name that [Type.String] gives, in any case.
 func Parse(s string) (Type, error) {
-	for t := F32; int(t) < len(table); t++ {
-		if strings.EqualFold(table[t].name, s) {
+	for t := F32; int(t) < len(rows); t++ {
+		if strings.EqualFold(rows[t].Name, s) {
 			return t, nil
 		}
 	}
@@ -102,28 +49,33 @@ func Parse(s string) (Type, error) {
 }
 
 // Known reports whether t is an element type or Invalid, and no other number.
-func (t Type) Known() bool { return int(t) < len(table) }
+func (t Type) Known() bool { return int(t) < len(rows) }
 
 // GGUF returns the number that GGUF files have for the type; ok is false where they have
 // none.
 func (t Type) GGUF() (number uint32, ok bool) {
-	n := table[t].gguf
-	return uint32(max(n, 0)), n != noGGUF
+	n := rows[t].GGUF
+	return uint32(max(n, 0)), n != NoGGUF
+}
+
+// OfGGUF returns the type that GGUF files number so, or Invalid.
+func OfGGUF(number uint32) Type {
+	return Type(max(slices.IndexFunc(rows, func(r Row) bool { return int64(r.GGUF) == int64(number) }), 0))
 }
 
 // BlockElems returns how many elements one block holds: 1 for plain types.
-func (t Type) BlockElems() int { return table[t].elems }
+func (t Type) BlockElems() int { return rows[t].Elems }
 
 // BlockBytes returns the size of one block in bytes.
-func (t Type) BlockBytes() int { return table[t].bytes }
+func (t Type) BlockBytes() int { return rows[t].Bytes }
 
 // Bytes returns the size of n elements; n must be a multiple of BlockElems.
 func (t Type) Bytes(n int64) int64 {
-	return n / int64(table[t].elems) * int64(table[t].bytes)
+	return n / int64(rows[t].Elems) * int64(rows[t].Bytes)
 }
 
 // IsQuantized reports whether elements come in blocks with shared scales.
-func (t Type) IsQuantized() bool { return table[t].elems > 1 }
+func (t Type) IsQuantized() bool { return rows[t].Elems > 1 }
 
 // IsFloat reports whether t is a plain floating-point type.
 func (t Type) IsFloat() bool { return t == F32 || t == F16 || t == BF16 }

@@ -122,13 +122,6 @@ func nan(n int) []byte {
 	return b
 }
 
-// halves lists the places in a block of the halves that scale the rest.
-var halves = map[dtype.Type][]int{
-	dtype.Q8_0: {0}, dtype.Q4_0: {0}, dtype.Q4_1: {0, 2}, dtype.Q5_0: {0}, dtype.Q5_1: {0, 2},
-	dtype.Q2_K: {80, 82}, dtype.Q3_K: {108}, dtype.Q4_K: {0, 2}, dtype.Q5_K: {0, 2}, dtype.Q6_K: {208},
-	dtype.IQ4_NL: {0}, dtype.IQ4_XS: {0}, dtype.MLX4: {0, 2}, dtype.MLX8: {0, 2},
-}
-
 // randomBlocks returns random bits but for the scales, about 0.001 to 0.004 of either
 // sign, so that every code and every packed field occurs.
 func randomBlocks(rng *rand.Rand, elem dtype.Type, n int) []byte {
@@ -137,10 +130,10 @@ func randomBlocks(rng *rand.Rand, elem dtype.Type, n int) []byte {
 		raw[i] = byte(rng.Uint32())
 	}
 	for block := 0; block < len(raw); block += elem.BlockBytes() {
-		if elem == dtype.MXFP4 {
-			raw[block] = 115 + raw[block]%4
+		if elem.Row().Halves == nil {
+			raw[block] = 115 + raw[block]%4 // an exponent
 		}
-		for _, at := range halves[elem] {
+		for _, at := range elem.Row().Halves {
 			raw[block+at+1] = 0x14 | raw[block+at+1]&0x83
 		}
 	}

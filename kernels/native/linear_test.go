@@ -18,10 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-var weightTypes = []dtype.Type{
-	dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q2_K, dtype.Q3_K, dtype.Q4_K, dtype.Q5_K, dtype.Q6_K,
-	dtype.MXFP4, dtype.IQ4_NL, dtype.IQ4_XS, dtype.MLX4, dtype.MLX8,
-}
+var weightTypes = dtype.Weights()
 
 // linear is a case of linear_vec and linear_mat.
 type linear struct {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -14,26 +13,12 @@ import (
 // (ggml_type). Its String is the name as ggml writes it, in upper case.
 type TensorType uint32
 
-// tensorTypes is indexed by TensorType. What the compiler knows comes from its own table of
-// types; the others are ggml-common.h's. A row without sizes is a number that ggml has
-// withdrawn.
-var tensorTypes = func() []tensorType {
-	all := slices.Clone(otherTypes[:])
-	for _, d := range dtype.All() {
-		if n, ok := d.GGUF(); ok {
-			all[n] = tensorType{strings.ToUpper(d.String()), int64(d.BlockElems()), int64(d.BlockBytes()), d}
-		}
-	}
-	return all
-}()
-
 type tensorType struct {
 	name         string
-	elems, bytes int64 // of a block
-	dtype        dtype.Type
+	elems, bytes int64 // of a block; zeros of a number that ggml has withdrawn
 }
 
-// otherTypes are those that the compiler does not know.
+// otherTypes are those of ggml-common.h that the compiler does not know, by number.
 var otherTypes = [...]tensorType{
 	4:  {name: "Q4_2"},
 	5:  {name: "Q4_3"},
@@ -63,27 +48,31 @@ var otherTypes = [...]tensorType{
 	42: {name: "Q2_0", elems: 64, bytes: 18},
 }
 
+// known returns the type's name and block; false where neither the compiler nor ggml has it.
+func (t TensorType) known() (tensorType, bool) {
+	if d := t.DType(); d != dtype.Invalid {
+		return tensorType{strings.ToUpper(d.String()), int64(d.BlockElems()), int64(d.BlockBytes())}, true
+	}
+	if int64(t) < int64(len(otherTypes)) {
+		return otherTypes[t], true
+	}
+	return tensorType{}, false
+}
+
 func (t TensorType) String() string {
-	if int64(t) < int64(len(tensorTypes)) {
-		return tensorTypes[t].name
+	if known, ok := t.known(); ok {
+		return known.name
 	}
 	return fmt.Sprintf("ggml_type(%d)", uint32(t))
 }
 
 // DType returns the type as the compiler knows it, or [dtype.Invalid].
-func (t TensorType) DType() dtype.Type {
-	if int64(t) < int64(len(tensorTypes)) {
-		return tensorTypes[t].dtype
-	}
-	return dtype.Invalid
-}
+func (t TensorType) DType() dtype.Type { return dtype.OfGGUF(uint32(t)) }
 
 // block returns the elements and bytes of a block; zeros where they are not known.
 func (t TensorType) block() (elems, bytes int64) {
-	if int64(t) >= int64(len(tensorTypes)) {
-		return 0, 0
-	}
-	return tensorTypes[t].elems, tensorTypes[t].bytes
+	known, _ := t.known()
+	return known.elems, known.bytes
 }
 
 // TypeOf is the inverse of [TensorType.DType].
