@@ -1,7 +1,6 @@
 # make demo       a story from the trained Qwen3 model in testdata/
 # make test       everything that a change must pass, seven minutes on two cores
-# make soak       what make test does a slice of, whole: hours
-# make help       the other targets
+# make help       the dozen targets that people need; make help-all lists every one
 
 GO ?= go
 # A pipe fails where any part of it does.
@@ -25,10 +24,17 @@ go_test := $(GO) test -json -vet=off
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 8m
 
-.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-nodes test-arm64 arm64-models arm64-families arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help help-all imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-nodes test-arm64 arm64-models arm64-families arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
-help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+# What make help lists.
+daily := build demo test check generate bench-guard bench-peer test-metal fuzz soak clean help-all
+listed = sed -E 's/:[^\#]*\#\# /\t/' | expand -t 14
+
+help: ## the targets that people need
+	@for t in $(daily); do grep -hE "^$$t:.*##" Makefile; done | $(listed)
+
+help-all: ## every target
+	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sort | $(listed)
 
 setup: ## the packages that build and tests need
 	@.ci/need go=golang g++=g++ git=git

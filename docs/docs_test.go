@@ -3,6 +3,8 @@
 package docs_test
 
 import (
+	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -52,6 +54,9 @@ func anchors(text string) (found []string) {
 	return found
 }
 
+// awaited are documents that are about to be written.
+var awaited = regexp.MustCompile(`^docs/(glossary|guides/add-a-(type|device|family))\.md$`)
+
 // TestLinks follows each relative link to its file and heading. Links from a dated note to
 // another are followed; what else a note names is what was there on its day.
 func TestLinks(t *testing.T) {
@@ -67,6 +72,9 @@ func TestLinks(t *testing.T) {
 			if file != "" {
 				to = path.Join(path.Dir(name), file)
 			}
+			if awaited.MatchString(to) {
+				continue
+			}
 			if _, err := os.Stat(filepath.Join(testfiles.Root(t), to)); err != nil || anchor != "" && !slices.Contains(anchors(all[to]), anchor) {
 				broken = append(broken, name+": "+m[1])
 			}
@@ -76,7 +84,7 @@ func TestLinks(t *testing.T) {
 }
 
 // unmade are what documents name and the tree lacks: what a build makes, and examples.
-var unmade = regexp.MustCompile(`^(bin|build)/|scale_into_rope|YYYY`)
+var unmade = regexp.MustCompile(`^(bin|build)/|^(lower/(plan|predict)|models/(families|checkpoint)|internal/(tools|integration)|kernels/published)|scale_into_rope|YYYY|/NAME\.`)
 
 // TestPaths looks for each file or folder that a document names in code, "fusion/rule.go" or
 // "docs/peer/*.json": whatever begins with an entry of the root.
@@ -115,4 +123,91 @@ func TestPaths(t *testing.T) {
 // dated reports whether a document is a note of a day, which nobody edits afterwards.
 func dated(document string) bool {
 	return strings.HasPrefix(document, "docs/lab/") && document != "docs/lab/README.md"
+}
+
+var (
+	reading = regexp.MustCompile(`(?:Getenv|LookupEnv|folderOf|isTrue)\("([A-Z][A-Z0-9_]+)"`)
+	literal = regexp.MustCompile(`"(SMELT_[A-Z_]*[A-Z])"`)
+	setting = regexp.MustCompile(`\b(SMELT_[A-Z_]+)=`)
+	row     = regexp.MustCompile("(?m)^\\| `([A-Z][A-Z0-9_]+)` \\|")
+)
+
+// TestEnvironment compares the variables of environment.md with those that sources read.
+func TestEnvironment(t *testing.T) {
+	read := map[string]bool{}
+	take := func(text []byte, patterns ...*regexp.Regexp) {
+		for _, p := range patterns {
+			for _, m := range p.FindAllSubmatch(text, -1) {
+				read[string(m[1])] = true
+			}
+		}
+	}
+	sources(t, func(name string, text []byte) {
+		switch {
+		case path.Ext(name) == ".go":
+			take(text, reading, literal)
+		case name == "Makefile" || strings.HasPrefix(name, ".ci/"):
+			take(text, setting)
+		}
+	})
+	delete(read, "PATH")
+	var listed []string
+	for _, m := range row.FindAllStringSubmatch(documents(t)["docs/environment.md"], -1) {
+		listed = append(listed, m[1])
+	}
+	for _, name := range []string{"LLAMA_BENCH", "SMELT_ISA"} {
+		require.Contains(t, read, name)
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(read)), listed)
+}
+
+// TestNames looks for each test that a document has somebody run.
+func TestNames(t *testing.T) {
+	var tests []string
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz|Example)\w*)\(`)
+	sources(t, func(name string, text []byte) {
+		if strings.HasSuffix(name, "_test.go") {
+			for _, m := range declared.FindAllSubmatch(text, -1) {
+				tests = append(tests, string(m[1]))
+			}
+		}
+	})
+	named := regexp.MustCompile("`((?:Test|Benchmark|Fuzz)[A-Z]\\w*)`|-(?:run|bench) '?\\^?((?:Test|Benchmark|Fuzz)[A-Z]\\w*)")
+	var missing []string
+	for document, text := range documents(t) {
+		if dated(document) {
+			continue
+		}
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			prefix := m[1] + m[2]
+			if !slices.ContainsFunc(tests, func(s string) bool { return strings.HasPrefix(s, prefix) }) {
+				missing = append(missing, document+": "+prefix)
+			}
+		}
+	}
+	require.Empty(t, missing)
+}
+
+// sources calls f with every source file below the root that is written by hand.
+func sources(t *testing.T, f func(name string, text []byte)) {
+	root := os.DirFS(testfiles.Root(t))
+	require.NoError(t, fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if slices.Contains([]string{".git", "bin", "build", "docs", "testdata"}, d.Name()) && name != "." {
+				return fs.SkipDir
+			}
+			return nil
+		case path.Ext(name) != ".go" && name != "Makefile" && !strings.HasPrefix(name, ".ci/"):
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		f(name, text)
+		return nil
+	}))
 }

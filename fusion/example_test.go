@@ -7,7 +7,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// ScaleIntoRope is the rule that docs/fusion.md adds from scratch: a rotation
+// ScaleIntoRope is the rule that docs/guides/add-a-rule.md adds from scratch: a rotation
 // multiplies cosine and sine by its magnitude anyway.
 //
 //	scale(rope(x, positions) {Magnitude: m}) {Value: s}

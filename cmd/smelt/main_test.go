@@ -235,15 +235,15 @@ func keep(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(ts.ReadFile("stdout")), 0o644))
 }
 
-// TestReadme runs the lines of README.md's table of verbs in a shell, and compares
-// its model with the one that is built.
-func TestReadme(t *testing.T) {
+// TestDocuments runs the lines of docs/tool.md's table of verbs in a shell, and compares the
+// model of docs/go.md with the one that is built.
+func TestDocuments(t *testing.T) {
 	root := testfiles.Root(t)
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	tool, err := os.ReadFile(filepath.Join(root, "docs", "tool.md"))
 	require.NoError(t, err)
-	model := regexp.MustCompile(`(?m)^    (M=.*)$`).FindSubmatch(readme)
+	model := regexp.MustCompile(`(?m)^    (M=.*)$`).FindSubmatch(tool)
 	require.NotNil(t, model)
-	lines := regexp.MustCompile("(?m)^\\| [^|]* \\| `(smelt [^`]*)` \\|$").FindAllSubmatch(readme, -1)
+	lines := regexp.MustCompile("(?m)^\\| [^|]* \\| `(smelt [^`]*)` \\|$").FindAllSubmatch(tool, -1)
 	shown := map[string]bool{"serve": true, "pull": true} // one does not end, the other asks the network
 	for _, line := range lines {
 		shown[strings.Fields(string(line[1]))[1]] = true
@@ -252,7 +252,9 @@ func TestReadme(t *testing.T) {
 		require.Contains(t, shown, verb().Name())
 	}
 
-	definition := regexp.MustCompile("(?s)```go\n(func .*?\n}\n)").FindSubmatch(readme)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "go.md"))
+	require.NoError(t, err)
+	definition := regexp.MustCompile("(?s)```go\n(func .*?\n}\n)").FindSubmatch(page)
 	require.NotNil(t, definition)
 	outside, err := os.ReadFile(filepath.Join(root, "testdata", "outside", "main.go"))
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package testfiles_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -41,13 +42,13 @@ func targets(t *testing.T) map[string]target {
 
 // unchecked are the targets that neither make test nor make soak reaches.
 var unchecked = map[string]string{
-	"help": "prints", "clean": "removes", "generate": "writes sources", "profile": "writes a document", "imports": "writes a document",
+	"help": "prints", "help-all": "prints", "clean": "removes", "generate": "writes sources", "profile": "writes a document", "imports": "writes a document",
 	"build": "make cold makes it", "demo": "make cold makes it", "bench-peer": "measures, and writes a document", "bench-guard": "measures", "parity": "writes what tests compare with", "tokens": "likewise", "templates": "likewise", "clients": "needs packages of npm; make test runs it where they are",
 	"metallib": "needs a Mac", "test-metal": "needs a Mac",
 }
 
 // TestTargets checks that make test and make soak together reach every target, and that
-// make help lists each that a person would ask for.
+// make help-all lists each that a person would ask for.
 func TestTargets(t *testing.T) {
 	all := targets(t)
 	reached := map[string]bool{}
@@ -65,17 +66,33 @@ func TestTargets(t *testing.T) {
 		_, excused := unchecked[name]
 		require.NotEqual(t, reached[name], excused, "%s: in make test or make soak, or among unchecked", name)
 		if name != "tests" {
-			require.NotEmpty(t, r.help, "make help leaves out %s", name)
+			require.NotEmpty(t, r.help, "make help-all leaves out %s", name)
 		}
+	}
+}
+
+// TestHelp checks that make help lists a dozen targets.
+func TestHelp(t *testing.T) {
+	out, err := exec.Command("make", "-s", "-C", testfiles.Root(t), "help").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	require.Len(t, lines, 12)
+	for _, line := range lines {
+		fields := strings.Fields(line)
+		require.Greater(t, len(fields), 1, line)
+		require.Contains(t, targets(t), fields[0])
 	}
 }
 
 // TestTargetsInDocs looks at each target that a document or the workflow names.
 func TestTargetsInDocs(t *testing.T) {
 	root, all := testfiles.Root(t), targets(t)
-	documents, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	require.NoError(t, err)
-	documents = append(documents, filepath.Join(root, "README.md"), filepath.Join(root, ".github", "workflows", "ci.yml"))
+	documents := []string{filepath.Join(root, ".github", "workflows", "ci.yml")}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/guides/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		documents = append(documents, found...)
+	}
 	named := regexp.MustCompile("(?m)(?:`|^ {4}|run: )make ([a-z0-9-]+)")
 	matrix := regexp.MustCompile(`(?m)^ +target: \[(.*)\]$`)
 	count := 0
