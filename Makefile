@@ -80,11 +80,11 @@ sources := ^Test(Single|DecodePlans|Sources|KernelsAre|Linear(Vec|Mat)Traffic|Ta
 
 bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
-	$(GO) vet $(nocgo) -tags fakemetal,openblas ./device/... ./kernels ./kernels/native . ./cmd/smelt
+	$(GO) vet $(nocgo) -tags fakemetal,openblas ./device/... ./kernels ./kernels/native . ./internal/integration ./cmd/smelt
 	@$(call tested,device) $(bridged) -skip '$(same)' ./device/...
 	@$(call tested,blas) $(bridged) -run BLAS ./kernels/native
 	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) -skip '$(sources)' ./kernels
-	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits|TestCopies|TestEngine$$)/.*/metal|^(TestResolve|TestOtherTarget|TestHalves)$$' .
+	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits|TestCopies|TestEngine$$)/.*/metal|^(TestResolve|TestOtherTarget|TestHalves)$$' . ./internal/integration
 	@$(call tested,default) $(go_test) -tags fakemetal -timeout 5m -run '^TestDefaultDevice' ./cmd/smelt
 	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./device
 
@@ -125,9 +125,9 @@ check: setup ## staticcheck and clang-format, silent when all is well
 	$(GO) run $(staticcheck) ./...
 	@clang-format-19 --dry-run --Werror $(cxx_sources)
 
-test-isa: setup ## the native kernels and the suite of whole models under every instruction set of this machine
+test-isa: setup ## the native kernels and whole models under every instruction set of this machine
 	$(GO) test ./kernels/native
-	SMELT_ISA_TESTS=. $(GO) test -v -timeout 60m -run '^TestInstructionSets$$' .
+	SMELT_FULL=isa $(GO) test -v -timeout 60m -run '^TestInstructionSets$$' ./internal/integration
 
 # Processors of qemu with I8MM, with DotProd only, and with neither. Each set is tested on the
 # least of them that has it, what does not depend on sets on the first only.
@@ -139,24 +139,24 @@ test-arm64: setup ## cross-built for arm64 and run under qemu-user, on processor
 	@.ci/need aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
 	@$(MAKE) --no-print-directory -j2 arm64-models arm64-families arm64-max arm64-a76 arm64-a53
 
-# The root package takes longest, and so begins, in two parts.
+# Whole models take longest, and so begin, in two parts.
 arm64_families = Parity|Bits
 arm64-models: ## of test-arm64, whole models on the processor with DotProd and I8MM
-	$(call emulated_arm64,max) -skip '$(arm64_families)' .
+	$(call emulated_arm64,max) -skip '$(arm64_families)' . ./internal/integration
 
 arm64-families: ## of test-arm64, the families and their bits on that processor
-	$(call emulated_arm64,max) -run '$(arm64_families)' .
+	$(call emulated_arm64,max) -run '$(arm64_families)' ./internal/integration
 
 arm64-max: ## of test-arm64, all other packages on that processor
 	$(call emulated_arm64,max) -skip '/^(dotprod|neon|portable)$$' ./kernels/... ./device/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny
 
 arm64-a76: ## of test-arm64, one with DotProd only
 	$(call emulated_arm64,cortex-a76) -run '/^dotprod$$' ./kernels/native
-	$(call emulated_arm64,cortex-a76) -run 'TestLogits|TestStepByStep' .
+	$(call emulated_arm64,cortex-a76) -run 'TestLogits|TestStepByStep' ./internal/integration
 
 arm64-a53: ## of test-arm64, one with neither
 	$(call emulated_arm64,cortex-a53) ./kernels/native
-	$(call emulated_arm64,cortex-a53) -run 'TestLogits|TestStepByStep' .
+	$(call emulated_arm64,cortex-a53) -run 'TestLogits|TestStepByStep' ./internal/integration
 
 test-race: setup ## what several goroutines use at once, under Go's race detector
 	$(GO) test -race -timeout 20m ./internal/engine/... ./internal/batch
@@ -168,7 +168,7 @@ test-asan: setup ## the .metal sources under AddressSanitizer, which names their
 	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels
 
 whole: setup ## models, texts and graphs of which tests otherwise take a slice
-	SMELT_TESTS=full $(GO) test -timeout 60m . ./cmd/smelt ./constrain ./internal/verify ./passes
+	SMELT_TESTS=full $(GO) test -timeout 60m . ./internal/integration ./cmd/smelt ./constrain ./internal/verify ./passes
 
 load: setup ## 64 clients at a server for two minutes, and a neighbour on one core; on a machine that does nothing else
 	SMELT_TESTS=full $(GO) test ./serve -run '^Test(Load|Fair)$$' -count=1 -v
@@ -204,7 +204,7 @@ test-page: setup ## the pages of smelt serve and of smelt explain --html in a br
 	SMELT_BROWSER=all $(GO) test ./serve -run '^TestPage$$' -count=1 -v
 
 accuracy: setup ## perplexity of every type of weights, against F16 and float64
-	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^Test(Accuracy|Perplexity)$$' . | grep -v '^=== '
+	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^Test(Accuracy|Perplexity)$$' . ./internal/integration | grep -v '^=== '
 
 # PEER_DIR holds llama.cpp and the models, PEER_FLAGS are those of internal/peer,
 # GUARD_FLAGS those of its guard, and LLAMA_BENCH names a llama-bench to measure instead.

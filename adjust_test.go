@@ -9,13 +9,14 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/constrain"
+	"github.com/smelt-ml/smelt/internal/fixture"
 )
 
 // Logits are adjusted before a token is chosen, alike in a session and in an engine, with a
 // constraint and without, and likelihoods stay those of the model.
 func TestAdjustments(t *testing.T) {
 	s := tinyQwen(t)
-	e := newEngine(t, s.Loaded(), smelt.EngineOptions{Sequences: 2})
+	e := fixture.Engine(t, s.Loaded(), smelt.EngineOptions{Sequences: 2})
 	v, err := s.Loaded().Vocabulary()
 	require.NoError(t, err)
 	anything, err := v.Regexp(`[\s\S]*`)

@@ -13,6 +13,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -43,7 +44,7 @@ func TestConstraint(t *testing.T) {
 	} {
 		s.Reset()
 		g.N, g.Constraint = 60, c
-		got, err := generate(t.Context(), s, onceUpon, g)
+		got, err := fixture.Generate(t.Context(), s, onceUpon, g)
 		require.NoError(t, err, name)
 		var answer struct {
 			K string
@@ -54,7 +55,7 @@ func TestConstraint(t *testing.T) {
 		require.NotNil(t, answer.N)
 	}
 	s.Reset()
-	_, err = generate(t.Context(), s, onceUpon, smelt.Generation{Constraint: c, Sampler: func([]float32) (int32, error) { return 5, nil }})
+	_, err = fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{Constraint: c, Sampler: func([]float32) (int32, error) { return 5, nil }})
 	require.ErrorContains(t, err, "which the constraint does not allow")
 }
 
@@ -100,12 +101,12 @@ func byHand(t *testing.T, c *constrain.Constraint, s smelt.Sampling) func(logits
 // the answers are the same, in a session and in engines of all kinds, alone and beside others.
 func TestConstraintChangesNoAnswer(t *testing.T) {
 	smelt.GuessEagerly(t)
-	opts := options(t, "cpu", dtype.F16)
+	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block, opts.SameBits = 256, 4, 16, true
 	opts.Rows = smelt.GuessedRows(opts.Sequences)
 	device := smelt.Device{Name: "cpu", Threads: 2}
-	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, device)
-	small := loaded(t, tiny.GGUF(t, "tiny-qwen3", "Q2_K"), opts, device)
+	l := fixture.Load(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, device)
+	small := fixture.Load(t, tiny.GGUF(t, "tiny-qwen3", "Q2_K"), opts, device)
 	v, err := l.Vocabulary()
 	require.NoError(t, err)
 	c, err := v.JSONSchema([]byte(record), constrain.Options{NoWhitespace: true})
@@ -124,7 +125,7 @@ func TestConstraintChangesNoAnswer(t *testing.T) {
 		require.Equal(t, want[i].text, got.text)
 		require.NoError(t, s.Close())
 	}
-	m := newEngine(t, l, smelt.EngineOptions{Sequences: 4})
+	m := fixture.Engine(t, l, smelt.EngineOptions{Sequences: 4})
 	const few = "with too few blocks"
 	for name, o := range map[string]smelt.EngineOptions{
 		"plain": {}, few: {CacheBytes: 20 * m.OnDevice().Memory().Cache / int64(m.Stats().Blocks), Speculate: smelt.SpeculateNgram},
@@ -133,7 +134,7 @@ func TestConstraintChangesNoAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var seen rows
 			o.Sequences, o.Metrics = 4, &seen
-			e := newEngine(t, l, o)
+			e := fixture.Engine(t, l, o)
 			generated := 0
 			for range 2 { // the second time all masks are known
 				var wait sync.WaitGroup
@@ -174,14 +175,14 @@ func TestConstraintChangesNoAnswer(t *testing.T) {
 // What a constraint does not allow is not verified: of a text that stands in the prompt, none.
 func TestGuessesAreAllowed(t *testing.T) {
 	smelt.GuessEagerly(t)
-	opts := options(t, "cpu", dtype.F16)
+	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Rows = 256, 1, smelt.GuessedRows(1)
-	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu"})
+	l := fixture.Load(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu"})
 	v, err := l.Vocabulary()
 	require.NoError(t, err)
 	digits, err := v.Regexp(` (named|Named)[0-9]{30}`) // where a name followed before
 	require.NoError(t, err)
-	e := newEngine(t, l, smelt.EngineOptions{Sequences: 1, Speculate: smelt.SpeculateNgram})
+	e := fixture.Engine(t, l, smelt.EngineOptions{Sequences: 1, Speculate: smelt.SpeculateNgram})
 	ask := func(salt string, c *constrain.Constraint) *smelt.Usage {
 		a := collect(e.Generate(t.Context(), smelt.Request{Salt: salt, Prompt: "a little girl named Lily. a little girl named Lily. a little girl", Generation: smelt.Generation{N: 3, Constraint: c}}))
 		require.NoError(t, a.err)

@@ -8,12 +8,13 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 )
 
 // here is the device that auto stands for, and the target that it runs.
 func here() (device, target string) {
-	if bounds["metal"] != 0 {
+	if fixture.Bounds["metal"] != 0 {
 		return "metal", "metal"
 	}
 	return "cpu", "cpu"

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -42,13 +43,13 @@ func resident(t *testing.T) int64 {
 func TestOnlyUsedPages(t *testing.T) {
 	c := tiny.Small()
 	c.Layers, c.Context = 4, 4096
-	opts := options(t, "cpu", dtype.F32)
+	opts := fixture.Options(t, "cpu", dtype.F32)
 	opts.Context, opts.Sequences, opts.Block, opts.Prefill = c.Context, 4, 32, 64
-	l := loaded(t, random(t, c, "f16"), opts, smelt.Device{Name: "cpu", Threads: 2})
+	l := fixture.Load(t, fixture.Random(t, c, "f16"), opts, smelt.Device{Name: "cpu", Threads: 2})
 	block, err := l.OnDevice().InstanceMemory(1)
 	require.NoError(t, err)
 	before := resident(t)
-	e := newEngine(t, l, smelt.EngineOptions{CacheBytes: 16384 * block.Cache})
+	e := fixture.Engine(t, l, smelt.EngineOptions{CacheBytes: 16384 * block.Cache})
 	m := e.OnDevice().Memory()
 	slack := int64(6 << 20) // the runtime's, and the device's own
 	if testfiles.UnderQEMU() {
@@ -101,10 +102,10 @@ func TestEngineForgets(t *testing.T) {
 	}
 	for name, by := range ways {
 		t.Run(name, func(t *testing.T) {
-			opts := options(t, "cpu", dtype.F16)
+			opts := fixture.Options(t, "cpu", dtype.F16)
 			opts.Context, opts.Prefill, opts.Sequences, opts.Block = 128, 48, 8, 8
 			device := smelt.Device{Name: "cpu", Threads: 2}
-			l := loaded(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), opts, device)
+			l := fixture.Load(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), opts, device)
 			block, err := l.OnDevice().InstanceMemory(1)
 			require.NoError(t, err)
 			o := smelt.EngineOptions{CacheBytes: 20 * block.Cache}
@@ -112,12 +113,12 @@ func TestEngineForgets(t *testing.T) {
 			case byLookup:
 				o.Speculate = smelt.SpeculateNgram
 			case byDraft:
-				o.Draft = loaded(t, testfiles.Model(t, model+"/gguf/"+model+"-Q4_0.gguf"), opts, device)
+				o.Draft = fixture.Load(t, testfiles.Model(t, model+"/gguf/"+model+"-Q4_0.gguf"), opts, device)
 			}
 			r := rand.New(rand.NewPCG(3, 7))
 			texts := texts(t, l, 3, 60)
 			smelt.GuessEagerly(t)
-			e := newEngine(t, l, o)
+			e := fixture.Engine(t, l, o)
 			round := func() {
 				var wait sync.WaitGroup
 				for _, q := range requests(r, at, 60, texts) {

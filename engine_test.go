@@ -19,18 +19,12 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
-
-func newEngine(t *testing.T, l *smelt.Loaded, o smelt.EngineOptions) *smelt.Engine {
-	e, err := l.NewEngine(o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	return e
-}
 
 // answer is what a generation gave.
 type answer struct {
@@ -121,7 +115,12 @@ func texts(t *testing.T, l *smelt.Loaded, n, length int) (list [][]int32) {
 
 // engineBounds is how far log-probabilities may be off where neighbours make a step take
 // other kernels than a session's: twice what logits may, which on the CPU is nothing.
-var engineBounds = map[string]float64{"cpu": 2 * mixedBounds["cpu"], "emu": 2 * mixedBounds["emu"]}
+var engineBounds = lo.MapValues(fixture.Bounds, func(bound float64, device string) float64 {
+	if device == "cpu" {
+		return 0
+	}
+	return 2 * bound
+})
 
 // mixtures are the requests of TestEngine: how many, how long their prompts are at most, the
 // blocks of the cache, which are few, and the context.
@@ -152,7 +151,7 @@ const fourLayers, withStates = "four-layers", "with-states"
 // some are broken off and some meet a deadline: each has the answer that it has on a session
 // of its own, and prefixes are computed once.
 func TestEngine(t *testing.T) {
-	for _, model := range append(slices.Clone(trained), fourLayers) {
+	for _, model := range append(slices.Clone(fixture.Trained), fourLayers) {
 		for device, bound := range engineBounds {
 			for name, by := range engineWays {
 				t.Run(model+"/"+device+"/"+name, func(t *testing.T) { randomRequests(t, model, device, bound, by) })
@@ -200,7 +199,7 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	}
 	m := engineMixtures(model, device)
 	n, length, blocks := m.n, m.length, m.blocks
-	opts := options(t, device, dtype.F16)
+	opts := fixture.Options(t, device, dtype.F16)
 	opts.Context, opts.Prefill, opts.Sequences, opts.Block = m.context, 48, 8, 8
 	var path, draft string
 	switch model {
@@ -208,18 +207,18 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 		// Its weights are random, its logits so close that what is drawn from them turns on less
 		// than the kernels of GPUs differ by.
 		opts.SameBits, bound = device != "cpu", 0
-		path = writeCase(t, parity.Cases("lfm2")[0], "f16")
+		path = fixture.Case(t, parity.Cases("lfm2")[0], "f16")
 	case fourLayers:
 		c := tiny.Narrow()
 		c.Context = m.context
-		draft = random(t, c, "f16")
+		draft = fixture.Random(t, c, "f16")
 		c.Layers = 4
-		path = random(t, c, "f16")
+		path = fixture.Random(t, c, "f16")
 	default:
 		path = testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
 		draft = testfiles.Model(t, model+"/gguf/"+model+"-Q4_0.gguf")
 	}
-	l := loaded(t, path, opts, smelt.Device{Name: device, Threads: 2})
+	l := fixture.Load(t, path, opts, smelt.Device{Name: device, Threads: 2})
 	r := rand.New(rand.NewPCG(1, 18))
 	texts := texts(t, l, 3, length)
 	list := requests(r, n, length, texts)
@@ -239,9 +238,9 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	case byLookup:
 		o.Speculate = smelt.SpeculateNgram
 	case byDraft:
-		o.Draft = loaded(t, draft, opts, smelt.Device{Name: device, Threads: 2})
+		o.Draft = fixture.Load(t, draft, opts, smelt.Device{Name: device, Threads: 2})
 	}
-	e := newEngine(t, l, o)
+	e := fixture.Engine(t, l, o)
 	g.queue = func() int { s := e.Stats(); return s.Waiting + s.Running }
 	answers, most, late := make([]answer, n), make([]int, n), make([]bool, n)
 	var wait sync.WaitGroup
@@ -322,10 +321,10 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 // TestPrefixIsPaidOnce: of a prompt that was computed before, while its request still runs
 // or after it ended, only the last block is computed again; for another tenant, all.
 func TestPrefixIsPaidOnce(t *testing.T) {
-	opts := options(t, "cpu", dtype.F16)
+	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block = 256, 4, 16
-	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
-	e := newEngine(t, l, smelt.EngineOptions{})
+	l := fixture.Load(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
+	e := fixture.Engine(t, l, smelt.EngineOptions{})
 	prefix := texts(t, l, 1, 200)[0]
 	ask := func(salt string, n int) *answer {
 		a := collect(e.Generate(t.Context(), smelt.Request{
@@ -368,10 +367,10 @@ func TestPrefixIsPaidOnce(t *testing.T) {
 func TestPrefixIsQuick(t *testing.T) {
 	c := tiny.Small()
 	c.Context = 2048
-	opts := options(t, "cpu", dtype.F16)
+	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context = c.Context
-	l := loaded(t, random(t, c, "q4_0"), opts, smelt.Device{Name: "cpu", Threads: 2})
-	e := newEngine(t, l, smelt.EngineOptions{})
+	l := fixture.Load(t, fixture.Random(t, c, "q4_0"), opts, smelt.Device{Name: "cpu", Threads: 2})
+	e := fixture.Engine(t, l, smelt.EngineOptions{})
 	r := rand.New(rand.NewPCG(8, 18))
 	ids := func(n int) []int32 {
 		return lo.Times(n, func(int) int32 { return int32(r.IntN(c.Vocab)) })
@@ -398,15 +397,15 @@ func TestPrefixIsQuick(t *testing.T) {
 // from a file serves as it is.
 func TestEngineOfAnyProgram(t *testing.T) {
 	path := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf")
-	opts := options(t, "cpu", dtype.F16)
+	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context = 96
-	l := loaded(t, path, opts, smelt.Device{Name: "cpu", Threads: 2})
+	l := fixture.Load(t, path, opts, smelt.Device{Name: "cpu", Threads: 2})
 	g := smelt.Generation{N: 12, IgnoreStop: true}
 	s, err := l.NewSession()
 	require.NoError(t, err)
 	want := collect(s.Generate(t.Context(), onceUpon, g))
 	for _, o := range []smelt.EngineOptions{{}, {Sequences: 3, BlockSize: 16, StepTokens: 20}, {Sequences: 1, BlockSize: 96}} {
-		e := newEngine(t, l, o)
+		e := fixture.Engine(t, l, o)
 		got := collect(e.Generate(t.Context(), smelt.Request{Prompt: onceUpon, Generation: g}))
 		require.NoError(t, got.err)
 		require.Equal(t, want.text, got.text)
@@ -455,9 +454,9 @@ func TestEngineOfAnyProgram(t *testing.T) {
 }
 
 func TestEngineRefuses(t *testing.T) {
-	opts := options(t, "cpu", dtype.F16)
+	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block = 64, 4, 16
-	l := loaded(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
+	l := fixture.Load(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
 	for want, o := range map[string]smelt.EngineOptions{
 		"-1 sequences":                                       {Sequences: -1},
 		"steps of 3 tokens for 4 sequences":                  {StepTokens: 3},
@@ -467,14 +466,14 @@ func TestEngineRefuses(t *testing.T) {
 		_, err := l.NewEngine(o)
 		require.ErrorContains(t, err, want)
 	}
-	stranger := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
+	stranger := fixture.Load(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
 	_, err := l.NewEngine(smelt.EngineOptions{Draft: stranger})
 	require.ErrorIs(t, err, smelt.ErrVocabulary)
 	require.ErrorContains(t, err, "the draft tiny-qwen3-F16: it has another vocabulary: of 1024 tokens, where tiny-llama-F16 has 512")
 	_, err = l.NewEngine(smelt.EngineOptions{CacheBytes: 1 << 50})
 	require.Error(t, err)
 
-	e := newEngine(t, l, smelt.EngineOptions{Speculate: "off"})
+	e := fixture.Engine(t, l, smelt.EngineOptions{Speculate: "off"})
 	for want, r := range map[string]smelt.Request{
 		"not both":               {Prompt: "a", Tokens: []int32{1}},
 		"temperature -1":         {Prompt: "a", Generation: smelt.Generation{Sampling: smelt.Sampling{Temperature: -1}}},
@@ -502,7 +501,7 @@ func TestEngineRefuses(t *testing.T) {
 // the engine or of what it was made of; no goroutine is left.
 func TestEngineCloses(t *testing.T) {
 	before := runtime.NumGoroutine()
-	opts := options(t, "cpu", dtype.F16)
+	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block = 512, 2, 16
 	m, err := smelt.Open(testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), "")
 	require.NoError(t, err)

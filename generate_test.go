@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
@@ -15,29 +16,29 @@ import (
 const onceUpon = "Once upon a time"
 
 func tinyQwen(t *testing.T) *smelt.Session {
-	opts := options(t, "cpu", dtype.F16)
+	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context = 256
-	return session(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "cpu", opts)
+	return fixture.Session(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "cpu", opts)
 }
 
 func TestFinish(t *testing.T) {
 	s := tinyQwen(t)
-	five, err := generate(t.Context(), s, onceUpon, smelt.Generation{N: 5})
+	five, err := fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{N: 5})
 	require.NoError(t, err)
 	require.Len(t, five.Tokens, 5)
 	require.Equal(t, smelt.FinishLength, five.Finish)
 
 	s.Reset()
-	none, err := generate(t.Context(), s, onceUpon, smelt.Generation{N: -1})
+	none, err := fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{N: -1})
 	require.NoError(t, err)
 	require.Empty(t, none.Tokens)
 	require.Equal(t, five.Prompt, s.Length())
-	next, err := generate(t.Context(), s, "", smelt.Generation{N: 5})
+	next, err := fixture.Generate(t.Context(), s, "", smelt.Generation{N: 5})
 	require.NoError(t, err)
 	require.Equal(t, five.Tokens, next.Tokens)
 
 	s.Reset()
-	usual, err := generate(t.Context(), s, onceUpon, smelt.Generation{IgnoreStop: true})
+	usual, err := fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{IgnoreStop: true})
 	require.NoError(t, err)
 	require.Len(t, usual.Tokens, smelt.DefaultGenerated)
 }
@@ -46,21 +47,21 @@ func TestFinish(t *testing.T) {
 // beginning of a stop comes when it is not.
 func TestStop(t *testing.T) {
 	s := tinyQwen(t)
-	whole, err := generate(t.Context(), s, onceUpon, smelt.Generation{N: 60})
+	whole, err := fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{N: 60})
 	require.NoError(t, err)
 	for at := 1; at < len(whole.Text)-8; at += 5 {
 		stop := whole.Text[at : at+7]
 		first := strings.Index(whole.Text, stop)
 		for _, stops := range [][]string{{stop}, {"\x00", stop, ""}, {stop + "x", stop}} {
 			s.Reset()
-			got, err := generate(t.Context(), s, onceUpon, smelt.Generation{N: 60, Stop: stops})
+			got, err := fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{N: 60, Stop: stops})
 			require.NoError(t, err)
 			require.Equal(t, whole.Text[:first], got.Text, "%q", stops)
 			require.Equal(t, smelt.FinishStop, got.Finish)
 			require.Equal(t, whole.Tokens[:len(got.Tokens)], got.Tokens)
 		}
 		s.Reset()
-		got, err := generate(t.Context(), s, onceUpon, smelt.Generation{N: 60, Stop: []string{stop + "\x00"}})
+		got, err := fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{N: 60, Stop: []string{stop + "\x00"}})
 		require.NoError(t, err)
 		require.Equal(t, whole, got, "a beginning is no stop")
 	}
@@ -111,11 +112,11 @@ func TestLogprobs(t *testing.T) {
 // A sampler of one's own sees the logits, may change them, and chooses.
 func TestSampler(t *testing.T) {
 	s := tinyQwen(t)
-	plain, err := generate(t.Context(), s, onceUpon, smelt.Generation{N: 6})
+	plain, err := fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{N: 6})
 	require.NoError(t, err)
 	s.Reset()
 	banned := plain.Tokens[2]
-	got, err := generate(t.Context(), s, onceUpon, smelt.Generation{N: 6, Logprobs: 1, Sampler: func(logits []float32) (int32, error) {
+	got, err := fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{N: 6, Logprobs: 1, Sampler: func(logits []float32) (int32, error) {
 		logits[banned] = float32(math.Inf(-1))
 		return smelt.Greedy(logits)
 	}})
@@ -124,17 +125,17 @@ func TestSampler(t *testing.T) {
 	require.NotContains(t, got.Tokens, banned)
 
 	s.Reset()
-	_, err = generate(t.Context(), s, onceUpon, smelt.Generation{Sampler: func(logits []float32) (int32, error) { return int32(len(logits)), nil }})
+	_, err = fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{Sampler: func(logits []float32) (int32, error) { return int32(len(logits)), nil }})
 	require.ErrorContains(t, err, "the sampler chose")
 	s.Reset()
-	_, err = generate(t.Context(), s, onceUpon, smelt.Generation{Sampler: func([]float32) (int32, error) { return 0, smelt.ErrNaN }})
+	_, err = fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{Sampler: func([]float32) (int32, error) { return 0, smelt.ErrNaN }})
 	require.ErrorIs(t, err, smelt.ErrNaN)
 }
 
 // Breaking off keeps what was generated, and the sequence goes on from there.
 func TestBreak(t *testing.T) {
 	s := tinyQwen(t)
-	whole, err := generate(t.Context(), s, onceUpon, smelt.Generation{N: 8})
+	whole, err := fixture.Generate(t.Context(), s, onceUpon, smelt.Generation{N: 8})
 	require.NoError(t, err)
 	s.Reset()
 	var got []int32
@@ -144,7 +145,7 @@ func TestBreak(t *testing.T) {
 			break
 		}
 	}
-	rest, err := generate(t.Context(), s, "", smelt.Generation{N: 5})
+	rest, err := fixture.Generate(t.Context(), s, "", smelt.Generation{N: 5})
 	require.NoError(t, err)
 	require.Equal(t, whole.Tokens, append(got, rest.Tokens...))
 }

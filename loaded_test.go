@@ -10,31 +10,20 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
-
-func loaded(t *testing.T, path string, opts smelt.Options, d smelt.Device) *smelt.Loaded {
-	m, err := smelt.Open(path, "")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.Close()) })
-	p, err := m.Compile(opts)
-	require.NoError(t, err)
-	l, err := p.Load(d)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	return l
-}
 
 // TestManySessions runs sixteen sequences on one copy of the weights at once: each has
 // the bits that it has alone, and costs no more than its cache and its arena.
 func TestManySessions(t *testing.T) {
 	const sessions, steps = 16, 6
-	for device := range bounds {
-		t.Run(device, func(t *testing.T) {
-			opts := options(t, device, dtype.F16)
+	for on := range fixture.Bounds {
+		t.Run(on, func(t *testing.T) {
+			opts := fixture.Options(t, on, dtype.F16)
 			opts.Context = 64
-			l := loaded(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), opts, smelt.Device{Name: device, Threads: 2})
+			l := fixture.Load(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), opts, smelt.Device{Name: on, Threads: 2})
 			run := func(s *smelt.Session, i int) (rows [][]float32, err error) {
 				ids := make([]int32, 1+3*i%20) // prompts of different lengths
 				for k := range ids {
@@ -86,16 +75,16 @@ func TestManySessions(t *testing.T) {
 // finds some when one is closed.
 func TestMemory(t *testing.T) {
 	const sessions = 3
-	for on := range bounds {
+	for on := range fixture.Bounds {
 		for _, block := range []int{0, 16} {
-			opts := options(t, on, dtype.F16)
+			opts := fixture.Options(t, on, dtype.F16)
 			opts.Context, opts.Block = 96, block
 			path := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")
-			l := loaded(t, path, opts, smelt.Device{Name: on})
+			l := fixture.Load(t, path, opts, smelt.Device{Name: on})
 			said, weights := l.Memory(), l.OnDevice().Memory()
 			require.Equal(t, said.Weights, weights.Weights)
 			limit := weights.Converted + weights.Rearranged + sessions*said.Session()
-			l = loaded(t, path, opts, smelt.Device{Name: on, Options: device.Options{MemoryLimit: limit}})
+			l = fixture.Load(t, path, opts, smelt.Device{Name: on, Options: device.Options{MemoryLimit: limit}})
 			var last *smelt.Session
 			for range sessions {
 				s, err := l.NewSession()

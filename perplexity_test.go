@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -37,16 +38,16 @@ type perplexityReference struct {
 func TestPerplexity(t *testing.T) {
 	text, err := os.ReadFile(testfiles.Model(t, "valid.txt"))
 	require.NoError(t, err)
-	for _, model := range trained {
+	for _, model := range fixture.Trained {
 		data, err := os.ReadFile(testfiles.Model(t, model+"/reference/reference.json"))
 		require.NoError(t, err)
 		var ref perplexityReference
 		require.NoError(t, json.Unmarshal(data, &ref))
 		full := os.Getenv("SMELT_ACCURACY") == "full"
 		score := func(t *testing.T, format, text string) *smelt.Perplexity {
-			opts := options(t, "cpu", dtype.F16)
+			opts := fixture.Options(t, "cpu", dtype.F16)
 			opts.Context = ref.Perplexity.Window
-			s := session(t, tiny.GGUF(t, model, format), "cpu", opts)
+			s := fixture.Session(t, tiny.GGUF(t, model, format), "cpu", opts)
 			p, err := s.Perplexity(t.Context(), text, ref.Perplexity.Window, nil)
 			require.NoError(t, err)
 			require.InEpsilon(t, math.Exp(p.NLL), p.Perplexity, 1e-12)
@@ -99,7 +100,7 @@ func TestPerplexity(t *testing.T) {
 }
 
 func TestPerplexityWindows(t *testing.T) {
-	s := session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", options(t, "cpu", dtype.F16))
+	s := fixture.Session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", fixture.Options(t, "cpu", dtype.F16))
 	const text = "Once upon a time there was a little fox. It was happy and had many friends in the wood."
 	var done []int
 	p, err := s.Perplexity(t.Context(), text, 8, func(n, total int) {
@@ -127,7 +128,7 @@ func TestPerplexityWindows(t *testing.T) {
 // TestPerplexityNaN scores with a model whose weights are no numbers.
 func TestPerplexityNaN(t *testing.T) {
 	path := tiny.Spoilt(t, "tiny-llama/gguf/tiny-llama-F16.gguf", "blk.1.ffn_down.weight", 3)
-	s := session(t, path, "cpu", options(t, "cpu", dtype.F16))
+	s := fixture.Session(t, path, "cpu", fixture.Options(t, "cpu", dtype.F16))
 	_, err := s.Perplexity(t.Context(), "Once upon a time there was a fox.", 4, nil)
 	require.ErrorContains(t, err, "log-likelihood of NaN")
 }

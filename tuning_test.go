@@ -16,9 +16,6 @@ import (
 	"github.com/smelt-ml/smelt/lower"
 )
 
-// What was measured on this machine is no part of what is tested.
-func init() { os.Setenv("SMELT_TUNED", "off") }
-
 // privately gives the test a cache folder of its own, in which tunings count.
 func privately(t *testing.T) (folder string) {
 	t.Helper()

@@ -3,15 +3,12 @@ package smelt_test
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
-	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
@@ -20,78 +17,6 @@ import (
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/synth"
 )
-
-// quantizedTo returns the path of a model's file in another type.
-func quantizedTo(t testing.TB, m *smelt.Model, weightType string) (string, *smelt.Quantized) {
-	path := filepath.Join(t.TempDir(), weightType+".gguf")
-	f, err := os.Create(path)
-	require.NoError(t, err)
-	defer f.Close()
-	q, err := m.Quantize(t.Context(), f, weightType, nil)
-	require.NoError(t, err)
-	return path, q
-}
-
-func opened(t testing.TB, path string) *smelt.Model {
-	m, err := smelt.Open(path, "")
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close() })
-	return m
-}
-
-// random writes a shape with random weights.
-func random(t testing.TB, c models.Config, weightType string) string {
-	m, err := smelt.Shape(c, weightType)
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "random.gguf")
-	f, err := os.Create(path)
-	require.NoError(t, err)
-	defer f.Close()
-	require.NoError(t, m.WriteRandom(f, weightType, 1, nil))
-	return path
-}
-
-// Rows that are no whole number of blocks get the types that llama.cpp falls back
-// to, and every such file runs.
-func TestQuantizeNarrow(t *testing.T) {
-	source := opened(t, random(t, tiny.Narrow(), "f32"))
-	for _, typ := range models.WeightTypes() {
-		t.Run(typ, func(t *testing.T) {
-			path, q := quantizedTo(t, source, typ)
-			m := opened(t, path)
-			shape, err := smelt.Shape(tiny.Narrow(), typ)
-			require.NoError(t, err)
-			narrow := 0
-			for _, want := range shape.File().Tensors() {
-				got, ok := m.File().Tensor(want.Name)
-				require.True(t, ok)
-				require.Equal(t, want.DType, got.DType, want.Name)
-				if want.DType == dtype.F16 && typ != "f16" {
-					narrow++
-				}
-			}
-			switch {
-			case strings.Contains(typ, "_k") || typ == "iq4_xs": // blocks of 256
-				require.Equal(t, 2*7+2, q.Narrow, "every matrix")
-				require.Equal(t, 2, narrow, "rows of 48")
-			case strings.HasPrefix(typ, "q8") || typ == "mxfp4":
-				require.Equal(t, 2, q.Narrow)
-			case strings.HasPrefix(typ, "q") || typ == "iq4_nl": // the head would be Q6_K
-				require.Equal(t, 2+1, q.Narrow)
-			default:
-				require.Zero(t, q.Narrow)
-			}
-			ids := []int32{1, 2, 3, 50, 299}
-			want := interpreted(t, path, ids, dtype.F32)
-			opts := options(t, "emu", dtype.F32)
-			opts.Act = dtype.F32
-			d := compare.Largest(want, logitsOf(t, session(t, path, "emu", opts), ids))
-			t.Logf("largest difference %.2g", d)
-			require.LessOrEqual(t, d, 1e-4)
-			require.NotContains(t, fmt.Sprint(logitsOf(t, session(t, path, "cpu", options(t, "cpu", dtype.F16)), ids)), "NaN")
-		})
-	}
-}
 
 // Random weights of every mixture are made and run, in a file as in memory.
 func TestRandomWeights(t *testing.T) {
@@ -103,11 +28,11 @@ func TestRandomWeights(t *testing.T) {
 			require.NoError(t, err)
 			m, err := shape.Randomise(t.Context(), 1)
 			require.NoError(t, err)
-			opts := options(t, "cpu", dtype.F16)
-			inMemory := logitsOf(t, sessionOf(t, m, "cpu", opts), []int32{1, 2, 3, 4})
+			opts := fixture.Options(t, "cpu", dtype.F16)
+			inMemory := fixture.Logits(t, fixture.SessionOf(t, m, "cpu", opts), []int32{1, 2, 3, 4})
 			require.NotContains(t, fmt.Sprint(inMemory), "NaN")
 			if typ == "q4_k_m" {
-				require.Equal(t, inMemory, logitsOf(t, session(t, random(t, c, typ), "cpu", opts), []int32{1, 2, 3, 4}))
+				require.Equal(t, inMemory, fixture.Logits(t, fixture.Session(t, fixture.Random(t, c, typ), "cpu", opts), []int32{1, 2, 3, 4}))
 			}
 		})
 	}
@@ -121,8 +46,9 @@ func TestRandomParts(t *testing.T) {
 		require.NoError(t, err)
 		m, err := shape.Randomise(t.Context(), c.Seed)
 		require.NoError(t, err)
-		opts := parityOptions(t, "cpu")
-		require.Equal(t, logitsOf(t, session(t, writeCase(t, c, "q4_k_m"), "cpu", opts), parity.Text()), logitsOf(t, sessionOf(t, m, "cpu", opts), parity.Text()), family)
+		opts := fixture.Options(t, "cpu", dtype.F32)
+		opts.Context, opts.Prefill = 60, 32
+		require.Equal(t, fixture.Logits(t, fixture.Session(t, fixture.Case(t, c, "q4_k_m"), "cpu", opts), parity.Text()), fixture.Logits(t, fixture.SessionOf(t, m, "cpu", opts), parity.Text()), family)
 		require.NoError(t, m.Close())
 	}
 }
@@ -135,7 +61,7 @@ func TestOtherWeights(t *testing.T) {
 	_, err = defined.Randomise(t.Context(), 1)
 	require.ErrorContains(t, err, "defined in Go")
 	require.ErrorContains(t, defined.WriteRandom(io.Discard, "q4_0", 1, nil), "defined in Go")
-	trained := opened(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"))
+	trained := fixture.Open(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"))
 	_, err = trained.Randomise(t.Context(), 1)
 	require.ErrorIs(t, err, synth.ErrShape)
 }

@@ -34,15 +34,21 @@ func Root(t testing.TB) string {
 	}
 }
 
-// Model returns the path of a file that is kept of the small trained models, such as
-// "tiny-qwen3/gguf/tiny-qwen3-F16.gguf". Their other forms are made by package tiny.
-func Model(t testing.TB, path string) string {
+// Path returns the path of a file of the repository, such as "docs/kernels.md".
+func Path(t testing.TB, path string) string {
 	t.Helper()
-	full := filepath.Join(Root(t), "testdata", "models", filepath.FromSlash(path))
+	full := filepath.Join(Root(t), filepath.FromSlash(path))
 	if _, err := os.Stat(full); err != nil {
 		t.Fatal(err)
 	}
 	return full
+}
+
+// Model returns the path of a file that is kept of the small trained models, such as
+// "tiny-qwen3/gguf/tiny-qwen3-F16.gguf". Their other forms are made by package tiny.
+func Model(t testing.TB, path string) string {
+	t.Helper()
+	return Path(t, "testdata/models/"+path)
 }
 
 // Data returns the path of a file of the reference data, such as

@@ -1,0 +1,51 @@
+package integration_test
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/samber/lo"
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/golden"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/models"
+)
+
+// TestFamilies keeps the table of docs/families.md, which tells how many dispatches a layer
+// of each family takes.
+func TestFamilies(t *testing.T) {
+	const head = "|---|---|---|---|--:|--:|\n"
+	path := testfiles.Path(t, "docs/families.md")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	document, _, ok := strings.Cut(string(text), head)
+	require.True(t, ok)
+	document += head
+	for _, family := range models.Families() {
+		shape, ok := lo.Find(models.Archs(), func(name string) bool {
+			m, err := models.Arch(name, "f16")
+			require.NoError(t, err)
+			return m.Config.Family == family.Name
+		})
+		require.True(t, ok, "no shape is of the family %s", family.Name)
+		m, err := smelt.Open("arch:"+shape+",block_count=6", "q4_k_m")
+		require.NoError(t, err)
+		p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, KV: dtype.F16, Context: 512})
+		require.NoError(t, err)
+		document += fmt.Sprintf("| %s | `%s` | %s | `arch:%s` |", family.Title, family.Name,
+			cmp.Or(strings.Join(append(lo.Compact([]string{family.HF}), family.Alias...), ", "), "·"), shape)
+		for _, phase := range []string{"decode", "prefill"} {
+			e, err := p.Explain(phase)
+			require.NoError(t, err)
+			document += fmt.Sprintf(" %d, %d |", e.DispatchesPerLayer, e.DispatchesOutsideLayers)
+		}
+		document += "\n"
+	}
+	golden.Check(t, path, document)
+}
