@@ -24,7 +24,7 @@ go_test := $(GO) test -json -vet=off
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 8m
 
-.PHONY: help help-all imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-nodes test-arm64 arm64-models arm64-families arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help help-all imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-nodes test-arm64 arm64-models arm64-families arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 # What make help lists.
 daily := build demo test check generate bench-guard bench-peer test-metal fuzz soak clean help-all
@@ -89,7 +89,7 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./device
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.
-soak: check platforms cold cold-test whole load deployed histories kernels swaps mutants accuracy barriers test-page test-isa test-nodes test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
+soak: check platforms cold cold-test whole load deployed histories kernels mutants accuracy barriers test-page test-isa test-nodes test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
 
 cold: ## make demo with an empty build cache: processor and wall time, against their bounds
 	$(GO) run ./internal/budget/cold demo
@@ -245,9 +245,6 @@ profile: build ## the table in docs/kernels.md: what kernels ask of memory
 	@sed -i.old '/^## On m4-max/,$$d' docs/kernels.md && rm docs/kernels.md.old
 	@{ echo '## On m4-max'; echo; echo '    make profile   # bin/smelt kernels --profile all, on arch:qwen3-0.6b and arch:llama3.1-8b'; echo; \
 		bin/smelt kernels --profile all | sed 's/ *$$//; s/^/    /'; } >> docs/kernels.md
-
-swaps: setup ## arguments and parameters of all kernels exchanged in a copy: its tests must not notice
-	$(GO) run ./kernels/internal/swaps
 
 mutants: setup ## kernels with deliberate faults: their tests must notice each
 	$(GO) run ./kernels/internal/mutants
