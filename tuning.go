@@ -225,6 +225,6 @@ var kernelVersion = sync.OnceValue(func() string {
 	for _, file := range kernels.Files() {
 		fmt.Fprintf(h, "%s %s\n", file, kernels.Hash(file))
 	}
-	fmt.Fprintln(h, native.Version)
+	fmt.Fprintln(h, native.Version())
 	return hex.EncodeToString(h.Sum(nil))
 })

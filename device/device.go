@@ -241,7 +241,7 @@ func (d *Device) try() error {
 }
 
 // suppliers gives the tables of kernels for the host, as pointers to the structs of
-// kernels/abi.h; nil where there are none.
+// kernels/abi/abi.h; nil where there are none.
 type suppliers func() (emulator, native unsafe.Pointer)
 
 func openHost(name string, opts Options, from suppliers) (*Device, error) {

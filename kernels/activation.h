@@ -4,7 +4,7 @@
 #define SMELT_KERNELS_ACTIVATION_H
 
 #include <metal_stdlib>
-#include "attributes.gen.h"
+#include "abi/attributes.gen.h"
 using namespace metal;
 
 inline float sigmoid_of(float v) { return 1.0f / (1.0f + exp(-v)); }

@@ -1,6 +1,6 @@
 // The largest element of a row.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 using namespace metal;
 
 // argmax writes the index of the largest element of each row, the first of equals, or

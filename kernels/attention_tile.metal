@@ -1,6 +1,6 @@
 // Attention of many tokens of a sequence over the paged cache: prefill.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "paged.h"
 #include "attention_core.h"
 using namespace metal;

@@ -2,7 +2,7 @@
 // drafts. Long contexts are cut along the keys, and a second kernel puts the parts
 // together.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "paged.h"
 using namespace metal;
 

@@ -2,7 +2,7 @@
 // rotates them, with head norms before, and writes the cache. What stands between the
 // projection and attention's result in one dispatch.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "pairs.h"
 #include "unroll.h"
 using namespace metal;

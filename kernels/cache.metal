@@ -1,6 +1,6 @@
 // Writing, reading and copying the KV cache on their own.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "paged.h"
 using namespace metal;
 

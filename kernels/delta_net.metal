@@ -1,6 +1,6 @@
 // The gated delta rule, a recurrence over the tokens of a sequence.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 using namespace metal;
 
 // length_of is √(Σ x² + eps).

@@ -6,7 +6,7 @@
 // A .metal file is one family and one Metal library. It begins with its function
 // constants, each kernel says above its signature what it computes, on which grid and
 // with how much threadgroup memory, and the file ends with its instances by host name.
-// What families share lies in headers: params.h (parameter structs), quant.h (weight
+// What families share lies in headers: abi/params.h (parameter structs), quant.h (weight
 // formats), tile.h (products of tiles), activation.h (activations and gates), rotate.h (RoPE), pairs.h
 // (what a lane has of heads that are normalised and rotated), paged.h (the KV cache),
 // attention_core.h (attention of a tile, wherever its keys lie), attention_rows.h (of a few
@@ -67,11 +67,11 @@
 // # Elsewhere
 //
 // The same sources run on the CPU in kernels/emulated; kernels/native computes what the
-// float instances compute, under their names. abi.h is the interface of both.
+// float instances compute, under their names. Package abi holds the headers of both.
 //
-// arguments.gen.h has the numbers of the table for C and C++; after a change to the table
-// run go generate, and a test compares. attributes.gen.h has the numbers of ir's activations
+// abi/arguments.gen.h has the numbers of the table for C and C++; after a change to the table
+// run go generate, and a test compares. abi/attributes.gen.h has the numbers of ir's activations
 // and norms, which package lower sets as function constants.
 package kernels
 
-//go:generate go run ./internal/arguments arguments.gen.h
+//go:generate go run ./internal/arguments abi/arguments.gen.h

@@ -2,7 +2,7 @@
 // (ceil(width/256), rows, 1) of 256 threads, one for each element. None has threadgroup
 // memory; arithmetic is float.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "activation.h"
 using namespace metal;
 

@@ -1,6 +1,6 @@
 // Token embedding.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "quant.h"
 using namespace metal;
 

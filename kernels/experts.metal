@@ -1,6 +1,6 @@
 // What products of a mixture of experts need to know before they begin.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 using namespace metal;
 
 // group_by_expert puts rows in the order of their experts, rows of one expert in their own

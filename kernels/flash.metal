@@ -2,7 +2,7 @@
 // compiler's is one today, whose caches are all read through attention_vec and
 // attention_tile; programs over the kernel table can launch it.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "attention_core.h"
 using namespace metal;
 

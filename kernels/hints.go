@@ -1,7 +1,7 @@
 package kernels
 
 // Hint is what a native kernel may be told of how to go about its work: a number of
-// kernels/abi.h, which says what each means. No hint changes a bit of a result.
+// kernels/abi/abi.h, which says what each means. No hint changes a bit of a result.
 type Hint int
 
 // The hints.

@@ -1,6 +1,6 @@
 // Matrix-matrix products: the linear layers of prefill and of larger batches.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "quant.h"
 #include "activation.h"
 using namespace metal;

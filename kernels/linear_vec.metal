@@ -1,6 +1,6 @@
 // Matrix-vector products: the linear layers of decoding and of small batches.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "quant.h"
 #include "activation.h"
 using namespace metal;

@@ -1,6 +1,6 @@
 // RMSNorm and LayerNorm.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 using namespace metal;
 
 // Of layer_norm: what it multiplies by and adds at the end.

@@ -27,7 +27,7 @@
 
 #include <metal_stdlib>
 #include "unroll.h"
-#include "params.h"
+#include "abi/params.h"
 using namespace metal;
 
 struct block_q8_0 {

@@ -2,7 +2,7 @@
 // matrix products wants them. Fusion makes this unnecessary wherever attention maps
 // query heads to KV heads; what is left are targets and graphs where it cannot.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 using namespace metal;
 
 // A place in the result counted in digits, so that a thread which strides through it

@@ -1,6 +1,6 @@
 // Rotary position embedding on its own.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "rotate.h"
 using namespace metal;
 

@@ -1,7 +1,7 @@
 // RoPE fused with the write to the KV cache, with and without head norms: everything
 // between the QKV projection and attention in one dispatch.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "pairs.h"
 #include "unroll.h"
 using namespace metal;

@@ -1,6 +1,6 @@
 // Short convolutions along the tokens of a sequence, whose past is a recurrent state.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 using namespace metal;
 
 constant bool fc_gated [[function_constant(0)]];

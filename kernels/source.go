@@ -10,13 +10,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/smelt-ml/smelt/kernels/abi"
 )
 
 //go:embed *.metal *.h
 var sources embed.FS
 
-// ReadFile returns a .metal file or a header as it stands in the package's folder.
-func ReadFile(name string) ([]byte, error) { return sources.ReadFile(name) }
+// ReadFile returns a .metal file or a header as it stands, by its path from the package's folder.
+func ReadFile(name string) ([]byte, error) {
+	if header, ok := strings.CutPrefix(name, "abi/"); ok {
+		return abi.Headers.ReadFile(header)
+	}
+	return sources.ReadFile(name)
+}
 
 var quotedInclude = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*#\s*include\s+"([^"]+)"`) })
 
@@ -73,7 +80,7 @@ type sourceLine struct {
 
 // lines yields those of a file, and in place of the first include of a header those of it.
 func lines(file string, seen *[]string) iter.Seq[sourceLine] {
-	text, err := sources.ReadFile(file)
+	text, err := ReadFile(file)
 	if err != nil {
 		panic(fmt.Sprintf("kernels: no source is called %q", file))
 	}

@@ -1,7 +1,7 @@
 // Operations that only the source stage has: attention as a paper writes it, with
 // scores in memory. Fusion replaces them all.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 #include "tile.h"
 using namespace metal;
 

@@ -102,7 +102,7 @@ var (
 // TestParamsMatchHeader compares the fields of every struct, by name, type and order,
 // with params.h: all are four bytes wide, so equal lists mean equal memory.
 func TestParamsMatchHeader(t *testing.T) {
-	text, err := os.ReadFile("params.h")
+	text, err := os.ReadFile("abi/params.h")
 	require.NoError(t, err)
 	header := map[string][]string{}
 	for _, s := range structPattern.FindAllStringSubmatch(string(text), -1) {

@@ -1,6 +1,6 @@
 // The largest elements of a row, in order.
 #include <metal_stdlib>
-#include "params.h"
+#include "abi/params.h"
 using namespace metal;
 
 constant uint most = 256;  // the largest k

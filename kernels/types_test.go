@@ -62,5 +62,5 @@ func TestAttributeTypes(t *testing.T) {
 		fmt.Fprintf(&b, "#define SMELT_NORM_%s %d\n", strings.ToUpper(n.String()), n)
 	}
 	b.WriteString("\n#endif\n")
-	golden.Check(t, "attributes.gen.h", b.String())
+	golden.Check(t, "abi/attributes.gen.h", b.String())
 }

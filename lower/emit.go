@@ -17,7 +17,7 @@ type emitter struct {
 	kernel *kernels.Kernel
 }
 
-// words are the parameters of a kernel by the names in kernels/params.h: numbers,
+// words are the parameters of a kernel by the names in kernels/abi/params.h: numbers,
 // expressions of the sizes, or the bits of floats.
 type words map[string]Expr
 

@@ -18,7 +18,7 @@ import (
 	"unsafe"
 
 	_ "github.com/smelt-ml/smelt/device/provider" // and its device.h
-	_ "github.com/smelt-ml/smelt/kernels"         // whose abi.h the sources include
+	_ "github.com/smelt-ml/smelt/kernels/abi"     // whose headers the sources include
 )
 
 // Provider returns a const smelt_provider*: a device on the CPU.

@@ -1,8 +1,8 @@
 // Package emulated executes the .metal kernels of package kernels on the CPU: the
 // referee that a GPU, and every native kernel, has to agree with.
 //
-// mslgen translates each source into a .gen.cc beside this file; msl/ stands in for
-// Metal's standard library; runtime.h and runtime.cc run the threads. A threadgroup
+// mslgen translates each source into a .gen.cc beside this file; package runtime stands in for
+// Metal's standard library and runs the threads. A threadgroup
 // belongs to one OS thread, on which its threads are fibres that take turns and meet
 // at barriers and simdgroup operations, or plain loop iterations where a kernel has
 // neither. The order of the turns can be chosen, and threadgroup memory poisoned,
@@ -28,7 +28,7 @@
 //
 // The kernels are compiled once, for every processor of the architecture. Package
 // counted compiles those that it is asked to count once more, over [Runtime]. After a change to a
-// source, to msl/ or to the runtime run `go generate`; a test compares.
+// source run `go generate`; a test compares.
 //
 // To find overruns, test with AddressSanitizer; with the symbols that go test would
 // strip, it names the .metal line:
@@ -42,17 +42,16 @@ package emulated
 #cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-asynchronous-unwind-tables -fno-rtti -DMSL_VARIANT=emulated -DMSL_LIBRARY=smelt_emulated_kernels
 #cgo asan CXXFLAGS: -g1
 #cgo LDFLAGS: -lm
-#include "library.h"
+#include "../abi/library.h"
 const smelt_emulated_library *smelt_emulated_kernels(void);
 */
 import "C"
 
 import (
-	"embed"
-	"io/fs"
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
+	_ "github.com/smelt-ml/smelt/kernels/emulated/runtime" // what the sources include
 )
 
 type (
@@ -77,18 +76,11 @@ var ErrUnknownKernel = host.ErrUnknownKernel
 
 var library = host.Open(unsafe.Pointer(C.smelt_emulated_kernels()))
 
-//go:embed runtime.h runtime.cc library.h msl trace
-var runtime embed.FS
-
-// Runtime holds what the C++ of the kernels includes but kernels/abi.h, and what runs it, by
-// paths from the package's folder.
-func Runtime() fs.FS { return runtime }
-
 // Hash returns kernels.Hash of the source that the kernels of a .metal file were made
 // from, or "" where there is no such file.
 func Hash(file string) string { return hashes[file] }
 
-// Provider returns the kernels as a const smelt_emulator* of kernels/abi.h.
+// Provider returns the kernels as a const smelt_emulator* of kernels/abi/abi.h.
 func Provider() unsafe.Pointer { return library.Provider() }
 
 // Names lists the host names of all kernels, in the order of the sources.

@@ -1,7 +1,7 @@
 // Package native holds the kernels of device cpu: C++ with SIMD, behind the host
 // names of the float instances of the Metal kernels. They take the same buffers,
 // parameters and function constants as their twins in package emulated, by the names of
-// kernels/arguments.gen.h, and ignore the grid, but for the number of partitions that
+// kernels/abi/arguments.gen.h, and ignore the grid, but for the number of partitions that
 // attention_vec writes.
 //
 //	src/             the kernels, written once over a small set of vector functions
@@ -50,9 +50,8 @@
 //   - Infinities and NaN travel as IEEE 754 has it, but that one among integers makes its
 //     block, and what it is part of, NaN; nothing is compiled with fast maths.
 //
-// A change to a header of src does not make go build compile the packages again:
-// `go test ./kernels/native/src -update` does, and that test fails until then. Where kernels
-// came or went, `go test ./kernels/native -run TestNames -update` tells package kernels.
+// Package src puts its headers into Go's build graph: a change makes go build compile the sets
+// again. Where kernels came or went, `go test ./kernels/native -run TestNames -update` tells package kernels.
 package native
 
 /*
@@ -159,7 +158,7 @@ func choose(all []Library, isa string) (Library, error) {
 	return Library{}, fmt.Errorf("SMELT_ISA=%s is not among the instruction sets at hand (%s)", isa, strings.Join(names, ", "))
 }
 
-// Provider returns the chosen library as a const smelt_native* of kernels/abi.h.
+// Provider returns the chosen library as a const smelt_native* of kernels/abi/abi.h.
 func Provider() unsafe.Pointer { return best().set }
 
 // ISA names the chosen instruction set.
@@ -203,7 +202,7 @@ type Launch struct {
 	Constants map[uint32]uint32 // bits by [[function_constant(i)]]
 	Grid      [3]uint32         // threadgroups; only attention_vec in partitions needs them
 
-	// Hints are those of kernels/abi.h, by number; 0 leaves it to the kernel.
+	// Hints are those of kernels/abi/abi.h, by number; 0 leaves it to the kernel.
 	Hints [kernels.NumHints]uint32
 
 	// Interleaved has bit i set where buffer i is what [Library.Interleave] made of a weight.

@@ -4,7 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -42,15 +42,21 @@ var natives = []string{
 	require.Equal(t, b.String(), string(got), "the kernels have changed: run go test ./kernels/native -run TestNames -update")
 }
 
-// TestVersion: what runs was compiled under the hash that every set carries, which package
-// src holds to the sources.
+// TestVersion: a build of committed sources is known by them, any other by its executable.
 func TestVersion(t *testing.T) {
-	stamps, err := filepath.Glob("*/stamp.go")
-	require.NoError(t, err)
-	require.NotEmpty(t, stamps)
-	for _, file := range stamps {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Contains(t, string(text), fmt.Sprintf("const Stamp = %q\n", Version), file)
+	require.Regexp(t, "^[0-9a-f]{64}$", Version())
+	revision := []debug.BuildSetting{{Key: "vcs.revision", Value: "c0ffee"}}
+	for name, test := range map[string]struct {
+		info debug.BuildInfo
+		want bool
+	}{
+		"clean":     {debug.BuildInfo{Main: debug.Module{Path: module}, Settings: append(revision, debug.BuildSetting{Key: "vcs.modified", Value: "false"})}, true},
+		"changed":   {debug.BuildInfo{Main: debug.Module{Path: module}, Settings: append(revision, debug.BuildSetting{Key: "vcs.modified", Value: "true"})}, false},
+		"test":      {debug.BuildInfo{Main: debug.Module{Path: module}}, false},
+		"installed": {debug.BuildInfo{Main: debug.Module{Path: module, Sum: "h1:"}}, true},
+		"used":      {debug.BuildInfo{Main: debug.Module{Path: "outside"}, Deps: []*debug.Module{{Path: module, Sum: "h1:"}}}, true},
+		"replaced":  {debug.BuildInfo{Main: debug.Module{Path: "outside"}, Deps: []*debug.Module{{Path: module, Replace: &debug.Module{Path: "../smelt"}}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, committed(&test.info)) })
 	}
 }

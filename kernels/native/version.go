@@ -1,7 +1,59 @@
 package native
 
-import "github.com/smelt-ml/smelt/kernels/native/portable"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"sync"
+)
 
-// Version identifies the sources of the kernels, which all sets are compiled from: what was
-// measured of some is no news of others.
-const Version = portable.Stamp
+// Version identifies the build of the kernels: what was measured of one does not hold for
+// another. A build of a commit, or of a published module, is identified by what Go recorded
+// of it, any other by its executable, whose hash takes a tenth of a second.
+var Version = sync.OnceValue(func() string {
+	h := sha256.New()
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		fmt.Fprint(h, info)
+	}
+	if !ok || !committed(info) {
+		hashExecutable(h)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+})
+
+const module = "github.com/smelt-ml/smelt"
+
+// committed reports whether a build's information names the sources of this module.
+func committed(info *debug.BuildInfo) bool {
+	if info.Main.Path != module {
+		for _, d := range info.Deps {
+			if d.Path == module {
+				return d.Replace == nil && d.Sum != ""
+			}
+		}
+		return false
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	return settings["vcs.revision"] != "" && settings["vcs.modified"] == "false" || info.Main.Sum != ""
+}
+
+// hashExecutable writes the running program to a hash, or nothing where it cannot be read.
+func hashExecutable(h io.Writer) {
+	path, err := os.Executable()
+	if err != nil {
+		return
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	io.Copy(h, f)
+}

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "kernels/abi.h"
+#include "kernels/abi/abi.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <thread>
 
-#include "kernels/abi.h"
+#include "kernels/abi/abi.h"
 
 namespace {
 

@@ -55,9 +55,10 @@ import (
 	"sync"
 
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/kernels/abi"
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/compile"
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/meter"
+	sources "github.com/smelt-ml/smelt/kernels/emulated/runtime"
 	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
 )
 
@@ -176,8 +177,8 @@ func open(ctx context.Context, file string, note func(string)) (*meter.Library, 
 	return u.library, err
 }
 
-// home is where the sources are found, as in the repository: they include kernels/abi.h.
-const home = "kernels/emulated"
+// home is where the sources are found, as in the repository: they include headers of package abi.
+const home = "kernels/emulated/runtime"
 
 // translate returns the C++ of a .metal file: that which package emulated was compiled
 // from. Making it anew takes milliseconds; all of it would be 0.8 MB of every binary.
@@ -193,10 +194,17 @@ func translate(file string) ([]byte, error) {
 
 // load compiles one generated unit to be counted, and loads it.
 func load(ctx context.Context, name string, text []byte, note func()) (*meter.Library, error) {
-	common := map[string][]byte{"kernels/abi.h": []byte(kernels.Source("abi.h"))}
-	err := fs.WalkDir(emulated.Runtime(), ".", func(file string, d fs.DirEntry, err error) error {
+	common := map[string][]byte{}
+	for _, header := range []string{"abi.h", "library.h"} {
+		text, err := abi.Headers.ReadFile(header)
+		if err != nil {
+			return nil, err
+		}
+		common["kernels/abi/"+header] = text
+	}
+	err := fs.WalkDir(sources.Files, ".", func(file string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			common[path.Join(home, file)], err = fs.ReadFile(emulated.Runtime(), file)
+			common[path.Join(home, file)], err = fs.ReadFile(sources.Files, file)
 		}
 		return err
 	})

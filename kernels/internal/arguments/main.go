@@ -1,7 +1,7 @@
-// Command arguments writes kernels/arguments.gen.h: the table's numbers of buffers and
+// Command arguments writes kernels/abi/arguments.gen.h: the table's numbers of buffers and
 // function constants by name, for kernels of C and C++.
 //
-//	go run ./kernels/internal/arguments kernels/arguments.gen.h
+//	go run ./kernels/internal/arguments kernels/abi/arguments.gen.h
 package main
 
 import (

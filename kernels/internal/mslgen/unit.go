@@ -111,7 +111,7 @@ const (
 	MaxThreads          = 1024
 	MaxBuffers          = 31
 	MaxConstants        = 32
-	MaxDynamic          = 4 // [[threadgroup(i)]] arguments, by kernels/abi.h
+	MaxDynamic          = 4 // [[threadgroup(i)]] arguments, by kernels/abi/abi.h
 )
 
 // Parse reads the file at path, through read as everything it includes.

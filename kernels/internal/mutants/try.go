@@ -132,7 +132,7 @@ func newBench() (*bench, error) {
 	b.tests, b.runtime = filepath.Join(b.dir, "kernels.test"), filepath.Join(b.dir, "runtime.o")
 	err = b.command("go", "test", "-c", "-o", b.tests, "./kernels")
 	if err == nil {
-		err = b.compile("-c", filepath.Join(b.root, "kernels/emulated/runtime.cc"), "-o", b.runtime)
+		err = b.compile("-c", filepath.Join(b.root, "kernels/emulated/runtime/runtime.cc"), "-o", b.runtime)
 	}
 	if err != nil {
 		os.RemoveAll(b.dir)
@@ -158,7 +158,7 @@ func (b *bench) compile(args ...string) error {
 		compiler = "g++"
 	}
 	flags := []string{"-std=c++17", "-O1", "-g0", "-fPIC", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
-		"-DMSL_VARIANT=plugin", "-DMSL_LIBRARY=" + plugin.Symbol, "-I", filepath.Join(b.root, "kernels/emulated")}
+		"-DMSL_VARIANT=plugin", "-DMSL_LIBRARY=" + plugin.Symbol, "-I", filepath.Join(b.root, "kernels/emulated/runtime")}
 	if runtime.GOARCH == "amd64" && hasF16C() {
 		flags = append(flags, "-march=ivybridge", "-mavx2", "-DMSL_HAS_FMA")
 	}
@@ -216,7 +216,7 @@ func (b *bench) build(m mutant, name string) (library string, err error) {
 	if err := os.WriteFile(unitFile, unit.CPlusPlus(m.unit+".gen.cc", "msl/metal_stdlib"), 0o644); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(tableFile, mslgen.Table([]string{m.unit}, "runtime.h", name), 0o644); err != nil {
+	if err := os.WriteFile(tableFile, mslgen.Table([]string{m.unit}, "runtime.h"), 0o644); err != nil {
 		return "", err
 	}
 	library = filepath.Join(b.dir, name+".so")
@@ -232,7 +232,7 @@ func (b *bench) buildNative(m mutant, name string) (tests string, err error) {
 	dir := filepath.Join(b.dir, name)
 	defer os.RemoveAll(dir)
 	var files []string
-	for _, pattern := range []string{"*.h", "native/src/*.h", filepath.Dir(m.unit) + "/*.h", m.unit} {
+	for _, pattern := range []string{"*.h", "abi/*.h", "native/src/*.h", filepath.Dir(m.unit) + "/*.h", m.unit} {
 		found, err := filepath.Glob(filepath.Join(b.root, "kernels", pattern))
 		if err != nil {
 			return "", err

@@ -8,7 +8,11 @@ package avx2
 // const smelt_native_set *smelt_native_avx2(void);
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	_ "github.com/smelt-ml/smelt/kernels/native/src" // whose headers the sources include
+)
 
 // Set returns the kernels as a const smelt_native_set*.
 func Set() unsafe.Pointer { return unsafe.Pointer(C.smelt_native_avx2()) }

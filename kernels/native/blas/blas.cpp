@@ -3,9 +3,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../../arguments.gen.h"
-#include "../../attributes.gen.h"
-#include "../../params.h"
+#include "../../abi/arguments.gen.h"
+#include "../../abi/attributes.gen.h"
+#include "../../abi/params.h"
 #include "../src/set.h"
 #include "sgemm.h"
 

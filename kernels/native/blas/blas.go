@@ -15,7 +15,11 @@ package blas
 // const smelt_native_set *smelt_native_blas(void);
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	_ "github.com/smelt-ml/smelt/kernels/native/src" // whose headers the sources include
+)
 
 // Set returns the kernels as a const smelt_native_set*.
 func Set() unsafe.Pointer { return unsafe.Pointer(C.smelt_native_blas()) }

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	_ "github.com/smelt-ml/smelt/kernels/native/neon" // the kernels that this set has in common with it
+	_ "github.com/smelt-ml/smelt/kernels/native/src"  // whose headers the sources include
 )
 
 // Set returns the kernels as a const smelt_native_set*.

@@ -4,9 +4,9 @@
 
 #include <arm_neon.h>
 
-#include "../../arguments.gen.h"
-#include "../../attributes.gen.h"
-#include "../../params.h"
+#include "../../abi/arguments.gen.h"
+#include "../../abi/attributes.gen.h"
+#include "../../abi/params.h"
 #include "../src/set.h"
 
 #define SET smelt_i8mm

@@ -2,7 +2,7 @@
 #ifndef SMELT_KERNELS_NATIVE_SET_H
 #define SMELT_KERNELS_NATIVE_SET_H
 
-#include "../../abi.h"
+#include "../../abi/abi.h"
 
 typedef struct smelt_native_set {
     smelt_native native;                              // first, so that a set is a smelt_native

@@ -4,10 +4,9 @@
 package host
 
 /*
-#cgo CFLAGS: -I../..
 #include <stdlib.h>
 #include <string.h>
-#include "library.h"
+#include "../../../abi/library.h"
 
 static const char *library_isa(const void *l) { return ((const smelt_emulated_library *)l)->isa; }
 static const char *library_name(const void *l, uint32_t i) { return ((const smelt_emulated_library *)l)->name(i); }
@@ -29,6 +28,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	_ "github.com/smelt-ml/smelt/kernels/abi" // whose headers are included above
 )
 
 // Library is the kernels of one build: one instruction set.
@@ -39,7 +40,7 @@ type Library struct {
 // Open takes the pointer to a smelt_emulated_library that a package of kernels exports.
 func Open(table unsafe.Pointer) Library { return Library{table} }
 
-// Provider is the library as a const smelt_emulator* of kernels/abi.h.
+// Provider is the library as a const smelt_emulator* of kernels/abi/abi.h.
 func (l Library) Provider() unsafe.Pointer { return l.table }
 
 // ISA names the instruction set that the kernels were compiled for.

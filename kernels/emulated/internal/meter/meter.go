@@ -1,10 +1,9 @@
 package meter
 
 /*
-#cgo CFLAGS: -I../..
 #include <stdlib.h>
 #include <string.h>
-#include "trace/trace.h"
+#include "../../runtime/trace/trace.h"
 
 static const void *counted_find(const void *l, const char *name) {
     return ((const smelt_counted *)l)->library->emulator.find(name);
@@ -29,6 +28,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	_ "github.com/smelt-ml/smelt/kernels/emulated/runtime" // whose header is included above
 )
 
 // Library is kernels that were compiled to be counted.

@@ -1,1 +1,1 @@
-#include "../../runtime.cc"
+#include "../../runtime/runtime.cc"

@@ -8,7 +8,7 @@ package testkernels
 #cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-asynchronous-unwind-tables -fno-rtti -DMSL_VARIANT=test -DMSL_LIBRARY=smelt_emulated_test
 #cgo asan CXXFLAGS: -g1
 #cgo LDFLAGS: -lm
-#include "../../library.h"
+#include "../../../abi/library.h"
 const smelt_emulated_library *smelt_emulated_test(void);
 */
 import "C"
@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
+	_ "github.com/smelt-ml/smelt/kernels/emulated/runtime" // what the sources include
 )
 
 // Library returns the kernels.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
 )
@@ -18,10 +17,8 @@ func main() {
 	var p mslgen.Package
 	flag.StringVar(&p.Sources, "sources", "kernels", "folder of the .metal files, from the root of the repository")
 	flag.StringVar(&p.Output, "output", "kernels/emulated", "folder of the generated files")
-	flag.StringVar(&p.Runtime, "runtime", "kernels/emulated", "folder of runtime.h and msl/")
-	stamped := flag.String("stamped", "kernels/abi.h", "further files that a build depends on, by comma")
+	flag.StringVar(&p.Runtime, "runtime", "kernels/emulated/runtime", "folder of runtime.h and msl/")
 	flag.Parse()
-	p.Stamped = strings.Split(*stamped, ",")
 	root, err := moduleRoot()
 	if err == nil {
 		p.Root = root

@@ -13,7 +13,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "../library.h"
+#include "../../../abi/library.h"
 
 #ifdef __cplusplus
 #include <type_traits>
@@ -66,7 +66,7 @@ typedef struct smelt_trace {
     uint64_t end_count;
 } smelt_trace;
 
-// A table of functions, as kernels/abi.h has them.
+// A table of functions, as kernels/abi/abi.h has them.
 typedef struct smelt_counted {
     const smelt_emulated_library *library;
     // open returns a trace of accesses to memory [from, from + bytes), from being at the

@@ -1,8 +1,8 @@
 // The table of one variant, as the Go side takes it.
-#ifndef SMELT_EMULATED_LIBRARY_H
-#define SMELT_EMULATED_LIBRARY_H
+#ifndef SMELT_KERNELS_LIBRARY_H
+#define SMELT_KERNELS_LIBRARY_H
 
-#include "../abi.h"
+#include "abi.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -24,7 +24,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "../abi.h"
+#include "../../abi/abi.h"
 
 #ifndef MSL_VARIANT
 #error "define MSL_VARIANT: the namespace of this build of the kernels"
