@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/smelt-ml/smelt/chat"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // ChatTemplate returns the template that turns conversations into this model's texts: its own,
@@ -12,7 +12,7 @@ import (
 // error wraps [chat.ErrNoTemplate] where there is none; [chat.NewTemplate] takes any.
 func (m *Model) ChatTemplate(tools bool) (*chat.Template, error) {
 	if m.file == nil {
-		return nil, fmt.Errorf("%s: %w", m.name, models.ErrNoTokenizer)
+		return nil, fmt.Errorf("%s: %w", m.name, checkpoint.ErrNoTokenizer)
 	}
 	t, err := m.Tokenizer()
 	if err != nil {

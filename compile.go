@@ -16,7 +16,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -437,7 +437,7 @@ func (p *Program) Save(w io.Writer) error {
 }
 
 // ErrNoWeights is wrapped where a shape without weights is asked to run.
-var ErrNoWeights = models.ErrNoWeights
+var ErrNoWeights = checkpoint.ErrNoWeights
 
 // ReadPlan reads a Plan file without its model: a program to be looked at.
 func ReadPlan(path string) (*Program, error) {
@@ -470,7 +470,7 @@ func LoadPlan(path, weights string) (*Program, error) {
 	}
 	if weights == "" {
 		if f.Model.Base == "" || f.Model.Base != filepath.Base(f.Model.Base) || f.Model.Base == ".." {
-			return nil, fmt.Errorf("%s: %w: it was compiled from the shape %s; give the model with --weights", path, ErrNoWeights, models.ArchPrefix+f.Model.Arch)
+			return nil, fmt.Errorf("%s: %w: it was compiled from the shape %s; give the model with --weights", path, ErrNoWeights, checkpoint.ArchPrefix+f.Model.Arch)
 		}
 		weights = filepath.Join(filepath.Dir(path), f.Model.Base)
 		if _, err := os.Stat(weights); err != nil {

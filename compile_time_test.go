@@ -15,16 +15,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // layered returns the shape of qwen3-0.6b with another number of layers.
 func layered(tb testing.TB, layers int) *Model {
-	shape, err := models.Arch("qwen3-0.6b", "q4_0")
+	shape, err := checkpoint.Arch("qwen3-0.6b", "q4_0")
 	require.NoError(tb, err)
 	c := shape.Config
 	c.Layers = layers
-	file, err := models.Synthetic(c, "q4_0")
+	file, err := checkpoint.Synthetic(c, "q4_0")
 	require.NoError(tb, err)
 	return fromFile(fmt.Sprintf("%d layers", layers), "", file)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // costOf is what the largest step of a phase costs, from its plan.
@@ -110,11 +110,11 @@ func TestSavings(t *testing.T) {
 // saves the launch and no bytes.
 func TestSavingsOfReplication(t *testing.T) {
 	const tokens, kvHeads, heads, head, layers = 2048, 2, 32, 128, 3
-	shape, err := models.Arch("llama3.2-1b", "f32")
+	shape, err := checkpoint.Arch("llama3.2-1b", "f32")
 	require.NoError(t, err)
 	c := shape.Config
 	c.Heads, c.KVHeads, c.Head, c.Layers = heads, kvHeads, head, layers
-	file, err := models.Synthetic(c, "f32")
+	file, err := checkpoint.Synthetic(c, "f32")
 	require.NoError(t, err)
 	m := fromFile("replication", "", file)
 	compile := func(off ...string) *Program {
@@ -167,13 +167,13 @@ func TestSavingsOfReplication(t *testing.T) {
 // its own there, and the choices say why. The timeline of a step agrees. Where four query heads
 // share a threadgroup, it repeats too little.
 func TestWriteApartOnSmallChips(t *testing.T) {
-	shape, err := models.Arch("llama3.2-1b", "f16")
+	shape, err := checkpoint.Arch("llama3.2-1b", "f16")
 	require.NoError(t, err)
 	c := shape.Config
 	c.KVHeads, c.Layers = 1, 3
 	of := func(heads, head int) *Model {
 		c.Heads, c.Head = heads, head
-		file, err := models.Synthetic(c, "f16")
+		file, err := checkpoint.Synthetic(c, "f16")
 		require.NoError(t, err)
 		return fromFile("one KV head", "", file)
 	}

@@ -8,11 +8,12 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/engine/draft"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // Shape is Open for a shape that has no name.
 func Shape(c models.Config, weightType string) (*Model, error) {
-	file, err := models.Synthetic(c, weightType)
+	file, err := checkpoint.Synthetic(c, weightType)
 	if err != nil {
 		return nil, err
 	}

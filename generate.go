@@ -11,7 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/stops"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -163,7 +163,7 @@ func (g *Generation) picking(t *tokenizer.Tokenizer) engine.Picking {
 // begin returns what picks the tokens of a generation after others, and what makes text of them.
 func (l *Loaded) begin(g *Generation, vocab int, chooses bool, before ...[]int32) (*engine.Picker, *stops.Text, error) {
 	t, err := l.Tokenizer()
-	if errors.Is(err, models.ErrNoTokenizer) && !slices.ContainsFunc(g.Stop, func(stop string) bool { return stop != "" }) {
+	if errors.Is(err, checkpoint.ErrNoTokenizer) && !slices.ContainsFunc(g.Stop, func(stop string) bool { return stop != "" }) {
 		t, err = nil, nil
 	}
 	p := g.picking(t)

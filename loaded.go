@@ -10,7 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -37,7 +37,7 @@ func (p *Program) Load(d Device) (*Loaded, error) {
 		return nil, fmt.Errorf("the plan of %s without its model: %w", p.Plan.Model, ErrNoWeights)
 	}
 	if !p.model.HasWeights() {
-		return nil, fmt.Errorf("%s: %w", models.ArchPrefix+p.model.name, ErrNoWeights)
+		return nil, fmt.Errorf("%s: %w", checkpoint.ArchPrefix+p.model.name, ErrNoWeights)
 	}
 	d, err := Resolve(d)
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -53,8 +54,8 @@ type Model struct {
 	context int    // tokens the model was trained to see; 0 if unknown
 	bounded bool   // and no more: positions beyond have no embedding
 	build   func(ir.Options) (*ir.Func, error)
-	weights Weights            // nil for a shape without weights
-	file    *models.Checkpoint // nil for a model defined in Go
+	weights Weights                // nil for a shape without weights
+	file    *checkpoint.Checkpoint // nil for a model defined in Go
 
 	mu     sync.Mutex
 	users  int // programs that are loaded
@@ -86,14 +87,14 @@ func (m *Model) use() (release func(), err error) {
 // arch:NAME, the shape of a known model without weights, whose tensors get the
 // types of weights (a mixture such as "q4_0" or "q4_k_m"; "" means f16).
 func Open(path, weights string) (*Model, error) {
-	if name, ok := strings.CutPrefix(path, models.ArchPrefix); ok {
-		file, err := models.Arch(name, cmp.Or(weights, "f16"))
+	if name, ok := strings.CutPrefix(path, checkpoint.ArchPrefix); ok {
+		file, err := checkpoint.Arch(name, cmp.Or(weights, "f16"))
 		if err != nil {
 			return nil, err
 		}
 		return fromFile(name, "", file), nil
 	}
-	file, err := models.Open(path)
+	file, err := checkpoint.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func Open(path, weights string) (*Model, error) {
 	return fromFile(name, path, file), nil
 }
 
-func fromFile(name, path string, file *models.Checkpoint) *Model {
+func fromFile(name, path string, file *checkpoint.Checkpoint) *Model {
 	m := &Model{name: name, path: path, context: file.Config.Context, bounded: file.Config.Positions, build: file.Build, file: file}
 	if file.HasWeights() {
 		m.weights = file
@@ -111,7 +112,7 @@ func fromFile(name, path string, file *models.Checkpoint) *Model {
 
 // ChangeRope has the model rotate otherwise than its file says, in all that is compiled from
 // now on: by another base, unless theta is 0, and by another scaling, "none" or KIND:FACTOR
-// with linear, yarn or dynamic, unless it is "". See [models.Checkpoint.ChangeRope].
+// with linear, yarn or dynamic, unless it is "". See [checkpoint.Checkpoint.ChangeRope].
 func (m *Model) ChangeRope(theta float64, scaling string) error {
 	if m.file == nil {
 		return fmt.Errorf("%s is defined in Go: there is no RoPE of a file to change", m.name)
@@ -155,7 +156,7 @@ func (m *Model) release() error {
 	if m.file == nil {
 		return nil
 	}
-	if made, ok := m.weights.(*models.Checkpoint); ok && made != m.file {
+	if made, ok := m.weights.(*checkpoint.Checkpoint); ok && made != m.file {
 		return errors.Join(made.Close(), m.file.Close())
 	}
 	return m.file.Close()
@@ -166,7 +167,7 @@ func (m *Model) Name() string { return m.name }
 
 // File returns what was read from the model's file, or nil for a model that is
 // defined in Go.
-func (m *Model) File() *models.Checkpoint { return m.file }
+func (m *Model) File() *checkpoint.Checkpoint { return m.file }
 
 // Context returns how many tokens the model was trained to see, 0 if unknown.
 func (m *Model) Context() int { return m.context }
@@ -177,7 +178,7 @@ func (m *Model) HasWeights() bool { return m.weights != nil }
 // Tokenizer returns the model's tokenizer.
 func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) {
 	if m.file == nil {
-		return nil, fmt.Errorf("%s: %w", m.name, models.ErrNoTokenizer)
+		return nil, fmt.Errorf("%s: %w", m.name, checkpoint.ErrNoTokenizer)
 	}
 	return m.file.Tokenizer()
 }

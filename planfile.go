@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // ErrOtherModel is wrapped where a Plan is run with weights it was not made for.
@@ -34,7 +34,7 @@ func matches(f *lower.File, m *Model) error {
 	if f.Model.Arch != "" { // a shape fits any file whose tensors fit
 		return nil
 	}
-	if part := models.Identity(f.Model).Differs(models.Identity(identify(m))); part != "" {
+	if part := checkpoint.Identity(f.Model).Differs(checkpoint.Identity(identify(m))); part != "" {
 		return fmt.Errorf("%s: %w: the %s differs", m.path, ErrOtherModel, part)
 	}
 	return nil

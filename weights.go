@@ -10,7 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/quantize"
 	"github.com/smelt-ml/smelt/models/synth"
 )
@@ -50,7 +50,7 @@ func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
 		return nil, err
 	}
 	if have := device.AvailableMemory(); need > have {
-		return nil, fmt.Errorf("%w: random weights for %s take %s, %s is available", device.ErrMemory, models.ArchPrefix+m.name, device.FormatBytes(need), device.FormatBytes(have))
+		return nil, fmt.Errorf("%w: random weights for %s take %s, %s is available", device.ErrMemory, checkpoint.ArchPrefix+m.name, device.FormatBytes(need), device.FormatBytes(have))
 	}
 	tensors, err := synth.Tensors(ctx, m.file, seed)
 	if err != nil {

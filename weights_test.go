@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/synth"
 )
 
@@ -22,7 +22,7 @@ import (
 func TestRandomWeights(t *testing.T) {
 	c := tiny.Narrow()
 	c.Width, c.Head, c.FFN, c.Heads, c.KVHeads = 256, 64, 512, 4, 2
-	for _, typ := range models.WeightTypes() {
+	for _, typ := range checkpoint.WeightTypes() {
 		t.Run(typ, func(t *testing.T) {
 			shape, err := smelt.Shape(c, typ)
 			require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -96,7 +96,7 @@ type llama struct {
 }
 
 var loaded = sync.OnceValues(func() (*llama, error) {
-	tok, err := models.OpenTokenizer(filepath.Join(root, "tokenizers/ggml-vocab/ggml-vocab-llama-bpe.gguf"))
+	tok, err := checkpoint.OpenTokenizer(filepath.Join(root, "tokenizers/ggml-vocab/ggml-vocab-llama-bpe.gguf"))
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -26,7 +26,7 @@ func compiledFor(t testing.TB, machine, arch, weights string, level, context int
 // compiledWith does it with more options than the context.
 func compiledWith(t testing.TB, machine, arch, weights string, level int, opts Options, off ...string) *Plan {
 	t.Helper()
-	m, err := models.Arch(arch, weights)
+	m, err := checkpoint.Arch(arch, weights)
 	require.NoError(t, err)
 	source, err := m.Build(ir.Options{KV: dtype.F16, Block: opts.Context})
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func compiledWith(t testing.TB, machine, arch, weights string, level int, opts O
 // everyPlan calls check for each phase of every known shape, as written and
 // optimised.
 func everyPlan(t *testing.T, check func(t *testing.T, p *Plan, ph *Phase)) {
-	for _, arch := range models.Archs() {
+	for _, arch := range checkpoint.Archs() {
 		for level, name := range []string{"source", "fused"} {
 			t.Run(arch+"/"+name, func(t *testing.T) {
 				p := compiled(t, arch, "q4_0", level, 512)

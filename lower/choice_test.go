@@ -10,7 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -91,7 +91,7 @@ func chipNamed(t *testing.T, name string) *Chip {
 // tuned is one phase of a shape compiled for a chip and steps of up to maxT tokens.
 func tuned(t *testing.T, arch, chip string, maxT int64, context int) *Phase {
 	t.Helper()
-	m, err := models.Arch(arch, "q4_0")
+	m, err := checkpoint.Arch(arch, "q4_0")
 	require.NoError(t, err)
 	f, err := m.Build(ir.Options{KV: dtype.F16, Block: context})
 	require.NoError(t, err)
@@ -194,11 +194,11 @@ func TestSharedHeadsByPrediction(t *testing.T) {
 			for _, context := range []int{512, 8192} {
 				for _, tokens := range []int64{1, 8} {
 					where := at{arch, chip, context, tokens}
-					shape, err := models.Arch(arch, "q4_0")
+					shape, err := checkpoint.Arch(arch, "q4_0")
 					require.NoError(t, err)
 					c := shape.Config
 					c.Layers = 1
-					m, err := models.Synthetic(c, "q4_0")
+					m, err := checkpoint.Synthetic(c, "q4_0")
 					require.NoError(t, err)
 					predicted := func(tuning *Tuning) (*Phase, float64, int64) {
 						f, err := m.Build(ir.Options{KV: dtype.F16, Block: context})

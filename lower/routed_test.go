@@ -11,20 +11,21 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
 // routedStep compiles one layer of a mixture for a target.
 func routedStep(t *testing.T, change func(c *models.Config), target *ir.Target) (*Plan, *Phase) {
 	t.Helper()
-	shape, err := models.Arch("qwen3-30b-a3b", "q4_0")
+	shape, err := checkpoint.Arch("qwen3-30b-a3b", "q4_0")
 	require.NoError(t, err)
 	c := shape.Config
 	c.Layers = 1
 	if change != nil {
 		change(&c)
 	}
-	m, err := models.Synthetic(c, "q4_0")
+	m, err := checkpoint.Synthetic(c, "q4_0")
 	require.NoError(t, err)
 	f, err := m.Build(ir.Options{KV: dtype.F16, Block: 512})
 	require.NoError(t, err)

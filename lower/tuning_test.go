@@ -13,14 +13,14 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
 // measured compiles a shape for steps of up to maxT tokens with what was measured.
 func measured(t testing.TB, on string, maxT int64, context int, tuning *Tuning) *Plan {
 	t.Helper()
-	m, err := models.Arch("qwen3-0.6b", "q4_0")
+	m, err := checkpoint.Arch("qwen3-0.6b", "q4_0")
 	require.NoError(t, err)
 	f, err := m.Build(ir.Options{KV: dtype.F16, Block: context})
 	require.NoError(t, err)

@@ -12,13 +12,13 @@ import (
 // the rows that were asked for, [R, Width].
 const Embeddings = "embeddings"
 
-// model is a model in the making.
-type model struct {
+// ModelBuilder is a model in the making.
+type ModelBuilder struct {
 	b *ir.Builder
 	c *Config
 
-	normalize normalize
-	table     *ir.Value // token_embd, [Vocab, Width]
+	Norm      Norm
+	Table     *ir.Value // token_embd, [Vocab, Width]
 	rotations map[Rope]rotation
 }
 
@@ -28,12 +28,12 @@ type rotation struct {
 	factors *ir.Value
 }
 
-// decode writes a decoder-only model: the embedding, what add makes of the residual
+// Decode writes a decoder-only model: the embedding, what add makes of the residual
 // stream in each layer, x [T, Width] to x [T, Width], and the head.
-func decode(b *ir.Builder, c *Config, norm normalize, add func(l *layer, x *ir.Value) *ir.Value) {
-	m := newModel(b, c, norm)
-	layers := m.layers()
-	x := scaled(b, b.Embed(b.Input(ir.Tokens), m.table), c.EmbeddingScale)
+func Decode(b *ir.Builder, c *Config, norm Norm, add func(l *LayerBuilder, x *ir.Value) *ir.Value) {
+	m := NewModel(b, c, norm)
+	layers := m.Layers()
+	x := Scaled(b, b.Embed(b.Input(ir.Tokens), m.Table), c.EmbeddingScale)
 	if c.Positions {
 		x = b.Add(x, b.Embed(b.Input(ir.Positions), b.Weight("position_embd.weight", c.Context, c.Width)))
 	}
@@ -43,30 +43,30 @@ func decode(b *ir.Builder, c *Config, norm normalize, add func(l *layer, x *ir.V
 	m.head(x)
 }
 
-func newModel(b *ir.Builder, c *Config, norm normalize) *model {
-	return &model{b: b, c: c, normalize: norm, rotations: make(map[Rope]rotation), table: b.Weight("token_embd.weight", c.Vocab, c.Width)}
+func NewModel(b *ir.Builder, c *Config, norm Norm) *ModelBuilder {
+	return &ModelBuilder{b: b, c: c, Norm: norm, rotations: make(map[Rope]rotation), Table: b.Weight("token_embd.weight", c.Vocab, c.Width)}
 }
 
-func (m *model) layers() []*layer {
-	layers := make([]*layer, m.c.Layers)
+func (m *ModelBuilder) Layers() []*LayerBuilder {
+	layers := make([]*LayerBuilder, m.c.Layers)
 	for i := range layers {
 		layers[i] = m.layer(i)
 	}
 	return layers
 }
 
-// headTensors are those that embeddings do without.
-var headTensors = []string{"output.weight", "output.bias"}
+// HeadTensors are those that embeddings do without.
+var HeadTensors = []string{"output.weight", "output.bias"}
 
 // head runs on the rows that were asked for: logits, [R, Vocab].
-func (m *model) head(x *ir.Value) {
+func (m *ModelBuilder) head(x *ir.Value) {
 	b, c := m.b, m.c
-	x = m.normalize(b, "output_norm", b.GatherRows(x), c.Eps)
-	if c.embeddings {
+	x = m.Norm(b, "output_norm", b.GatherRows(x), c.Eps)
+	if c.Embeds {
 		b.Return(Embeddings, dense(b, c, x))
 		return
 	}
-	head := m.table
+	head := m.Table
 	if !c.Tied {
 		head = b.Weight("output.weight", c.Vocab, c.Width)
 	}
@@ -74,7 +74,7 @@ func (m *model) head(x *ir.Value) {
 	if c.Biases.Head {
 		bias = b.Weight("output.bias", c.Vocab)
 	}
-	logits := scaled(b, b.LinearBias(x, head, bias), c.LogitScale)
+	logits := Scaled(b, b.LinearBias(x, head, bias), c.LogitScale)
 	if c.LogitCap != 0 {
 		logits = b.SoftCap(logits, c.LogitCap)
 	}
@@ -90,44 +90,44 @@ func dense(b *ir.Builder, c *Config, x *ir.Value) *ir.Value {
 	return b.Linear(b.Linear(x, b.Weight("dense_2.weight", c.Dense, c.Width)), b.Weight("dense_3.weight", c.Width, c.Dense))
 }
 
-// scaled is x · by; 0 stands for 1.
-func scaled(b *ir.Builder, x *ir.Value, by float64) *ir.Value {
+// Scaled is x · by; 0 stands for 1.
+func Scaled(b *ir.Builder, x *ir.Value, by float64) *ir.Value {
 	if by == 0 || by == 1 {
 		return x
 	}
 	return b.Scale(x, by)
 }
 
-// normalize is a norm over the innermost axis of x with the weights of that name.
-type normalize func(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value
+// Norm is a norm over the innermost axis of x with the weights of that name.
+type Norm func(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value
 
-func rmsNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
+func RMSNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
 	return b.RMSNorm(x, b.Weight(name+".weight", int(x.Type.Shape.Last())), eps)
 }
 
-// layerNorm has a gain and a shift, gainNorm only the gain.
-func layerNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
+// LayerNorm has a gain and a shift, GainNorm only the gain.
+func LayerNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
 	n := int(x.Type.Shape.Last())
 	return b.LayerNorm(x, b.Weight(name+".weight", n), b.Weight(name+".bias", n), eps)
 }
 
-func gainNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
+func GainNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
 	return b.LayerNorm(x, b.Weight(name+".weight", int(x.Type.Shape.Last())), nil, eps)
 }
 
-// layer is one layer in the making: its shape and how its weights are called.
-type layer struct {
+// LayerBuilder is one layer in the making: its shape and how its weights are called.
+type LayerBuilder struct {
 	Layer
 	rotation *rotation // nil where heads are not rotated
 
-	b         *ir.Builder
-	c         *Config
-	index     int
-	normalize normalize
+	Builder   *ir.Builder
+	Config    *Config
+	Index     int
+	normalize Norm
 }
 
-func (m *model) layer(i int) *layer {
-	l := &layer{Layer: m.c.Layer(i), b: m.b, c: m.c, index: i, normalize: m.normalize}
+func (m *ModelBuilder) layer(i int) *LayerBuilder {
+	l := &LayerBuilder{Layer: m.c.Layer(i), Builder: m.b, Config: m.c, Index: i, normalize: m.Norm}
 	if l.Rope != nil {
 		r, ok := m.rotations[*l.Rope]
 		if !ok {
@@ -139,90 +139,92 @@ func (m *model) layer(i int) *layer {
 	return l
 }
 
-func (l *layer) name(role string) string { return fmt.Sprintf("blk.%d.%s", l.index, role) }
+func (l *LayerBuilder) Name(role string) string { return fmt.Sprintf("blk.%d.%s", l.Index, role) }
 
-// linear is the product of x [T, K] and the weight of that role, [rows, K], and its bias
+// Linear is the product of x [T, K] and the weight of that role, [rows, K], and its bias
 // where there is one.
-func (l *layer) linear(role string, x *ir.Value, rows int, biased bool) *ir.Value {
-	w := l.b.Weight(l.name(role+".weight"), rows, int(x.Type.Shape.Last()))
+func (l *LayerBuilder) Linear(role string, x *ir.Value, rows int, biased bool) *ir.Value {
+	w := l.Builder.Weight(l.Name(role+".weight"), rows, int(x.Type.Shape.Last()))
 	if !biased {
-		return l.b.Linear(x, w)
+		return l.Builder.Linear(x, w)
 	}
-	return l.b.LinearBias(x, w, l.b.Weight(l.name(role+".bias"), rows))
+	return l.Builder.LinearBias(x, w, l.Builder.Weight(l.Name(role+".bias"), rows))
 }
 
-// norm is the family's norm over the innermost axis of x.
-func (l *layer) norm(role string, x *ir.Value) *ir.Value {
-	return l.normalize(l.b, l.name(role), x, l.c.Eps)
+// Norm is the family's norm over the innermost axis of x.
+func (l *LayerBuilder) Norm(role string, x *ir.Value) *ir.Value {
+	return l.normalize(l.Builder, l.Name(role), x, l.Config.Eps)
 }
 
-// rotate gives heads [T, heads, Head] their positions.
-func (l *layer) rotate(heads *ir.Value) *ir.Value {
+// Rotate gives heads [T, heads, Head] their positions.
+func (l *LayerBuilder) Rotate(heads *ir.Value) *ir.Value {
 	if l.rotation == nil {
 		return heads
 	}
-	return l.b.Rope(heads, l.rotation.attr, l.rotation.factors)
+	return l.Builder.Rope(heads, l.rotation.attr, l.rotation.factors)
 }
 
-// prepare is what a family does to the heads of Q and K, [T, heads, Head], before they
+// Prepare is what a family does to the heads of Q and K, [T, heads, Head], before they
 // rotate. It is told whose they are: "attn_q" or "attn_k".
-type prepare func(role string, heads *ir.Value) *ir.Value
+type Prepare func(role string, heads *ir.Value) *ir.Value
 
-func asItIs(_ string, heads *ir.Value) *ir.Value { return heads }
+func AsIs(_ string, heads *ir.Value) *ir.Value { return heads }
 
-// normHeads normalises each head by itself.
-func (l *layer) normHeads(role string, heads *ir.Value) *ir.Value { return l.norm(role+"_norm", heads) }
+// NormHeads normalises each head by itself.
+func (l *LayerBuilder) NormHeads(role string, heads *ir.Value) *ir.Value {
+	return l.Norm(role+"_norm", heads)
+}
 
-// normAllHeads normalises all heads as one vector.
-func (l *layer) normAllHeads(role string, heads *ir.Value) *ir.Value {
+// NormAllHeads normalises all heads as one vector.
+func (l *LayerBuilder) NormAllHeads(role string, heads *ir.Value) *ir.Value {
 	n, _ := heads.Type.Shape[1].IsConst()
-	return l.b.SplitHeads(l.norm(role+"_norm", l.b.MergeHeads(heads)), int(n))
+	return l.Builder.SplitHeads(l.Norm(role+"_norm", l.Builder.MergeHeads(heads)), int(n))
 }
 
 // normEachHead normalises each head by itself, with weights of its own.
-func (l *layer) normEachHead(role string, heads *ir.Value) *ir.Value {
+func (l *LayerBuilder) normEachHead(role string, heads *ir.Value) *ir.Value {
 	n, _ := heads.Type.Shape[1].IsConst()
-	w := l.b.Weight(l.name(role+"_norm.weight"), int(n), l.Head)
-	return l.b.Gain(l.b.LayerNorm(heads, nil, nil, l.c.Eps), w)
+	w := l.Builder.Weight(l.Name(role+"_norm.weight"), int(n), l.Head)
+	return l.Builder.Gain(l.Builder.LayerNorm(heads, nil, nil, l.Config.Eps), w)
 }
 
-// normedHeads is how heads are prepared where a model may have them normed.
-func (l *layer) normedHeads() prepare {
-	if l.c.HeadNorms {
+// NormedHeads is how heads are prepared where a model may have them normed.
+func (l *LayerBuilder) NormedHeads() Prepare {
+	if l.Config.HeadNorms {
 		return l.normEachHead
 	}
-	return asItIs
+	return AsIs
 }
 
-// attention is Wo · attend(rotate(prepare(Wq·n)), rotate(prepare(Wk·n)), Wv·n) of the
+// Attention is Wo · attend(rotate(prepare(Wq·n)), rotate(prepare(Wk·n)), Wv·n) of the
 // normalised stream n, [T, Width]. A KV head serves Heads/KVHeads query heads
 // (grouped-query attention).
-func attention(l *layer, n *ir.Value, prepare prepare) *ir.Value {
-	b := l.b
+func Attention(l *LayerBuilder, n *ir.Value, prepare Prepare) *ir.Value {
+	b := l.Builder
 	project := func(role string, heads int) *ir.Value { // [T, heads, Head]
-		return b.SplitHeads(l.linear(role, n, heads*l.Head, l.c.Biases.QKV), heads)
+		return b.SplitHeads(l.Linear(role, n, heads*l.Head, l.Config.Biases.QKV), heads)
 	}
 	q, k, v := project("attn_q", l.Heads), project("attn_k", l.KVHeads), project("attn_v", l.KVHeads)
-	q = l.rotate(prepare("attn_q", q))
-	k = l.rotate(prepare("attn_k", k))
-	return l.linear("attn_output", attend(l, q, k, v), l.c.Width, l.c.Biases.Output)
+	q = l.Rotate(prepare("attn_q", q))
+	k = l.Rotate(prepare("attn_k", k))
+	return l.Linear("attn_output", Attend(l, q, k, v), l.Config.Width, l.Config.Biases.Output)
 }
 
-// attend is softmax(q·kᵀ/√Head)·v, or with another scale, over all that the cache holds of the sequence, this step
+// Attend is softmax(q·kᵀ/√Head)·v, or with another scale, over all that the cache holds of the sequence, this step
 // included: [T, Heads·Head].
-func attend(l *layer, q, k, v *ir.Value) *ir.Value {
-	b := l.b
+func Attend(l *LayerBuilder, q, k, v *ir.Value) *ir.Value {
+	b := l.Builder
 	keys, values := b.CacheRead(b.CacheWrite(b.Cache(l.KVHeads, l.Head), k, v))
 	keys = b.RepeatKV(keys, l.Heads/l.KVHeads)
 	values = b.RepeatKV(values, l.Heads/l.KVHeads)
 	headFirst := [3]int{1, 0, 2}
-	scale := cmp.Or(l.c.AttentionScale, 1/math.Sqrt(float64(l.Head)))
+	scale := cmp.Or(l.Config.AttentionScale, 1/math.Sqrt(float64(l.Head)))
 	scores := b.Scale(b.MatmulT(b.Transpose(q, headFirst), b.Transpose(keys, headFirst)), scale)
 	if l.SoftCap != 0 {
 		scores = b.SoftCap(scores, l.SoftCap)
 	}
 	switch {
-	case l.c.Both:
+	case l.Config.Both:
 		scores = b.MaskBoth(scores, l.Window)
 	case l.ALiBi != 0:
 		scores = b.MaskSlopes(scores, b.Const(alibi(l.Heads, l.ALiBi)), l.Window)
@@ -231,7 +233,7 @@ func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	}
 	var weights *ir.Value
 	if l.Sinks {
-		weights = b.SoftmaxSinks(scores, b.Weight(l.name("attn_sinks.weight"), l.Heads))
+		weights = b.SoftmaxSinks(scores, b.Weight(l.Name("attn_sinks.weight"), l.Heads))
 	} else {
 		weights = b.Softmax(scores)
 	}
@@ -258,27 +260,27 @@ func alibi(heads int, most float64) []float32 {
 	return out
 }
 
-// gated is Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: SwiGLU and its kin.
-func gated(l *layer, n *ir.Value, activation ir.Activation) *ir.Value {
-	return gatedBy(l, "", n, l.FFN, activation)
+// Gated is Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: SwiGLU and its kin.
+func Gated(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
+	return GatedBy(l, "", n, l.FFN, activation)
 }
 
-// gatedBy is gated with weights whose names end so, of that width.
-func gatedBy(l *layer, suffix string, n *ir.Value, ffn int, activation ir.Activation) *ir.Value {
-	b := l.b
-	gate := l.linear("ffn_gate"+suffix, n, ffn, l.c.Biases.FFN)
-	up := l.linear("ffn_up"+suffix, n, ffn, l.c.Biases.FFN)
+// GatedBy is Gated with weights whose names end so, of that width.
+func GatedBy(l *LayerBuilder, suffix string, n *ir.Value, ffn int, activation ir.Activation) *ir.Value {
+	b := l.Builder
+	gate := l.Linear("ffn_gate"+suffix, n, ffn, l.Config.Biases.FFN)
+	up := l.Linear("ffn_up"+suffix, n, ffn, l.Config.Biases.FFN)
 	var inner *ir.Value
 	if activation.OnlyGated() {
 		inner = b.Gate(activation, gate, up)
 	} else {
 		inner = b.Mul(b.Activate(activation, gate), up)
 	}
-	return l.linear("ffn_down"+suffix, inner, l.c.Width, l.c.Biases.FFN)
+	return l.Linear("ffn_down"+suffix, inner, l.Config.Width, l.Config.Biases.FFN)
 }
 
-// ungated is Wdown · activation(Wup·n), [T, Width].
-func ungated(l *layer, n *ir.Value, activation ir.Activation) *ir.Value {
-	inner := l.b.Activate(activation, l.linear("ffn_up", n, l.FFN, l.c.Biases.FFN))
-	return l.linear("ffn_down", inner, l.c.Width, l.c.Biases.FFN)
+// Ungated is Wdown · activation(Wup·n), [T, Width].
+func Ungated(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
+	inner := l.Builder.Activate(activation, l.Linear("ffn_up", n, l.FFN, l.Config.Biases.FFN))
+	return l.Linear("ffn_down", inner, l.Config.Width, l.Config.Biases.FFN)
 }

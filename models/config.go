@@ -1,12 +1,9 @@
 package models
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -56,23 +53,23 @@ type Config struct {
 	TokenTypes int    // each of which has an embedding
 	Dense      int    // width between two products that embeddings pass; 0: there are none
 
-	context    int  // tokens that sequences may have; 0: as many as they like. See at
-	embeddings bool // the result is what the head would read
+	MaxContext int  // tokens that sequences may have; 0: as many as they like. See at
+	Embeds     bool // the result is what the head would read
 
 	// ByLayer describes each layer of a model whose layers differ; nil where all have
 	// the sizes above and nothing else. A family that has such layers makes it of the rest.
 	ByLayer []Layer
 }
 
-// seesWindow reports whether layer i sees a window.
-func (c *Config) seesWindow(i int) bool { return c.Windowed != nil && c.Windowed[i] }
+// SeesWindow reports whether layer i sees a window.
+func (c *Config) SeesWindow(i int) bool { return c.Windowed != nil && c.Windowed[i] }
 
-// recurs reports whether layer i has a recurrent state in the place of attention.
-func (c *Config) recurs(i int) bool { return c.Recurrent != nil && c.Recurrent[i] }
+// Recurs reports whether layer i has a recurrent state in the place of attention.
+func (c *Config) Recurs(i int) bool { return c.Recurrent != nil && c.Recurrent[i] }
 
-// withWindow is the [Family.Layer] of families whose layers differ in nothing but the window.
-func withWindow(c *Config, i int, l *Layer) {
-	if c.seesWindow(i) {
+// WithWindow is the [Family.Layer] of families whose layers differ in nothing but the window.
+func WithWindow(c *Config, i int, l *Layer) {
+	if c.SeesWindow(i) {
 		l.Window = c.Window
 	}
 }
@@ -92,11 +89,11 @@ type Layer struct {
 	Recurrent            bool    // it has no attention, but a state that tokens take further
 }
 
-// at is the model for sequences of up to that many tokens, see [Rope], whose result are logits
+// At is the model for sequences of up to that many tokens, see [Rope], whose result are logits
 // or embeddings.
-func (c Config) at(context int, embeddings bool) *Config {
-	c.embeddings = embeddings
-	c.context, c.Rope = context, c.Rope.at(context)
+func (c Config) At(context int, embeddings bool) *Config {
+	c.Embeds = embeddings
+	c.MaxContext, c.Rope = context, c.Rope.at(context)
 	c.ByLayer = slices.Clone(c.ByLayer)
 	for i := range c.ByLayer {
 		if l := &c.ByLayer[i]; l.Rope != nil {
@@ -114,74 +111,17 @@ func (c *Config) Layer(i int) Layer {
 	return Layer{Heads: c.Heads, KVHeads: c.KVHeads, Head: c.Head, FFN: c.FFN, Rope: &c.Rope, SoftCap: c.SoftCap, ALiBi: c.ALiBi}
 }
 
-// complete adds what a family knows of its models, and has it describe its layers, unless
-// they are described already.
-func (c *Config) complete(family *Family) error {
-	if family.Given != nil {
-		family.Given(c)
-	}
-	if c.ByLayer != nil || family.Layer == nil || c.Layers < 1 || c.Layers > maxLayers {
-		return nil
-	}
-	if c.Windowed != nil && len(c.Windowed) != c.Layers {
-		return configError("windows of %d layers, of %d", len(c.Windowed), c.Layers)
-	}
-	if c.Recurrent != nil && len(c.Recurrent) != c.Layers {
-		return configError("attention or none in %d layers, of %d", len(c.Recurrent), c.Layers)
-	}
-	layers, differ := make([]Layer, c.Layers), false
-	for i := range layers {
-		layers[i] = c.Layer(i)
-		family.Layer(c, i, &layers[i])
-		differ = differ || layers[i] != c.Layer(i)
-	}
-	if differ {
-		c.ByLayer = layers
-	}
-	return nil
-}
-
-// ErrConfig is wrapped by errors about what a model says of itself.
-var ErrConfig = errors.New("unsupported model")
-
-func configError(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
-}
-
-// Bounds on what a file may say: far beyond any model, and small enough that
-// products of two fit an int and that a graph of that many layers is built at once.
-const (
-	maxExtent = 1 << 24
-	maxLayers = 1 << 10
-	maxScale  = 1e9
-)
-
-// extent is a size and what errors call it.
-type extent struct {
-	name   string
-	n, max int
-}
-
-func checkExtents(sizes ...extent) error {
-	for _, s := range sizes {
-		if s.n < 1 || s.n > s.max {
-			return configError("the %s is %d", s.name, s.n)
-		}
-	}
-	return nil
-}
-
 // check finds what no graph can be built from.
 func (c *Config) check() error {
-	if err := checkExtents(extent{"vocabulary size", c.Vocab, maxExtent}, extent{"width", c.Width, maxExtent},
-		extent{"number of layers", c.Layers, maxLayers}, extent{"context length", c.Context, math.MaxInt32}); err != nil {
+	if err := CheckExtents(Extent{"vocabulary size", c.Vocab, MaxExtent}, Extent{"width", c.Width, MaxExtent},
+		Extent{"number of layers", c.Layers, MaxLayers}, Extent{"context length", c.Context, math.MaxInt32}); err != nil {
 		return err
 	}
 	if err := c.Experts.check(); err != nil {
 		return err
 	}
 	if !positive(c.Eps) {
-		return configError("the norms' epsilon is %g", c.Eps)
+		return ConfigError("the norms' epsilon is %g", c.Eps)
 	}
 	for _, x := range []struct {
 		name string
@@ -189,24 +129,23 @@ func (c *Config) check() error {
 	}{{"soft cap of logits", c.LogitCap}, {"scale of attention", c.AttentionScale}, {"scale of embeddings", c.EmbeddingScale},
 		{"scale of residuals", c.ResidualScale}, {"scale of logits", c.LogitScale}} {
 		if x.is != 0 && !(x.is >= 1/maxScale && x.is <= maxScale) {
-			return configError("the %s is %g", x.name, x.is)
+			return ConfigError("the %s is %g", x.name, x.is)
 		}
 	}
 	if c.Taps != 0 && (c.Taps < 2 || c.Taps > ir.MaxTaps) {
-		return configError("convolutions of %d tokens: want 2 to %d", c.Taps, ir.MaxTaps)
+		return ConfigError("convolutions of %d tokens: want 2 to %d", c.Taps, ir.MaxTaps)
 	}
-	if err := c.Delta.check(); err != nil {
-		return err
-	}
-	if err := c.Latent.check(c); err != nil {
-		return err
-	}
+	return nil
+}
+
+// checkLayers is check of each layer.
+func (c *Config) checkLayers() error {
 	if c.ByLayer == nil {
 		l := c.Layer(0)
 		return l.check()
 	}
 	if len(c.ByLayer) != c.Layers {
-		return configError("%d layers are described, of %d", len(c.ByLayer), c.Layers)
+		return ConfigError("%d layers are described, of %d", len(c.ByLayer), c.Layers)
 	}
 	for i := range c.ByLayer {
 		if err := c.ByLayer[i].check(); err != nil {
@@ -217,65 +156,70 @@ func (c *Config) check() error {
 }
 
 func (l *Layer) check() error {
-	if err := checkExtents(extent{"number of heads", l.Heads, maxExtent}, extent{"number of KV heads", l.KVHeads, maxExtent},
-		extent{"head size", l.Head, maxExtent}, extent{"feed-forward width", l.FFN, maxExtent}); err != nil {
+	if err := CheckExtents(Extent{"number of heads", l.Heads, MaxExtent}, Extent{"number of KV heads", l.KVHeads, MaxExtent},
+		Extent{"head size", l.Head, MaxExtent}, Extent{"feed-forward width", l.FFN, MaxExtent}); err != nil {
 		return err
 	}
 	switch {
 	case l.Heads%l.KVHeads != 0:
-		return configError("%d query heads cannot share %d KV heads evenly", l.Heads, l.KVHeads)
-	case l.Heads*l.Head > maxExtent:
-		return configError("%d heads of %d elements", l.Heads, l.Head)
+		return ConfigError("%d query heads cannot share %d KV heads evenly", l.Heads, l.KVHeads)
+	case l.Heads*l.Head > MaxExtent:
+		return ConfigError("%d heads of %d elements", l.Heads, l.Head)
 	case l.Window < 0 || l.Window > math.MaxInt32:
-		return configError("a window of %d keys", l.Window)
+		return ConfigError("a window of %d keys", l.Window)
 	case l.SoftCap != 0 && !positive(l.SoftCap):
-		return configError("a soft cap of %g", l.SoftCap)
+		return ConfigError("a soft cap of %g", l.SoftCap)
 	case l.ALiBi != 0 && !(l.ALiBi > 0 && l.ALiBi <= maxScale):
-		return configError("ALiBi up to a power of %g", l.ALiBi)
+		return ConfigError("ALiBi up to a power of %g", l.ALiBi)
 	case l.Rope != nil:
 		return l.Rope.check(l.Head)
 	}
 	return nil
 }
 
-// check is for heads of that many elements.
-func (r *Rope) check(head int) error {
-	switch {
-	case r.Rotated < 2 || r.Rotated%2 != 0 || r.Rotated > head:
-		return configError("RoPE of %d elements of a head of %d", r.Rotated, head)
-	case !positive(r.Theta):
-		return configError("the base of RoPE's frequencies is %g", r.Theta)
-	case !positive(r.Linear):
-		return configError("RoPE's scaling factor is %g", r.Linear)
+// Experts are the feed-forward networks that a mixture chooses among; the zero value is none.
+type Experts struct {
+	Count  int     // networks of a layer
+	Chosen int     // of them, by the router, for each token
+	FFN    int     // width of each
+	Shared int     // width of the one that all tokens go to; 0: there is none
+	Dense  int     // layers at the beginning that are no mixtures
+	Scale  float64 // of what the router weighs by; 0: 1
+}
+
+// check finds what no graph can be built from.
+func (e *Experts) check() error {
+	if *e == (Experts{}) {
+		return nil
 	}
-	if l := r.Llama3; l != nil && !(positive(l.Factor) && positive(l.LowFrequency) && positive(l.HighFrequency) &&
-		positive(l.OldContext) && l.HighFrequency > l.LowFrequency) {
-		return configError("llama3 RoPE scaling by %+v", *l)
+	if err := CheckExtents(Extent{"number of experts", e.Count, MaxExperts}, Extent{"number of experts a token goes to", e.Chosen, min(e.Count, maxChosen)},
+		Extent{"width of experts", e.FFN, MaxExtent}); err != nil {
+		return err
 	}
-	if y := r.YaRN; y != nil && !(positive(y.Factor) && positive(y.FastBeta) && positive(y.SlowBeta) && positive(y.OldContext) &&
-		y.FastBeta > y.SlowBeta && r.Theta > 1 && (y.Magnitude == 0 || positive(y.Magnitude))) {
-		return configError("YaRN RoPE scaling by %+v over a base of %g", *y, r.Theta)
+	if e.Shared < 0 || e.Shared > MaxExtent {
+		return ConfigError("the width of the shared expert is %d", e.Shared)
 	}
-	if l := r.Long; l != nil {
-		if !(positive(l.OldContext) && positive(l.Magnitude)) {
-			return configError("LongRoPE beyond %g tokens, of a magnitude of %g", l.OldContext, l.Magnitude)
-		}
-		for _, factors := range [][]float64{l.Short, l.Long} {
-			if factors != nil && len(factors) != r.Rotated/2 {
-				return configError("LongRoPE has %d factors for %d pairs", len(factors), r.Rotated/2)
-			}
-			if x, ok := lo.Find(factors, func(x float64) bool { return !positive(x) }); ok {
-				return configError("a factor of LongRoPE is %g", x)
-			}
-		}
+	if e.Dense < 0 || e.Dense > MaxLayers {
+		return ConfigError("the number of layers without experts is %d", e.Dense)
 	}
-	if d := r.Dynamic; d != nil && !(d.Factor >= 1 && positive(d.Factor) && positive(d.OldContext) && r.Rotated > 2) {
-		return configError("dynamic RoPE scaling by %+v", *d)
-	}
-	if lo.Count([]bool{r.Llama3 != nil, r.YaRN != nil, r.Long != nil, r.Dynamic != nil}, true) > 1 {
-		return configError("RoPE scaled in two ways")
+	if e.Scale != 0 && !(e.Scale >= 1/maxScale && e.Scale <= maxScale) {
+		return ConfigError("the scale of experts is %g", e.Scale)
 	}
 	return nil
 }
 
-func positive(x float64) bool { return x > 0 && !math.IsInf(x, 1) }
+// Delta is the shape of layers with the gated delta rule.
+type Delta struct {
+	Heads    int // of V
+	KeyHeads int // of Q and of K
+	Head     int // elements of each
+}
+
+// Latent is the shape of multi-head latent attention; the zero value is none. Heads of K have
+// [Config.Head] elements, of which [Rope.Rotated] are those of the head that all share.
+type Latent struct {
+	Query  int  // elements of the vector that all heads of Q are products of; 0: they are of the residual stream
+	KV     int  // elements of that of K and V
+	Value  int  // elements of a head of V
+	Joined bool // files have the products that make K and V as one, attn_kv_b
+}

@@ -1,28 +1,31 @@
-// Package models holds the model families, written in the DSL of package ir, and
-// opens model files for them.
+// Package models holds what model families are written with: the blocks of the DSL, the
+// configuration of a model, and the words in which a family says what its files are called.
 //
-// A family is one file, llama.go or qwen3.go, and one row of the table in family.go. The
-// file says what the configuration is called in a GGUF file's metadata and in a Hugging
-// Face folder's config.json ([Field]), where folders have each weight and in what form
-// ([Stored]), and what is computed, from top to bottom as a paper would describe it. What
-// families share are the functions of blocks.go; what a graph depends on besides weights
-// is a [Config], in which layers may differ. Weights bear the names they have in GGUF
-// files, whatever form they come in; where a file has several as one, a definition asks for
-// the parts. What llama.cpp computes for each family is kept by internal/parity.
+//	checkpoint   opens files, makes weights of what they store, builds graphs
+//	families     a file for each family, and the table of them
+//	models       blocks, Config, Field, Stored, Family
 //
-//	m, err := models.Open("qwen3-0.6b-q4_0.gguf") // or a folder
-//	if err != nil {
-//		return err
+// Each imports what stands below it. A [Family] says what the configuration is called in a
+// GGUF file's metadata and in a Hugging Face folder's config.json ([Field]), where folders
+// have each weight and in what form ([Stored]), which models of it are well known ([Shape]), and
+// what is computed, from top to bottom as a paper would describe it. What a graph depends on
+// besides weights is a [Config], in which layers may differ. Weights bear the names they have in
+// GGUF files, whatever form they come in; where a file has several as one, a definition asks
+// for the parts.
+//
+//	var qwen3Family = models.Family{
+//		Title: "Qwen3", Name: "qwen3", HF: "Qwen3ForCausalLM",
+//		Fields:  models.DecoderFields(models.WidthByHeads),
+//		Tensors: models.DecoderTensors(nil),
+//		Define: func(b *ir.Builder, c *models.Config) {
+//			models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
+//				x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), l.NormHeads))
+//				return b.Add(x, models.Gated(l, l.Norm("ffn_norm", x), ir.SiLU))
+//			})
+//		},
 //	}
-//	defer m.Close()
-//	f, err := m.Build(ir.Options{KV: dtype.F16, Block: 4096})
 //
-// Build reports every tensor that is missing, misshapen or of a type we cannot
-// read, and every one that the family has no use for, at once: a file that only
-// looks like a model of the family never runs.
-//
-// [Arch] gives the shapes of well-known models without their weights, for
-// compiling, drawing and measuring; package synth gives them random ones. Package quantize
-// writes a model with another type of weights, as [Checkpoint.Rewrite] says. [Checkpoint.Identity]
-// is what a compiled Plan recognises its model by.
+// docs/guides/add-a-family.md shows the rest. Package synth gives shapes random weights, and
+// package quantize writes a model with another type of weights. What llama.cpp computes for each
+// family is kept by internal/parity.
 package models

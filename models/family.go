@@ -4,6 +4,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/samber/lo"
@@ -11,8 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Family is all that is known of a model family. Each has a file of its own, which holds
-// what follows and its graph, and a row in families.
+// Family is all that is known of a model family: what its files are called and say, where
+// they have each weight, and its graph. Package families has a file for each.
 type Family struct {
 	Title string // what people call its models
 	Name  string // general.architecture in GGUF files
@@ -35,22 +36,26 @@ type Family struct {
 	// differ; nil: they do not.
 	Layer func(c *Config, i int, l *Layer)
 
-	// Encodes says that models of the family make embeddings of texts, and no logits.
+	// Check finds what no graph of the family can be built from, beside what none of any family
+	// can; nil: nothing.
+	Check func(c *Config) error
+
+	// Encodes marks models that make embeddings of texts, and no logits.
 	Encodes bool
 
-	// Interleaved says that GGUF files of the family have the two elements that RoPE
+	// Interleaved marks families whose GGUF files have the two elements that RoPE
 	// rotates together side by side.
 	Interleaved bool
 
-	// FolderInterleaved says it of folders.
+	// FolderInterleaved marks those whose folders have.
 	FolderInterleaved bool
 
-	// Joined lists the roles of weights that GGUF files of the family have as one: see joins.
+	// Joined lists the roles of weights that GGUF files of the family have as one: see [joins].
 	Joined []string
 
-	// Sources lists tensors of layers that weights are made of, where files have their rows in
+	// Sources lists tensors of layers that weights are made of, where GGUF files have their rows in
 	// another order; nil: there are none.
-	Sources func(c *Config) []source
+	Sources func(c *Config) []Source
 
 	// Prefix is what names in folders may begin with.
 	Prefix string
@@ -60,39 +65,42 @@ type Family struct {
 	// an entry where it does not.
 	Tensors map[string]Stored
 
-	// Unpack makes the tensors that Tensors names of what folders have, where weights are stored
-	// in a way of the family's own; nil: they are not.
-	Unpack func(tensors []Tensor, memory *arena) ([]Tensor, error)
+	// Stacks lists tensors of folders that are taken apart before Tensors names them.
+	Stacks []Stack
 
 	// Ignorable lists, as patterns of path.Match, tensors that may lie in a file
 	// without use: what older converters computed ahead.
 	Ignorable []string
+
+	// Shapes lists well-known models of the family, as their config.json has them.
+	Shapes []Shape
 }
 
-// families holds every family.
-var families = []Family{
-	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
-	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family, arceeFamily,
-	gpt2Family, gptneoxFamily, mptFamily, bertFamily, nomicBertFamily, gemmaEmbeddingFamily,
-	qwen3moeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, deepseek2Family, lfm2Family, qwen35Family,
+// Shape is a well-known model without its weights, by the name that arch: takes.
+type Shape struct {
+	// Parameters counts the elements of all weights but RoPE's factors, as the publisher does.
+	// Who publishes a text model among others gives no number of its own: Qwen3-VL's is
+	// that of Qwen3, Ministral's is said to be 3.4e9, and of Qwen3.5 only its name is known to agree.
+	Parameters int64
+	Config     Config // Family is that of the shape
 }
 
-// decoderTensors returns the names that decoder-only models share and some more, without those
+// DecoderTensors returns the names that decoder-only models share and some more, without those
 // that a family lacks.
-func decoderTensors(more map[string]Stored, without ...string) map[string]Stored {
+func DecoderTensors(more map[string]Stored, without ...string) map[string]Stored {
 	tensors := map[string]Stored{
-		"token_embd.weight":        as("model.embed_tokens.weight"),
-		"output_norm.weight":       as("model.norm.weight"),
-		"output.weight":            as("lm_head.weight"),
-		"blk.#.attn_norm.weight":   as("model.layers.#.input_layernorm.weight"),
-		"blk.#.attn_q.weight":      as("model.layers.#.self_attn.q_proj.weight"),
-		"blk.#.attn_k.weight":      as("model.layers.#.self_attn.k_proj.weight"),
-		"blk.#.attn_v.weight":      as("model.layers.#.self_attn.v_proj.weight"),
-		"blk.#.attn_output.weight": as("model.layers.#.self_attn.o_proj.weight"),
-		"blk.#.ffn_norm.weight":    as("model.layers.#.post_attention_layernorm.weight"),
-		"blk.#.ffn_gate.weight":    as("model.layers.#.mlp.gate_proj.weight"),
-		"blk.#.ffn_up.weight":      as("model.layers.#.mlp.up_proj.weight"),
-		"blk.#.ffn_down.weight":    as("model.layers.#.mlp.down_proj.weight"),
+		"token_embd.weight":        As("model.embed_tokens.weight"),
+		"output_norm.weight":       As("model.norm.weight"),
+		"output.weight":            As("lm_head.weight"),
+		"blk.#.attn_norm.weight":   As("model.layers.#.input_layernorm.weight"),
+		"blk.#.attn_q.weight":      As("model.layers.#.self_attn.q_proj.weight"),
+		"blk.#.attn_k.weight":      As("model.layers.#.self_attn.k_proj.weight"),
+		"blk.#.attn_v.weight":      As("model.layers.#.self_attn.v_proj.weight"),
+		"blk.#.attn_output.weight": As("model.layers.#.self_attn.o_proj.weight"),
+		"blk.#.ffn_norm.weight":    As("model.layers.#.post_attention_layernorm.weight"),
+		"blk.#.ffn_gate.weight":    As("model.layers.#.mlp.gate_proj.weight"),
+		"blk.#.ffn_up.weight":      As("model.layers.#.mlp.up_proj.weight"),
+		"blk.#.ffn_down.weight":    As("model.layers.#.mlp.down_proj.weight"),
 	}
 	maps.Copy(tensors, more)
 	for _, name := range without {
@@ -101,15 +109,94 @@ func decoderTensors(more map[string]Stored, without ...string) map[string]Stored
 	return tensors
 }
 
-// describe reads the family's configuration from a file's description.
-func (f *Family) describe(d description, c *Config) {
+// Describe reads the family's configuration from a file's description, and keeps in it the
+// first error.
+func (f *Family) Describe(d Description, c *Config) {
 	c.Family = f.Name
-	for _, field := range slices.Concat(f.Fields, commonFields) {
-		field.read(d, c)
+	for _, field := range f.AllFields() {
+		field.ReadFrom(d, c)
 	}
-	if err := c.complete(f); err != nil {
-		d.fail(err)
+	if err := f.Complete(c); err != nil {
+		d.Fail(err)
 	}
+}
+
+// AllFields returns the family's fields and those of all families.
+func (f *Family) AllFields() []Field { return slices.Concat(f.Fields, commonFields) }
+
+// Complete adds what the family knows of its models, and has it describe its layers, unless
+// they are described already.
+func (f *Family) Complete(c *Config) error {
+	if f.Given != nil {
+		f.Given(c)
+	}
+	if c.ByLayer != nil || f.Layer == nil || c.Layers < 1 || c.Layers > MaxLayers {
+		return nil
+	}
+	if c.Windowed != nil && len(c.Windowed) != c.Layers {
+		return ConfigError("windows of %d layers, of %d", len(c.Windowed), c.Layers)
+	}
+	if c.Recurrent != nil && len(c.Recurrent) != c.Layers {
+		return ConfigError("attention or none in %d layers, of %d", len(c.Recurrent), c.Layers)
+	}
+	layers, differ := make([]Layer, c.Layers), false
+	for i := range layers {
+		layers[i] = c.Layer(i)
+		f.Layer(c, i, &layers[i])
+		differ = differ || layers[i] != c.Layer(i)
+	}
+	if differ {
+		c.ByLayer = layers
+	}
+	return nil
+}
+
+// Verify finds what no graph can be built from.
+func (f *Family) Verify(c *Config) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if f.Check != nil {
+		if err := f.Check(c); err != nil {
+			return err
+		}
+	}
+	return c.checkLayers()
+}
+
+// Set changes what the family's files say, by its name there: the key of a GGUF file after the
+// architecture, such as "block_count" or "attention.head_count", or the member of
+// config.json. Of more layers than there were, those behind have windows and states as the first
+// ones do.
+func (f *Family) Set(c *Config, name, value string) (err error) {
+	field, ok := lo.Find(slices.Concat(f.Fields, ropeFields), func(f Field) bool {
+		return (f.GGUF == name || f.HF == name) && (f.Size != nil || f.Number != nil || f.Flag != nil)
+	})
+	switch {
+	case name == "" || !ok:
+		return ConfigError("models of the family %s have no %q", f.Name, name)
+	case field.Size != nil:
+		*field.Size(c), err = strconv.Atoi(value)
+	case field.Number != nil:
+		*field.Number(c), err = strconv.ParseFloat(value, 64)
+	default:
+		*field.Flag(c), err = strconv.ParseBool(value)
+	}
+	if err != nil {
+		return ConfigError("%s is %q", name, value)
+	}
+	if c.Layers > 0 && c.Layers <= MaxLayers {
+		c.Windowed, c.Recurrent = repeated(c.Windowed, c.Layers), repeated(c.Recurrent, c.Layers)
+	}
+	return nil
+}
+
+// repeated begins anew after its last layer; nil stays nil.
+func repeated(of []bool, layers int) []bool {
+	if of == nil {
+		return nil
+	}
+	return lo.Times(layers, func(i int) bool { return of[i%len(of)] })
 }
 
 // Stored returns where folders have each weight of [Family.Tensors], and its bias.
@@ -130,28 +217,28 @@ func (f *Family) Stored() map[string]Stored {
 	return all
 }
 
-// Families returns every family that Open knows.
-func Families() []Family { return slices.Clone(families) }
-
-// familyBy finds a family by one of its names, or says which there are.
-func familyBy(field string, nameOf func(Family) string, name string) (*Family, error) {
-	for i := range families {
-		if nameOf(families[i]) == name || slices.Contains(families[i].Alias, name) {
-			return &families[i], nil
-		}
+// StoredAs returns what a weight is part of in GGUF files of the family, or its own name.
+func (f *Family) StoredAs(name string) string {
+	_, role, _, ok := InLayer(name)
+	joined, found := lo.Find(f.Joined, func(joined string) bool { return slices.Contains(Joins[joined], role) })
+	if !ok || !found {
+		return name
 	}
-	known := lo.Compact(lo.Map(families, func(f Family, _ int) string { return nameOf(f) }))
-	return nil, configError("%s is %q; known are %s", field, name, strings.Join(known, ", "))
+	return strings.Replace(name, role, joined, 1)
 }
 
-func ggufName(f Family) string { return f.Name }
-func hfName(f Family) string   { return f.HF }
+// Bare is the name of a tensor without what some folders have before it: "model." and the
+// family's prefix, in any order.
+func (f *Family) Bare(name string) string {
+	name = strings.TrimPrefix(strings.TrimPrefix(name, f.Prefix), "model.")
+	return strings.TrimPrefix(name, f.Prefix)
+}
 
 // frequencies are RoPE's, as folders may have them.
 const frequencies = "*.rotary_emb.inv_freq"
 
-// ignores reports whether a tensor may lie in a file without use.
-func (f *Family) ignores(name string) bool {
+// Ignores reports whether a tensor may lie in a file without use.
+func (f *Family) Ignores(name string) bool {
 	return slices.ContainsFunc(append(slices.Clip(f.Ignorable), frequencies), func(pattern string) bool {
 		match, err := path.Match(pattern, name)
 		return err == nil && match

@@ -34,7 +34,7 @@ type Field struct {
 	Repeats func(c *Config) int
 	// Read is for what several entries say together, or none; Write gives the entry of a
 	// GGUF file, if there is one.
-	Read  func(d description, c *Config)
+	Read  func(d Description, c *Config)
 	Write func(c *Config) (key string, v gguf.Value, ok bool)
 
 	// Optional says that a Size or Number is 0 in files that leave it out.
@@ -49,23 +49,26 @@ type Field struct {
 	Absent func(c *Config, form Form) float64
 }
 
-// description is what a file says of a model. A value of the wrong type, or an entry that
+// Description is what a file says of a model. A value of the wrong type, or an entry that
 // is missing, becomes the description's error; the first one stays.
-type description interface {
-	form() Form
-	has(key string) bool
-	size(key string, absent int) int // absent 0: there is no default
-	sizes(key string) []int
-	number(key string, absent float64) float64
-	flag(key string) bool
-	text(key string) string
-	holds(tensor string) bool // of GGUF files
-	rope(c *Config)
-	windowed(every, layers int) []bool
-	texts(key string) []string // of folders
-	flags(key string) []bool   // of GGUF files
-	fail(err error)
-	fullName(key string) string // the key as errors name it
+type Description interface {
+	Form() Form
+	Has(key string) bool
+	Size(key string, absent int) int // absent 0: there is no default
+	Sizes(key string) []int
+	Number(key string, absent float64) float64
+	Flag(key string) bool
+	Text(key string) string
+	ReadRope(c *Config)
+	Windowed(every, layers int) []bool // which layers see a window; all but each n-th where it is not said
+
+	Flags(key string) []bool             // of GGUF files
+	Rows(tensor string) (n int, ok bool) // of a tensor of GGUF files
+	Texts(key string) []string           // of folders
+	Scaling(name string) float64         // a number of rope_scaling in folders; 0: there is none
+
+	Fail(err error)
+	FullName(key string) string // the key as errors name it
 }
 
 // key is the field's name in one form, or "".
@@ -76,30 +79,30 @@ func (f *Field) key(form Form) string {
 	return f.HF
 }
 
-func (f *Field) read(d description, c *Config) {
+func (f *Field) ReadFrom(d Description, c *Config) {
 	if f.Read != nil {
 		f.Read(d, c)
 		return
 	}
-	key, absent := f.key(d.form()), 0.0
-	if f.GGUFTensor != "" && d.form() == GGUF {
-		*f.Flag(c) = d.holds(f.GGUFTensor)
+	key, absent := f.key(d.Form()), 0.0
+	if f.GGUFTensor != "" && d.Form() == GGUF {
+		_, *f.Flag(c) = d.Rows(f.GGUFTensor)
 		return
 	}
-	if key == "" || f.Optional && !d.has(key) {
+	if key == "" || f.Optional && !d.Has(key) {
 		return
 	}
 	if f.Absent != nil {
-		absent = f.Absent(c, d.form())
+		absent = f.Absent(c, d.Form())
 	}
 	switch {
 	case f.Size != nil:
-		*f.Size(c) = d.size(key, int(absent))
+		*f.Size(c) = d.Size(key, int(absent))
 	case f.Number != nil:
-		*f.Number(c) = d.number(key, absent)
+		*f.Number(c) = d.Number(key, absent)
 	case f.Flag != nil:
-		*f.Flag(c) = f.Unsaid && !d.has(key) || d.flag(key)
-	case !d.has(key):
+		*f.Flag(c) = f.Unsaid && !d.Has(key) || d.Flag(key)
+	case !d.Has(key):
 	case f.Repeats != nil:
 		demand(d, key, f.Repeats(c))
 	default:
@@ -108,18 +111,18 @@ func (f *Field) read(d description, c *Config) {
 }
 
 // demand refuses what the family does not compute.
-func demand(d description, key string, want any) {
+func demand(d Description, key string, want any) {
 	var have any
 	switch want.(type) {
 	case bool:
-		have = d.flag(key)
+		have = d.Flag(key)
 	case string:
-		have = d.text(key)
+		have = d.Text(key)
 	case int:
-		have = d.size(key, 0)
+		have = d.Size(key, 0)
 	}
 	if have != want {
-		d.fail(configError("%s is %s, not %s", d.fullName(key), quoted(have), quoted(want)))
+		d.Fail(ConfigError("%s is %s, not %s", d.FullName(key), quoted(have), quoted(want)))
 	}
 }
 
@@ -138,8 +141,8 @@ func (f *Field) unset(c *Config) bool {
 	return *f.Number(c) == 0
 }
 
-// entry returns the field's entry in a GGUF file, by its key after the architecture.
-func (f *Field) entry(c *Config) (string, gguf.Value, bool) {
+// Entry returns the field's entry in a GGUF file, by its key after the architecture.
+func (f *Field) Entry(c *Config) (string, gguf.Value, bool) {
 	if f.Write != nil {
 		return f.Write(c)
 	}
@@ -163,18 +166,18 @@ func (f *Field) metadata(c *Config) (gguf.Value, bool) {
 	return gguf.Value{}, false
 }
 
-// decoderFields are those of Llama and what is built like it. head gives the size of heads
+// DecoderFields are those of Llama and what is built like it. head gives the size of heads
 // where a file does not.
-func decoderFields(head func(c *Config, form Form) float64) []Field {
-	return slices.Concat(shapeFields(head), biased, []Field{rmsEps, ropes, tied(false), activation("silu"), noWindow, noExperts, {Read: refuseWindow}})
+func DecoderFields(head func(c *Config, form Form) float64) []Field {
+	return slices.Concat(ShapeFields(head), Biased, []Field{RMSEps, WholeRope, Tied(false), Activation("silu"), NoWindow, NoExperts, {Read: RefuseWindow}})
 }
 
-// shapeFields are the extents of decoder-only models. head gives the size of heads where a
+// ShapeFields are the extents of decoder-only models. head gives the size of heads where a
 // file does not.
-func shapeFields(head func(c *Config, form Form) float64) []Field {
+func ShapeFields(head func(c *Config, form Form) float64) []Field {
 	return []Field{
 		{GGUF: "vocab_size", HF: "vocab_size", Size: func(c *Config) *int { return &c.Vocab }, Absent: rowsOfTable},
-		{GGUF: "context_length", HF: "max_position_embeddings", Size: func(c *Config) *int { return &c.Context }, Absent: inFolders(2048)},
+		{GGUF: "context_length", HF: "max_position_embeddings", Size: func(c *Config) *int { return &c.Context }, Absent: InFolders(2048)},
 		{GGUF: "embedding_length", HF: "hidden_size", Size: func(c *Config) *int { return &c.Width }},
 		{GGUF: "block_count", HF: "num_hidden_layers", Size: func(c *Config) *int { return &c.Layers }},
 		{GGUF: "feed_forward_length", HF: "intermediate_size", Size: func(c *Config) *int { return &c.FFN }},
@@ -186,13 +189,13 @@ func shapeFields(head func(c *Config, form Form) float64) []Field {
 	}
 }
 
-// without leaves out fields by their names in GGUF files.
-func without(fields []Field, names ...string) []Field {
+// Without leaves out fields by their names in GGUF files.
+func Without(fields []Field, names ...string) []Field {
 	return lo.Reject(fields, func(f Field, _ int) bool { return slices.Contains(names, f.GGUF) })
 }
 
-// renamed has fields under other names in folders.
-func renamed(fields []Field, names map[string]string) []Field {
+// Renamed has fields under other names in folders.
+func Renamed(fields []Field, names map[string]string) []Field {
 	return lo.Map(fields, func(f Field, _ int) Field {
 		if name, ok := names[f.HF]; ok {
 			f.HF = name
@@ -201,8 +204,8 @@ func renamed(fields []Field, names map[string]string) []Field {
 	})
 }
 
-// fourWidths is the feed-forward width of models whose files need not say it.
-func fourWidths(fields []Field) []Field {
+// FourWidths is the feed-forward width of models whose files need not say it.
+func FourWidths(fields []Field) []Field {
 	return lo.Map(fields, func(f Field, _ int) Field {
 		if f.GGUF == "feed_forward_length" {
 			f.Absent = func(c *Config, _ Form) float64 { return 4 * float64(c.Width) }
@@ -213,15 +216,15 @@ func fourWidths(fields []Field) []Field {
 
 // Fields that several families have.
 var (
-	rmsEps = Field{GGUF: "attention.layer_norm_rms_epsilon", HF: "rms_norm_eps", Number: func(c *Config) *float64 { return &c.Eps },
-		Absent: inFolders(1e-6)}
-	ropes     = Field{Read: wholeHeads}
-	noWindow  = Field{GGUF: "attention.sliding_window", Only: 0}
-	noExperts = Field{GGUF: "expert_count", Only: 0}
+	RMSEps = Field{GGUF: "attention.layer_norm_rms_epsilon", HF: "rms_norm_eps", Number: func(c *Config) *float64 { return &c.Eps },
+		Absent: InFolders(1e-6)}
+	WholeRope = Field{Read: wholeHeads}
+	NoWindow  = Field{GGUF: "attention.sliding_window", Only: 0}
+	NoExperts = Field{GGUF: "expert_count", Only: 0}
 
-	window   = Field{GGUF: "attention.sliding_window", HF: "sliding_window", Size: func(c *Config) *int { return &c.Window }, Optional: true}
-	softCap  = Field{GGUF: "attn_logit_softcapping", HF: "attn_logit_softcapping", Number: func(c *Config) *float64 { return &c.SoftCap }, Optional: true}
-	logitCap = Field{GGUF: "final_logit_softcapping", HF: "final_logit_softcapping", Number: func(c *Config) *float64 { return &c.LogitCap }, Optional: true}
+	Window   = Field{GGUF: "attention.sliding_window", HF: "sliding_window", Size: func(c *Config) *int { return &c.Window }, Optional: true}
+	SoftCap  = Field{GGUF: "attn_logit_softcapping", HF: "attn_logit_softcapping", Number: func(c *Config) *float64 { return &c.SoftCap }, Optional: true}
+	LogitCap = Field{GGUF: "final_logit_softcapping", HF: "final_logit_softcapping", Number: func(c *Config) *float64 { return &c.LogitCap }, Optional: true}
 )
 
 // poolings are the ways of making one embedding of those of a text's tokens, in the order in
@@ -230,13 +233,13 @@ var poolings = []string{"none", "mean", "cls", "last", "rank"}
 
 // pooling is what makes one embedding of those of a text's tokens.
 var pooling = Field{
-	Read: func(d description, c *Config) {
-		if d.form() == Folder || !d.has(keyPooling) {
+	Read: func(d Description, c *Config) {
+		if d.Form() == Folder || !d.Has(keyPooling) {
 			return
 		}
-		switch n := d.size(keyPooling, 0); {
+		switch n := d.Size(keyPooling, 0); {
 		case n >= len(poolings):
-			d.fail(configError("%s is %d, of %d known ones", d.fullName(keyPooling), n, len(poolings)))
+			d.Fail(ConfigError("%s is %d, of %d known ones", d.FullName(keyPooling), n, len(poolings)))
 		default:
 			c.Pooling = poolings[n]
 		}
@@ -249,7 +252,7 @@ var pooling = Field{
 
 // causal is whether a token sees those after it.
 var causal = Field{
-	Read: func(d description, c *Config) { c.Both = d.form() == GGUF && d.has(keyCausal) && !d.flag(keyCausal) },
+	Read: func(d Description, c *Config) { c.Both = d.Form() == GGUF && d.Has(keyCausal) && !d.Flag(keyCausal) },
 	Write: func(c *Config) (string, gguf.Value, bool) {
 		return keyCausal, gguf.Bool(false), c.Both
 	},
@@ -259,6 +262,9 @@ var causal = Field{
 // texts.
 var commonFields = []Field{pooling, causal}
 
+// KeyTokenTypes is no key of an architecture.
+const KeyTokenTypes = "tokenizer.ggml.token_type_count"
+
 const (
 	keyPooling = "pooling_type"
 	keyCausal  = "attention.causal"
@@ -266,81 +272,81 @@ const (
 
 // wholeHeads reads RoPE of models that rotate all elements of heads; that GGUF files say
 // otherwise is common.
-func wholeHeads(d description, c *Config) {
-	d.rope(c)
-	if d.form() == Folder && c.Rope.Rotated != c.Head {
-		d.fail(configError("partial_rotary_factor is %g", float64(c.Rope.Rotated)/float64(c.Head)))
+func wholeHeads(d Description, c *Config) {
+	d.ReadRope(c)
+	if d.Form() == Folder && c.Rope.Rotated != c.Head {
+		d.Fail(ConfigError("partial_rotary_factor is %g", float64(c.Rope.Rotated)/float64(c.Head)))
 	}
 }
 
-// partOfHeads is RoPE of models that rotate a part of each head, this one where a folder
+// PartOfHeads is RoPE of models that rotate a part of each head, this one where a folder
 // does not say.
-func partOfHeads(absent float64) Field {
-	return Field{Read: func(d description, c *Config) {
-		d.rope(c)
-		if d.form() == Folder && !d.has("partial_rotary_factor") && !d.has("rope_parameters") {
+func PartOfHeads(absent float64) Field {
+	return Field{Read: func(d Description, c *Config) {
+		d.ReadRope(c)
+		if d.Form() == Folder && !d.Has("partial_rotary_factor") && !d.Has("rope_parameters") {
 			c.Rope.Rotated = int(absent * float64(c.Head))
 		}
 	}}
 }
 
-// layerEps is what folders call the epsilon of LayerNorm.
-func layerEps(hf string, absent float64) Field {
-	return Field{GGUF: "attention.layer_norm_epsilon", HF: hf, Number: func(c *Config) *float64 { return &c.Eps }, Absent: inFolders(absent)}
+// LayerEps is what folders call the epsilon of LayerNorm.
+func LayerEps(hf string, absent float64) Field {
+	return Field{GGUF: "attention.layer_norm_epsilon", HF: hf, Number: func(c *Config) *float64 { return &c.Eps }, Absent: InFolders(absent)}
 }
 
-// headNorms is whether heads of Q and K are normed.
-func headNorms(hf string) Field {
+// HeadNorms is whether heads of Q and K are normed.
+func HeadNorms(hf string) Field {
 	return Field{HF: hf, GGUFTensor: "blk.0.attn_q_norm.weight", Flag: func(c *Config) *bool { return &c.HeadNorms }}
 }
 
-// tied is whether the output head is the embedding table, which folders may leave unsaid.
-func tied(unsaid bool) Field {
+// Tied is whether the output head is the embedding table, which folders may leave unsaid.
+func Tied(unsaid bool) Field {
 	return Field{HF: "tie_word_embeddings", Flag: func(c *Config) *bool { return &c.Tied }, Unsaid: unsaid}
 }
 
-func activation(name string) Field { return Field{HF: "hidden_act", Only: name} }
+func Activation(name string) Field { return Field{HF: "hidden_act", Only: name} }
 
-// biased are products that may have biases; GGUF files say so by the tensors that they hold.
-var biased = []Field{
+// Biased are products that may have biases; GGUF files say so by the tensors that they hold.
+var Biased = []Field{
 	{HF: "attention_bias", GGUFTensor: "blk.0.attn_q.bias", Flag: func(c *Config) *bool { return &c.Biases.QKV }},
 	{HF: "attention_bias", GGUFTensor: "blk.0.attn_output.bias", Flag: func(c *Config) *bool { return &c.Biases.Output }},
 	{HF: "mlp_bias", GGUFTensor: "blk.0.ffn_up.bias", Flag: func(c *Config) *bool { return &c.Biases.FFN }},
 }
 
-// windowed reads which layers have a window: all but each n-th, unless a file says
+// Windowed reads which layers have a window: all but each n-th, unless a file says
 // otherwise.
-func windowed(every int) Field {
+func Windowed(every int) Field {
 	const key = "attention.sliding_window_pattern"
 	return Field{
-		Read: func(d description, c *Config) {
-			if c.Window == 0 || c.Layers > maxLayers {
+		Read: func(d Description, c *Config) {
+			if c.Window == 0 || c.Layers > MaxLayers {
 				return
 			}
-			c.Windowed = d.windowed(every, c.Layers)
+			c.Windowed = d.Windowed(every, c.Layers)
 		},
 		Write: func(c *Config) (string, gguf.Value, bool) { return key, gguf.BoolArray(c.Windowed), c.Windowed != nil },
 	}
 }
 
-// patterned is true but for each layer whose number, from one on, every divides; 0 divides
+// AllButEvery is true but for each layer whose number, from one on, every divides; 0 divides
 // none.
-func patterned(every, layers int) []bool {
+func AllButEvery(every, layers int) []bool {
 	return lo.Times(layers, func(i int) bool { return every == 0 || (i+1)%every != 0 })
 }
 
-// recurrentKinds reads from a folder which layers are of a kind without attention.
-func recurrentKinds(d description, c *Config, kind string) []bool {
-	return lo.Map(d.texts("layer_types"), func(is string, _ int) bool {
+// RecurrentKinds reads from a folder which layers are of a kind without attention.
+func RecurrentKinds(d Description, c *Config, kind string) []bool {
+	return lo.Map(d.Texts("layer_types"), func(is string, _ int) bool {
 		if is != kind && is != "full_attention" {
-			d.fail(configError("a layer is of type %q", is))
+			d.Fail(ConfigError("a layer is of type %q", is))
 		}
 		return is == kind
 	})
 }
 
-// inFolders is what transformers assumes; GGUF files have the entry.
-func inFolders(absent float64) func(*Config, Form) float64 {
+// InFolders is what transformers assumes; GGUF files have the entry.
+func InFolders(absent float64) func(*Config, Form) float64 {
 	return func(_ *Config, form Form) float64 {
 		if form == Folder {
 			return absent
@@ -349,8 +355,8 @@ func inFolders(absent float64) func(*Config, Form) float64 {
 	}
 }
 
-// inFiles is what GGUF files mean that say nothing; folders have the entry.
-func inFiles(absent func(c *Config) int) func(*Config, Form) float64 {
+// InFiles is what GGUF files mean that say nothing; folders have the entry.
+func InFiles(absent func(c *Config) int) func(*Config, Form) float64 {
 	return func(c *Config, form Form) float64 {
 		if form == GGUF {
 			return float64(absent(c))
@@ -362,16 +368,39 @@ func inFiles(absent func(c *Config) int) func(*Config, Form) float64 {
 // rowsOfTable are those of the embedding table, which the reader of GGUF files has noted.
 func rowsOfTable(c *Config, _ Form) float64 { return float64(c.Vocab) }
 
-func widthByHeads(c *Config, _ Form) float64 { return float64(c.Width / max(1, c.Heads)) }
+func WidthByHeads(c *Config, _ Form) float64 { return float64(c.Width / max(1, c.Heads)) }
 
-// refuseWindow is for families without sliding windows, whose config.json may yet name
+// RefuseWindow is for families without sliding windows, whose config.json may yet name
 // one that is not in use.
-func refuseWindow(d description, _ *Config) {
-	if d.form() != Folder || !d.has("sliding_window") {
+func RefuseWindow(d Description, _ *Config) {
+	if d.Form() != Folder || !d.Has("sliding_window") {
 		return
 	}
-	window := d.size("sliding_window", 0)
-	if !d.has("use_sliding_window") || d.flag("use_sliding_window") {
-		d.fail(configError("attention has a sliding_window of %d", window))
+	window := d.Size("sliding_window", 0)
+	if !d.Has("use_sliding_window") || d.Flag("use_sliding_window") {
+		d.Fail(ConfigError("attention has a sliding_window of %d", window))
 	}
 }
+
+// ropeFields are what files say of RoPE in the same words for all families.
+var ropeFields = []Field{
+	{GGUF: KeyTheta, Number: func(c *Config) *float64 { return &c.Rope.Theta }},
+	{GGUF: KeyRotated, Size: func(c *Config) *int { return &c.Rope.Rotated }},
+}
+
+// What GGUF metadata call RoPE, after the architecture and a dot.
+const (
+	KeyTheta      = "rope.freq_base"
+	KeyRotated    = "rope.dimension_count"
+	KeyScaling    = "rope.scaling.type"
+	KeyScalingBy  = "rope.scaling.factor"
+	KeyOldScaling = "rope.scale_linear" // before there were types
+	KeyOldContext = "rope.scaling.original_context_length"
+	KeyFastBeta   = "rope.scaling.yarn_beta_fast"
+	KeySlowBeta   = "rope.scaling.yarn_beta_slow"
+	KeyMagnitude  = "rope.scaling.attn_factor" // times what YaRN makes of the factor
+	KeySections   = "rope.dimension_sections"
+	// KeyStrength divides YaRN's magnitude by that of this strength. In files of DeepSeek it is
+	// a tenth of it.
+	KeyStrength = "rope.scaling.yarn_log_multiplier"
+)

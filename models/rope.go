@@ -65,40 +65,27 @@ func ParseRopeScaling(text string) (RopeScaling, error) {
 	return RopeScaling{kind, factor}, nil
 }
 
-// ChangeRope overrides what the file says: the base, unless theta is 0, and the scaling with
-// the factors that belong to it, unless its kind is "". The context that the model was first
-// trained for remains; it is that of the file where there was no scaling. Layers with a RoPE of
-// their own, such as those with a window in Gemma 3, keep it.
-func (m *Checkpoint) ChangeRope(theta float64, scaling RopeScaling) error {
-	c := m.Config
-	r := &c.Rope
-	if r.Theta == 0 {
-		return fmt.Errorf("%s: %w", m.Path, configError("a model of the family %s does not rotate its heads", c.Family))
-	}
+// Override changes what a file says: the base, unless theta is 0, and the scaling with the
+// factors that belong to it, unless its kind is "". The context that the model was first
+// trained for remains; it is that of the file where there was no scaling.
+func (r *Rope) Override(theta float64, scaling RopeScaling, context int) error {
 	r.Theta = cmp.Or(theta, r.Theta)
-	if scaling.Kind != "" {
-		scale, ok := ropeScalings[scaling.Kind]
-		if !ok {
-			return configError("no RoPE scaling is called %q", scaling.Kind)
-		}
-		context := r.oldContext(float64(c.Context))
-		*r = *r.unscaled(r.Theta)
-		r.changed = true
-		scale(r, scaling.Factor, context)
+	if scaling.Kind == "" {
+		return nil
 	}
-	c.ByLayer = nil
-	if err := c.complete(m.family); err != nil {
-		return fmt.Errorf("%s: %w", m.Path, err)
+	scale, ok := ropeScalings[scaling.Kind]
+	if !ok {
+		return ConfigError("no RoPE scaling is called %q", scaling.Kind)
 	}
-	if err := c.check(); err != nil {
-		return fmt.Errorf("%s: %w", m.Path, err)
-	}
-	m.Config = c
+	old := r.OldContext(float64(context))
+	*r = *r.Unscaled(r.Theta)
+	r.changed = true
+	scale(r, scaling.Factor, old)
 	return nil
 }
 
-// oldContext is what the model was first trained for, in tokens.
-func (r *Rope) oldContext(absent float64) float64 {
+// OldContext is what the model was first trained for, in tokens.
+func (r *Rope) OldContext(absent float64) float64 {
 	switch {
 	case r.Llama3 != nil:
 		return r.Llama3.OldContext
@@ -128,9 +115,9 @@ func (r Rope) at(context int) Rope {
 	return r
 }
 
-// unscaled is the RoPE of layers that rotate as many elements by another base, whose angles
+// Unscaled is the RoPE of layers that rotate as many elements by another base, whose angles
 // are not changed for long contexts.
-func (r *Rope) unscaled(theta float64) *Rope {
+func (r *Rope) Unscaled(theta float64) *Rope {
 	return &Rope{Theta: theta, Rotated: r.Rotated, Interleaved: r.Interleaved, Linear: 1}
 }
 
@@ -167,9 +154,9 @@ type LongRope struct {
 	Magnitude   float64   // of cosine and sine
 }
 
-// longMagnitude is what transformers and llama.cpp's converter take where a folder says
+// LongMagnitude is what transformers and llama.cpp's converter take where a folder says
 // nothing: √(1 + ln factor / ln old), of contexts of factor·old tokens.
-func longMagnitude(factor, old float64) float64 {
+func LongMagnitude(factor, old float64) float64 {
 	if factor <= 1 {
 		return 1
 	}
@@ -233,12 +220,12 @@ func (y *YaRNRope) magnitude() float64 {
 	if y.Magnitude != 0 {
 		return y.Magnitude
 	}
-	return yarnMagnitude(y.Factor, 1)
+	return YaRNMagnitude(y.Factor, 1)
 }
 
-// yarnMagnitude is the paper's for a strength of 1. Models that have another strength, or two,
+// YaRNMagnitude is the paper's for a strength of 1. Models that have another strength, or two,
 // divide one by the other: see transformers' mscale and mscale_all_dim.
-func yarnMagnitude(factor, strength float64) float64 {
+func YaRNMagnitude(factor, strength float64) float64 {
 	return 0.1*strength*math.Log(max(factor, 1)) + 1
 }
 
@@ -294,8 +281,8 @@ func (y *YaRNRope) factors(r *Rope) []float64 {
 // Tensors of a GGUF file that hold RoPE factors, [Rotated/2].
 const (
 	ropeFreqs = "rope_freqs.weight"
-	ropeShort = "rope_factors_short.weight"
-	ropeLong  = "rope_factors_long.weight"
+	RopeShort = "rope_factors_short.weight"
+	RopeLong  = "rope_factors_long.weight"
 )
 
 // tensor names the tensor that holds the factors in GGUF files.
@@ -304,27 +291,27 @@ func (r *Rope) tensor() string {
 	case r.Long == nil:
 		return ropeFreqs
 	case r.far:
-		return ropeLong
+		return RopeLong
 	}
-	return ropeShort
+	return RopeShort
 }
 
-// tensors are the factors that GGUF files have as tensors. YaRN's are computed wherever they
+// Tensors are the factors that GGUF files have as tensors. YaRN's are computed wherever they
 // are used.
-func (r *Rope) tensors() map[string][]float64 {
+func (r *Rope) Tensors() map[string][]float64 {
 	switch {
 	case r.Llama3 != nil:
 		return map[string][]float64{ropeFreqs: r.factors()}
 	case r.Long != nil:
-		return map[string][]float64{ropeShort: r.Long.Short, ropeLong: r.Long.Long}
+		return map[string][]float64{RopeShort: r.Long.Short, RopeLong: r.Long.Long}
 	}
 	return nil
 }
 
-// spare reports whether a tensor holds factors that are not used: for texts of another
+// Spare reports whether a tensor holds factors that are not used: for texts of another
 // length, or of the scaling of a file that has been changed.
-func (r *Rope) spare(tensor string) bool {
-	return (r.Long != nil || r.changed) && (tensor == ropeShort || tensor == ropeLong) || r.changed && tensor == ropeFreqs
+func (r *Rope) Spare(tensor string) bool {
+	return (r.Long != nil || r.changed) && (tensor == RopeShort || tensor == RopeLong) || r.changed && tensor == ropeFreqs
 }
 
 // bind returns what the DSL's Rope takes: its attribute, and the factors or nil. Those of a
@@ -348,4 +335,44 @@ func (r *Rope) bind(b *ir.Builder, own bool) (ir.RopeAttr, *ir.Value) {
 
 func singles(x []float64) []float32 {
 	return lo.Map(x, func(v float64, _ int) float32 { return float32(v) })
+}
+
+// check is for heads of that many elements.
+func (r *Rope) check(head int) error {
+	switch {
+	case r.Rotated < 2 || r.Rotated%2 != 0 || r.Rotated > head:
+		return ConfigError("RoPE of %d elements of a head of %d", r.Rotated, head)
+	case !positive(r.Theta):
+		return ConfigError("the base of RoPE's frequencies is %g", r.Theta)
+	case !positive(r.Linear):
+		return ConfigError("RoPE's scaling factor is %g", r.Linear)
+	}
+	if l := r.Llama3; l != nil && !(positive(l.Factor) && positive(l.LowFrequency) && positive(l.HighFrequency) &&
+		positive(l.OldContext) && l.HighFrequency > l.LowFrequency) {
+		return ConfigError("llama3 RoPE scaling by %+v", *l)
+	}
+	if y := r.YaRN; y != nil && !(positive(y.Factor) && positive(y.FastBeta) && positive(y.SlowBeta) && positive(y.OldContext) &&
+		y.FastBeta > y.SlowBeta && r.Theta > 1 && (y.Magnitude == 0 || positive(y.Magnitude))) {
+		return ConfigError("YaRN RoPE scaling by %+v over a base of %g", *y, r.Theta)
+	}
+	if l := r.Long; l != nil {
+		if !(positive(l.OldContext) && positive(l.Magnitude)) {
+			return ConfigError("LongRoPE beyond %g tokens, of a magnitude of %g", l.OldContext, l.Magnitude)
+		}
+		for _, factors := range [][]float64{l.Short, l.Long} {
+			if factors != nil && len(factors) != r.Rotated/2 {
+				return ConfigError("LongRoPE has %d factors for %d pairs", len(factors), r.Rotated/2)
+			}
+			if x, ok := lo.Find(factors, func(x float64) bool { return !positive(x) }); ok {
+				return ConfigError("a factor of LongRoPE is %g", x)
+			}
+		}
+	}
+	if d := r.Dynamic; d != nil && !(d.Factor >= 1 && positive(d.Factor) && positive(d.OldContext) && r.Rotated > 2) {
+		return ConfigError("dynamic RoPE scaling by %+v", *d)
+	}
+	if lo.Count([]bool{r.Llama3 != nil, r.YaRN != nil, r.Long != nil, r.Dynamic != nil}, true) > 1 {
+		return ConfigError("RoPE scaled in two ways")
+	}
+	return nil
 }

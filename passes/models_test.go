@@ -7,7 +7,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -22,7 +22,7 @@ func TestKnownModels(t *testing.T) {
 		"llama3.2-1b": {16, "rope_qkv_write"},
 		"llama3.1-8b": {32, "rope_qkv_write"},
 	} {
-		m, err := models.Arch(name, "f16")
+		m, err := checkpoint.Arch(name, "f16")
 		require.NoError(t, err)
 		source, err := m.Build(ir.Options{Block: 512})
 		require.NoError(t, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // maxSequences bounds the sequences of a step, whose logits are a row of the vocabulary each.
@@ -31,7 +32,7 @@ const maxSequences = 1024
 const planSuffix = ".plan"
 
 func isPlan(path string) bool { return strings.HasSuffix(path, planSuffix) }
-func isArch(path string) bool { return strings.HasPrefix(path, models.ArchPrefix) }
+func isArch(path string) bool { return strings.HasPrefix(path, checkpoint.ArchPrefix) }
 
 // openModel opens what MODEL names, other than a plan.
 func openModel(path, weightType string) (*smelt.Model, error) {
@@ -45,12 +46,12 @@ func openModel(path, weightType string) (*smelt.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if name, ok := strings.CutPrefix(path, models.ArchPrefix); ok {
+	if name, ok := strings.CutPrefix(path, checkpoint.ArchPrefix); ok {
 		name, _, _ = strings.Cut(name, ",") // settings follow
-		if err := known("shape", name, models.Archs()); err != nil {
+		if err := known("shape", name, checkpoint.Archs()); err != nil {
 			return nil, err
 		}
-		if err := known("weight type", weightType, models.ShapeTypes()); weightType != "" && err != nil {
+		if err := known("weight type", weightType, checkpoint.ShapeTypes()); weightType != "" && err != nil {
 			return nil, usageError{fmt.Errorf("--type: %w", err)}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 func quantizeVerb() *cobra.Command {
@@ -26,7 +26,7 @@ func quantizeVerb() *cobra.Command {
 		Use:   "quantize IN OUT --type T",
 		Short: "Write a model with another type of weights",
 		Long: `Reads a GGUF file or a folder of safetensors and writes a GGUF file of the mixture of
-types that llama.cpp's quantizer makes for --type: ` + strings.Join(models.WeightTypes(), ", ") + `.
+types that llama.cpp's quantizer makes for --type: ` + strings.Join(checkpoint.WeightTypes(), ", ") + `.
 Metadata are kept, norms are F32. Where rows are no whole number of a type's blocks, a
 tensor gets the type that llama.cpp falls back to. OUT appears once it is whole, and
 replaces what was there; "-" is standard output.`,
@@ -52,7 +52,7 @@ replaces what was there; "-" is standard output.`,
 		case asJSON && out == "-":
 			return usagef("--json and the file cannot both go to standard output")
 		}
-		if err := known("weight type", weightType, models.WeightTypes()); err != nil {
+		if err := known("weight type", weightType, checkpoint.WeightTypes()); err != nil {
 			return usagef("--type: %w", err)
 		}
 		if err := checkOutput("OUT", out); err != nil {
@@ -108,7 +108,7 @@ func checkApart(m *smelt.Model, in, out string) error {
 	if err != nil {
 		return nil // there is none yet
 	}
-	files := lo.Uniq(lo.Map(m.File().Tensors(), func(t models.Tensor, _ int) string { return t.File }))
+	files := lo.Uniq(lo.Map(m.File().Tensors(), func(t checkpoint.Tensor, _ int) string { return t.File }))
 	for _, file := range append(files, in) {
 		for _, path := range []string{file, filepath.Join(in, file)} {
 			if info, err := os.Stat(path); err == nil && os.SameFile(info, target) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -78,7 +78,7 @@ func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	tok, err := models.OpenTokenizer(path)
+	tok, err := checkpoint.OpenTokenizer(path)
 	if err != nil && !strings.Contains(err.Error(), path) {
 		err = fmt.Errorf("%s: %w", path, err)
 	}

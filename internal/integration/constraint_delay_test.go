@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // TestConstraintsDelayNobody decodes four texts beside four others, by turns with these kept
@@ -37,7 +37,7 @@ func TestConstraintsDelayNobody(t *testing.T) {
 	l, err := p.Load(smelt.Device{Name: "cpu", Threads: 2})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	tok, err := models.OpenTokenizer(vocab)
+	tok, err := checkpoint.OpenTokenizer(vocab)
 	require.NoError(t, err)
 	v, err := constrain.New(tok.Texts(), tok.StopIDs())
 	require.NoError(t, err)

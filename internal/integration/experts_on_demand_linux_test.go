@@ -18,6 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // TestExpertsStayInTheMap: where memory has no room for the file, a token's step reads of its
@@ -48,7 +49,7 @@ func TestExpertsStayInTheMap(t *testing.T) {
 	p, err := m.Compile(opts)
 	require.NoError(t, err)
 	readAlone(t, m.File())
-	var stacks []*models.Tensor
+	var stacks []*checkpoint.Tensor
 	for i := range m.File().Tensors() {
 		if w := &m.File().Tensors()[i]; len(w.Shape) == 3 {
 			stacks = append(stacks, w)
@@ -56,7 +57,7 @@ func TestExpertsStayInTheMap(t *testing.T) {
 	}
 	// What was read ahead of the file's header. A busy disk may bring some of it after it was to be
 	// forgotten, so that it has to stay away for a while.
-	absent := func(w *models.Tensor) bool { return presence(t, w.Data) == 0 }
+	absent := func(w *checkpoint.Tensor) bool { return presence(t, w.Data) == 0 }
 	forget(t, f)
 	away := 0
 	for tries := 0; away < 3 && tries < 50; tries++ {
@@ -66,7 +67,7 @@ func TestExpertsStayInTheMap(t *testing.T) {
 			forget(t, f)
 		}
 	}
-	if stacks = lo.Filter(stacks, func(w *models.Tensor, _ int) bool { return absent(w) }); len(stacks) < 4 {
+	if stacks = lo.Filter(stacks, func(w *checkpoint.Tensor, _ int) bool { return absent(w) }); len(stacks) < 4 {
 		t.Skip("the system keeps in memory what nothing reads")
 	}
 	room := size / 3
@@ -107,7 +108,7 @@ func forget(t *testing.T, f *os.File) {
 }
 
 // readAlone has the system read pages that are touched, and none ahead of them.
-func readAlone(t *testing.T, m *models.Checkpoint) {
+func readAlone(t *testing.T, m *checkpoint.Checkpoint) {
 	for _, w := range m.Tensors() {
 		page := uintptr(os.Getpagesize())
 		from := uintptr(unsafe.Pointer(unsafe.SliceData(w.Data)))

@@ -14,7 +14,8 @@ import (
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/families"
 )
 
 // TestFamilies keeps the table of docs/families.md, which tells how many dispatches a layer
@@ -27,9 +28,9 @@ func TestFamilies(t *testing.T) {
 	document, _, ok := strings.Cut(string(text), head)
 	require.True(t, ok)
 	document += head
-	for _, family := range models.Families() {
-		shape, ok := lo.Find(models.Archs(), func(name string) bool {
-			m, err := models.Arch(name, "f16")
+	for _, family := range families.All() {
+		shape, ok := lo.Find(checkpoint.Archs(), func(name string) bool {
+			m, err := checkpoint.Arch(name, "f16")
 			require.NoError(t, err)
 			return m.Config.Family == family.Name
 		})

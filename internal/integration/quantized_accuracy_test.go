@@ -15,7 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // Accuracy of quantized files: what a type costs against F16, and what a device's
@@ -120,7 +120,7 @@ func TestAccuracy(t *testing.T) {
 		some.interpreted, some.emu, some.wide = 4, 2, 0
 	}
 	baseline := map[string]float64{}
-	for i, typ := range append([]string{"f16"}, models.WeightTypes()...) {
+	for i, typ := range append([]string{"f16"}, checkpoint.WeightTypes()...) {
 		for k, name := range fixture.Trained {
 			if i > 0 && (typ == "f16" || !full && i%4 != 2*k) {
 				continue

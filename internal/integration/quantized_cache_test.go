@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	files "github.com/smelt-ml/smelt/models"
+	files "github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // TestQuantizedCache keeps K and V in Q8_0 and compares with the float64 interpreter,

@@ -16,7 +16,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/families"
 )
 
 // shown builds a program whose body a document shows.
@@ -80,9 +80,9 @@ func TestReadmeServer(t *testing.T) {
 
 // TestReadmeFamilies holds the number of families that the documents give.
 func TestReadmeFamilies(t *testing.T) {
-	golden.CheckLine(t, testfiles.Path(t, "docs/tool.md"), "| families | ", fmt.Sprintf("[%d](families.md), each compared with llama.cpp |", len(models.Families())))
+	golden.CheckLine(t, testfiles.Path(t, "docs/tool.md"), "| families | ", fmt.Sprintf("[%d](families.md), each compared with llama.cpp |", len(families.All())))
 	readme, err := os.ReadFile(testfiles.Path(t, "README.md"))
 	require.NoError(t, err)
-	require.Contains(t, string(readme), fmt.Sprintf(" %d model families", len(models.Families())))
+	require.Contains(t, string(readme), fmt.Sprintf(" %d model families", len(families.All())))
 	require.LessOrEqual(t, strings.Count(string(readme), "\n"), 170)
 }

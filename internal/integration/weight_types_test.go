@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // quantizedTo returns the path of a model's file in another type.
@@ -32,11 +32,11 @@ func quantizedTo(t testing.TB, m *smelt.Model, weightType string) (string, *smel
 // to, and every such file runs.
 func TestQuantizeNarrow(t *testing.T) {
 	source := fixture.Open(t, fixture.Random(t, tiny.Narrow(), "f32"))
-	for _, typ := range models.WeightTypes() {
+	for _, typ := range checkpoint.WeightTypes() {
 		t.Run(typ, func(t *testing.T) {
 			path, q := quantizedTo(t, source, typ)
 			m := fixture.Open(t, path)
-			shape, err := models.Synthetic(tiny.Narrow(), typ)
+			shape, err := checkpoint.Synthetic(tiny.Narrow(), typ)
 			require.NoError(t, err)
 			narrow := 0
 			for _, want := range shape.Tensors() {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // Error is what a client is told: https://platform.openai.com/docs/guides/error-codes.
@@ -107,7 +107,7 @@ var causes = []struct {
 	{smelt.ErrNoTokens, http.StatusBadRequest, invalidRequest, "", "empty_prompt"},
 	{chat.ErrNoTemplate, http.StatusBadRequest, invalidRequest, "model", "no_chat_template"},
 	{chat.ErrContent, http.StatusBadRequest, invalidRequest, "messages", "unsupported_content"},
-	{models.ErrNoTokenizer, http.StatusBadRequest, invalidRequest, "model", "no_tokenizer"},
+	{checkpoint.ErrNoTokenizer, http.StatusBadRequest, invalidRequest, "model", "no_tokenizer"},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, timedOut, "", "deadline_exceeded"},
 	{context.Canceled, 499, timedOut, "", "canceled"},
 	{smelt.ErrClosed, http.StatusServiceUnavailable, overloaded, "", "shutting_down"},

@@ -19,14 +19,14 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
 // input compiles a known shape and simulates a step of it.
 func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	t.Helper()
-	m, err := models.Arch(arch, weights)
+	m, err := checkpoint.Arch(arch, weights)
 	require.NoError(t, err)
 	f, err := m.Build(ir.Options{KV: dtype.F16, Block: 512})
 	require.NoError(t, err)

@@ -22,6 +22,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/synth"
 )
 
@@ -120,7 +121,7 @@ func SplitEmbeddings(family string, all []float32) ([]Embeddings, error) {
 
 // Write writes a case's model as a GGUF file, with weights of that type.
 func (c Case) Write(w io.Writer, weightType string) error {
-	m, err := models.Synthetic(c.Config, weightType)
+	m, err := checkpoint.Synthetic(c.Config, weightType)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/golden"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 func TestParseCell(t *testing.T) {
@@ -50,7 +50,7 @@ func TestWorkload(t *testing.T) {
 		{"llama3.2-1b", "f16", 2472, 135, 1.872, false},
 		{"llama3.2-1b", "q4_0", 763, 135, 1.872, true},
 	} {
-		m, err := models.Arch(test.shape, test.format)
+		m, err := checkpoint.Arch(test.shape, test.format)
 		require.NoError(t, err)
 		w := workloadOf(m)
 		require.InDelta(t, test.weights, float64(w.Weights)/1e6, 1, test)
@@ -67,7 +67,7 @@ func TestWorkload(t *testing.T) {
 
 // An embedding that is not the head as well is read row by row.
 func TestWorkloadUntied(t *testing.T) {
-	m, err := models.Arch("llama3.1-8b", "f16")
+	m, err := checkpoint.Arch("llama3.1-8b", "f16")
 	require.NoError(t, err)
 	require.False(t, m.Config.Tied)
 	embedding, ok := m.Tensor("token_embd.weight")

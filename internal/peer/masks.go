@@ -22,7 +22,7 @@ import (
 	"github.com/ulikunitz/xz"
 
 	"github.com/smelt-ml/smelt/constrain"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -62,7 +62,7 @@ func compareMasks(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	tok, err := models.OpenTokenizer(filepath.Join(*data, "tokenizers/ggml-vocab/ggml-vocab-llama-bpe.gguf"))
+	tok, err := checkpoint.OpenTokenizer(filepath.Join(*data, "tokenizers/ggml-vocab/ggml-vocab-llama-bpe.gguf"))
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // cell is a test: so many tokens after so many others, in each of so many sequences.
@@ -70,7 +70,7 @@ type workload struct {
 }
 
 // workloadOf counts from a model's tensors and configuration.
-func workloadOf(m *models.Checkpoint) workload {
+func workloadOf(m *checkpoint.Checkpoint) workload {
 	c := &m.Config
 	w := workload{
 		Cached:    int64(2 * c.Layers * c.KVHeads * c.Head * 2),

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/synth"
 )
 
@@ -29,7 +30,7 @@ func Small() models.Config {
 // Random returns the path of a GGUF file with random weights of a shape, always the same.
 func Random(t testing.TB, c models.Config, weightType string) string {
 	t.Helper()
-	m, err := models.Synthetic(c, weightType)
+	m, err := checkpoint.Synthetic(c, weightType)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
 // Form returns the path of a model by the name of its file or folder under
@@ -29,7 +29,7 @@ func Form(t testing.TB, name string) string {
 func Patched(t testing.TB, name, tensor string, row int, change func(row []byte)) string {
 	t.Helper()
 	path := Form(t, name)
-	m, err := models.Open(path)
+	m, err := checkpoint.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}

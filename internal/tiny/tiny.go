@@ -29,7 +29,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/quantize"
 	"github.com/smelt-ml/smelt/models/safetensors"
@@ -114,7 +114,7 @@ func write(t testing.TB, dir, file, name string, make func() ([]byte, error)) st
 
 // quantized makes the bytes of a GGUF file in a type.
 func quantized(t testing.TB, model, weightType string) ([]byte, error) {
-	m, err := models.Open(GGUF(t, model, "F16"))
+	m, err := checkpoint.Open(GGUF(t, model, "F16"))
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ var folderNames = strings.NewReplacer(
 // these models exactly, in the order of the names. Rows of Q and K that a GGUF file of
 // Llama has interleaved go back to their halves of a head.
 func folderWeights(t testing.TB, model string) ([]byte, error) {
-	m, err := models.Open(GGUF(t, model, "F16"))
+	m, err := checkpoint.Open(GGUF(t, model, "F16"))
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,10 @@
 // Package quantize writes a model as a GGUF file whose weights have another type.
 //
-//	m, err := models.Open("model-f16.gguf") // or a folder of safetensors
+//	m, err := checkpoint.Open("model-f16.gguf") // or a folder of safetensors
 //	r, err := quantize.Write(ctx, out, m, "q4_k_m", nil)
 //
-// A type is one of llama.cpp's mixtures ([models.WeightTypes]): which tensor gets which
-// element type is decided by [models.Checkpoint.Rewrite], and the bytes of a block by package
+// A type is one of llama.cpp's mixtures ([checkpoint.WeightTypes]): which tensor gets which
+// element type is decided by [checkpoint.Checkpoint.Rewrite], and the bytes of a block by package
 // quant, so that the file is the one that llama.cpp's own tool makes. Here tensors are
 // converted, slice by slice, by as many workers as there are processors: memory is bounded
 // by the slices and not by the model, and what is written does not depend on how many
@@ -24,7 +24,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -50,9 +50,9 @@ const quantizeElements = 1 << 18
 
 // Write writes the model with weights of the type of that name. progress, if given, is
 // told the bytes written so far and in all.
-func Write(ctx context.Context, out io.Writer, m *models.Checkpoint, weightType string, progress func(done, total int64)) (*Result, error) {
+func Write(ctx context.Context, out io.Writer, m *checkpoint.Checkpoint, weightType string, progress func(done, total int64)) (*Result, error) {
 	if !m.HasWeights() {
-		return nil, fmt.Errorf("%s: %w", m.Path, models.ErrNoWeights)
+		return nil, fmt.Errorf("%s: %w", m.Path, checkpoint.ErrNoWeights)
 	}
 	metadata, tensors, err := m.Rewrite(weightType)
 	if err != nil {
@@ -80,7 +80,7 @@ func Write(ctx context.Context, out io.Writer, m *models.Checkpoint, weightType 
 	return q, nil
 }
 
-func (q *Result) add(t *models.Rewritten) {
+func (q *Result) add(t *checkpoint.Rewritten) {
 	q.Tensors[t.DType]++
 	q.After += t.DType.Bytes(t.Elements())
 	if t.Narrow {
@@ -115,7 +115,7 @@ type conversion struct {
 
 // tensor converts a tensor: each worker takes a slice of rows, and these are written
 // in order.
-func (c *converter) tensor(w io.Writer, t *models.Rewritten) error {
+func (c *converter) tensor(w io.Writer, t *checkpoint.Rewritten) error {
 	if t.From == nil {
 		return c.write(w, t.Data)
 	}
@@ -157,7 +157,7 @@ func (c *converter) write(w io.Writer, data []byte) error {
 
 // convert brings rows from to to of a tensor into their new type. What has it
 // already is copied.
-func (c *conversion) convert(t *models.Rewritten, from, to int) error {
+func (c *conversion) convert(t *checkpoint.Rewritten, from, to int) error {
 	width := t.Width()
 	made, kept := int(t.DType.Bytes(int64(width))), t.Kept()
 	c.values = sized(c.values, (to-from)*width)
@@ -213,7 +213,7 @@ func unfit(values []float32, t dtype.Type) int {
 }
 
 // weightError says which element of a tensor cannot be stored, and why.
-func weightError(t *models.Rewritten, index int, v float32) error {
+func weightError(t *checkpoint.Rewritten, index int, v float32) error {
 	if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
 		return fmt.Errorf("%w: element %d is %g", ErrWeight, index, v)
 	}

@@ -19,12 +19,13 @@ import (
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/quantize"
 )
 
 // quantized returns the path of a model's file in another type.
-func quantized(t testing.TB, m *models.Checkpoint, weightType string) (string, *quantize.Result) {
+func quantized(t testing.TB, m *checkpoint.Checkpoint, weightType string) (string, *quantize.Result) {
 	path := filepath.Join(t.TempDir(), weightType+".gguf")
 	f, err := os.Create(path)
 	require.NoError(t, err)
@@ -34,8 +35,8 @@ func quantized(t testing.TB, m *models.Checkpoint, weightType string) (string, *
 	return path, q
 }
 
-func opened(t testing.TB, path string) *models.Checkpoint {
-	m, err := models.Open(path)
+func opened(t testing.TB, path string) *checkpoint.Checkpoint {
+	m, err := checkpoint.Open(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	return m
@@ -194,10 +195,10 @@ func TestQuantizeStops(t *testing.T) {
 	require.ErrorIs(t, err, full)
 	_, err = quantize.Write(t.Context(), io.Discard, m, "q9", nil)
 	require.ErrorIs(t, err, models.ErrConfig)
-	shape, err := models.Arch("qwen3-0.6b", "f16")
+	shape, err := checkpoint.Arch("qwen3-0.6b", "f16")
 	require.NoError(t, err)
 	_, err = quantize.Write(t.Context(), io.Discard, shape, "q4_0", nil)
-	require.ErrorIs(t, err, models.ErrNoWeights)
+	require.ErrorIs(t, err, checkpoint.ErrNoWeights)
 }
 
 type failing struct{ err error }

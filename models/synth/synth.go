@@ -6,7 +6,7 @@
 // overflows or dies out; the weights of norms are near one, and biases near zero. What the
 // shape defines itself, such as the factors of RoPE, stays as it is.
 //
-//	m, err := models.Arch("qwen3-0.6b", "q4_k_m")
+//	m, err := checkpoint.Arch("qwen3-0.6b", "q4_k_m")
 //	err = synth.Write(out, m, "q4_k_m", seed, nil)      // a file
 //	tensors, err := synth.Tensors(ctx, m, seed)         // or in memory
 //
@@ -31,7 +31,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -69,7 +69,7 @@ func newSynthesiser(seed uint64) *synthesiser {
 }
 
 // pool returns the runs for a tensor.
-func (s *synthesiser) pool(t *models.Tensor) ([]byte, error) {
+func (s *synthesiser) pool(t *checkpoint.Tensor) ([]byte, error) {
 	key := poolKey{dtype: t.DType}
 	mean, scale := float32(1), float32(normSpread)
 	switch {
@@ -107,7 +107,7 @@ func (s *synthesiser) pool(t *models.Tensor) ([]byte, error) {
 }
 
 // tensor makes a whole tensor and hands it to emit in stretches, in order.
-func (s *synthesiser) tensor(t *models.Tensor, index int, emit func([]byte) error) error {
+func (s *synthesiser) tensor(t *checkpoint.Tensor, index int, emit func([]byte) error) error {
 	if t.Data != nil { // a table that the shape defines, such as RoPE factors
 		return emit(t.Data)
 	}
@@ -136,7 +136,7 @@ func (s *synthesiser) tensor(t *models.Tensor, index int, emit func([]byte) erro
 var ErrShape = errors.New("no random weights can be made")
 
 // Bytes returns how much the weights of a shape take, or why they cannot be made.
-func Bytes(m *models.Checkpoint) (int64, error) {
+func Bytes(m *checkpoint.Checkpoint) (int64, error) {
 	if m.HasWeights() {
 		return 0, fmt.Errorf("%s: %w: it has weights", m.Path, ErrShape)
 	}
@@ -151,7 +151,7 @@ func Bytes(m *models.Checkpoint) (int64, error) {
 }
 
 // Tensors returns those of a shape with random weights in memory.
-func Tensors(ctx context.Context, m *models.Checkpoint, seed uint64) ([]models.Tensor, error) {
+func Tensors(ctx context.Context, m *checkpoint.Checkpoint, seed uint64) ([]checkpoint.Tensor, error) {
 	if _, err := Bytes(m); err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func Tensors(ctx context.Context, m *models.Checkpoint, seed uint64) ([]models.T
 // Write writes a shape with random weights and a placeholder vocabulary, as a GGUF file.
 // weightType is the mixture that the shape was opened with; progress is told the bytes
 // written so far and in all, and stops the writing by an error.
-func Write(out io.Writer, m *models.Checkpoint, weightType string, seed uint64, progress func(done, total int64) error) error {
+func Write(out io.Writer, m *checkpoint.Checkpoint, weightType string, seed uint64, progress func(done, total int64) error) error {
 	total, err := Bytes(m)
 	if err != nil {
 		return err

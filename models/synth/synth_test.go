@@ -14,13 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/synth"
 )
 
 // shape has whole blocks in every row, and factors of RoPE of its own.
-func shape(t *testing.T, weightType string) *models.Checkpoint {
-	m, err := models.Synthetic(models.Config{
+func shape(t *testing.T, weightType string) *checkpoint.Checkpoint {
+	m, err := checkpoint.Synthetic(models.Config{
 		Family: "llama", Name: "small", Vocab: 300, Width: 256, Layers: 2, Heads: 4, KVHeads: 2, Head: 64, FFN: 512, Context: 64, Eps: 1e-5,
 		Rope: models.Rope{Theta: 1e4, Llama3: &models.Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 32}},
 	}, weightType)

@@ -1,0 +1,272 @@
+package checkpoint
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/models"
+)
+
+// arrange turns the tensors of a folder into the weights of the definition, in the order
+// of the folder. Tensors that no weight comes from keep their names. Memory that weights
+// need beside the mapped files is in the arena.
+func arrange(f *models.Family, c *models.Config, tensors []Tensor, memory *arena) ([]Tensor, error) {
+	at := make(map[string]int, len(tensors))
+	for i, t := range tensors {
+		at[f.Bare(t.Name)] = i
+	}
+	type placed struct {
+		Tensor
+		at int
+	}
+	var out []placed
+	used := make(map[int]bool)
+	add := func(name string, s models.Stored, layer int) error {
+		number := fmt.Sprint(layer)
+		var parts []Tensor
+		first := len(tensors)
+		for _, n := range s.TensorNames(c) {
+			i, ok := at[f.Bare(strings.ReplaceAll(n, "#", number))]
+			if !ok {
+				return nil // Build says which weights are missing
+			}
+			parts, first = append(parts, tensors[i]), min(first, i)
+			used[i] = true
+		}
+		if len(parts) == 0 { // of a model without experts
+			return nil
+		}
+		t, err := weightOf(&s, c, parts, memory)
+		if err != nil {
+			return err
+		}
+		t.Name = strings.ReplaceAll(name, "#", number)
+		out = append(out, placed{t, first})
+		return nil
+	}
+	stored := f.Stored()
+	for _, name := range slices.Sorted(maps.Keys(stored)) {
+		layers := 1
+		if strings.Contains(name, "#") {
+			layers = c.Layers
+		}
+		for i := range layers {
+			if err := add(name, stored[name], i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i, t := range tensors {
+		if !used[i] {
+			out = append(out, placed{t, i})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
+	return lo.Map(out, func(p placed, _ int) Tensor { return p.Tensor }), nil
+}
+
+// weightOf makes a weight of the tensors that hold it.
+func weightOf(s *models.Stored, c *models.Config, parts []Tensor, memory *arena) (Tensor, error) {
+	t := parts[0]
+	if s.Depthwise && len(t.Shape) == 3 && t.Shape[1] == 1 {
+		t.Shape = []int{t.Shape[0], t.Shape[2]}
+		parts = []Tensor{t}
+	}
+	if s.Whole() {
+		return t, nil
+	}
+	for _, p := range parts {
+		switch {
+		case !p.DType.IsFloat() && (!p.DType.IsQuantized() || s.Transposed || s.Changes()):
+			return t, models.ConfigError("tensor %q is %s: only floats can be rearranged", p.Name, p.Stored)
+		case p.DType != t.DType:
+			return t, models.ConfigError("tensors %q and %q, of one weight, are %s and %s", t.Name, p.Name, t.Stored, p.Stored)
+		case len(p.Shape) != len(t.Shape) || len(p.Shape) < 1 || len(p.Shape) > 2 || s.Transposed && len(p.Shape) != 2:
+			return t, models.ConfigError("tensor %q is %v", p.Name, p.Shape)
+		case s.Stacked() && !slices.Equal(p.Shape, t.Shape):
+			return t, models.ConfigError("tensors %q and %q, of one stack, are %v and %v", t.Name, p.Name, t.Shape, p.Shape)
+		}
+	}
+	var rows []row
+	width := 0
+	for _, p := range parts {
+		w, r := rowsOf(p, s.Transposed)
+		if width != 0 && w != width {
+			return t, models.ConfigError("tensors %q and %q, of one weight, have rows of %d and %d elements", t.Name, p.Name, width, w)
+		}
+		width, rows = w, append(rows, r...)
+	}
+	if s.Order != nil {
+		ordered := make([]row, len(rows))
+		for i := range rows {
+			from := s.Order(c, i)
+			if from < 0 || from >= len(rows) {
+				return t, models.ConfigError("tensor %q has %d rows, too few for the model's heads", t.Name, len(rows))
+			}
+			ordered[i] = rows[from]
+		}
+		rows = ordered
+	}
+	if s.Rows != nil {
+		first, n := s.Rows(c)
+		if first < 0 || n < 0 || first+n > len(rows) {
+			return t, models.ConfigError("tensor %q has %d rows, not %d", t.Name, len(rows), first+n)
+		}
+		rows = rows[first : first+n]
+	}
+	t.Shape = append([]int{len(rows)}, t.Shape[1:]...)
+	if len(t.Shape) == 2 {
+		t.Shape[1] = width
+	}
+	if s.Stacked() {
+		t.Shape = append([]int{len(parts), len(rows) / len(parts)}, t.Shape[1:]...)
+	}
+	if data, ok := contiguous(rows); ok && !s.Changes() {
+		if len(rows) > 0 { // data of rows reach to the tensor's end
+			t.Offset += int64(len(t.Data) - len(rows[0].data))
+		}
+		t.Data = data
+		return t, nil
+	}
+	t.File, t.Offset = "", 0
+	if s.Changes() {
+		return t.changed(s, c, rows, memory)
+	}
+	data, err := memory.take(t.Bytes())
+	if err != nil {
+		return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	t.Data = data
+	for _, r := range rows {
+		data = data[r.copyTo(data):]
+	}
+	return t, nil
+}
+
+// changed makes other elements of the rows: values in F32, in which the sum with one is as exact
+// as it gets.
+func (t Tensor) changed(s *models.Stored, c *models.Config, rows []row, memory *arena) (Tensor, error) {
+	stored := t.DType
+	if s.Value != nil {
+		t.DType, t.Stored = dtype.F32, dtype.F32.String()
+	}
+	data, err := memory.take(t.Bytes())
+	if err != nil {
+		return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	t.Data = data
+	for _, r := range rows {
+		elements := make([]byte, r.bytes())
+		r.copyTo(elements)
+		if s.Columns != nil {
+			if elements, err = permuted(elements, r.size, func(i int) int { return s.Columns(c, i) }); err != nil {
+				return t, models.ConfigError("tensor %q has %d columns, too few for the model's heads", t.Name, r.n)
+			}
+		}
+		if s.Value != nil {
+			if elements, err = valued(elements, stored, s.Value); err != nil {
+				return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+			}
+		}
+		data = data[copy(data, elements):]
+	}
+	return t, nil
+}
+
+// permuted has at each place the element from another, of so many bytes each.
+func permuted(row []byte, size int, from func(i int) int) ([]byte, error) {
+	out := make([]byte, 0, len(row))
+	for i := range len(row) / size {
+		at := from(i)
+		if at < 0 || at >= len(row)/size {
+			return nil, fmt.Errorf("element %d of %d", at, len(row)/size)
+		}
+		out = append(out, row[at*size:][:size]...)
+	}
+	return out, nil
+}
+
+// valued makes an F32 of each element.
+func valued(row []byte, stored dtype.Type, value func(float32) float32) ([]byte, error) {
+	wide := make([]float32, len(row)/int(stored.Bytes(1)))
+	if err := quant.Dequantize(wide, row, stored); err != nil {
+		return nil, err
+	}
+	for i, x := range wide {
+		wide[i] = value(x)
+	}
+	out := make([]byte, dtype.F32.Bytes(int64(len(wide))))
+	return out, quant.Quantize(out, wide, dtype.F32)
+}
+
+// row is a row of a weight where it is stored: elements of `size` bytes that lie `step`
+// bytes apart.
+type row struct {
+	data       []byte // from its first element on
+	n          int
+	size, step int
+}
+
+func (r row) bytes() int { return r.n * r.size }
+
+func (r row) copyTo(out []byte) int {
+	if r.step == r.size {
+		return copy(out, r.data[:r.bytes()])
+	}
+	for i := range r.n {
+		copy(out[i*r.size:], r.data[i*r.step:][:r.size])
+	}
+	return r.bytes()
+}
+
+// rowsOf cuts a tensor, of blocks not transposed, whose rows have `width` elements once they are the
+// weight's.
+func rowsOf(t Tensor, transposed bool) (width int, rows []row) {
+	outer, inner := t.Shape[0], 1
+	if len(t.Shape) == 2 {
+		inner = t.Shape[1]
+	}
+	if t.DType.IsQuantized() { // a row is one piece
+		size := int(t.DType.Bytes(int64(inner)))
+		for i := range outer {
+			rows = append(rows, row{t.Data[i*size:], 1, size, size})
+		}
+		return inner, rows
+	}
+	size := int(t.DType.Bytes(1))
+	if transposed {
+		for i := range inner {
+			rows = append(rows, row{t.Data[i*size:], outer, size, inner * size})
+		}
+		return outer, rows
+	}
+	for i := range outer {
+		rows = append(rows, row{t.Data[i*inner*size:], inner, size, size})
+	}
+	return inner, rows
+}
+
+// contiguous returns the memory of rows that follow each other in it.
+func contiguous(rows []row) ([]byte, bool) {
+	if len(rows) == 0 {
+		return nil, true
+	}
+	first := rows[0]
+	whole := len(rows) * first.bytes()
+	if len(first.data) < whole {
+		return nil, false
+	}
+	for i, r := range rows {
+		if r.step != r.size || r.bytes() == 0 || &r.data[0] != &first.data[:i*r.bytes()+1][i*r.bytes()] {
+			return nil, false
+		}
+	}
+	return first.data[:whole], true
+}

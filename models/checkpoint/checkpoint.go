@@ -1,0 +1,261 @@
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// Checkpoint is a model as its file or folder has it: its configuration and its tensors,
+// which of a known shape have no data. It implements [ir.Weights].
+type Checkpoint struct {
+	Path   string // as given to Open, or arch:NAME
+	Config models.Config
+
+	family    *models.Family
+	tensors   []Tensor
+	index     map[string]int
+	parts     map[string]Tensor // of tensors that hold several weights
+	made      map[string]Tensor // of tensors whose rows lie otherwise: see source
+	memory    arena             // of what is made
+	tokenizer func() (*tokenizer.Tokenizer, error)
+	template  func(name string) (string, error) // for conversations; nil or "" where there is none
+	metadata  func() ([]gguf.KV, error)         // as a GGUF file has them
+	reordered bool                              // GGUF files have the tensors, and rows of some, in another order
+	close     func() error
+}
+
+func newCheckpoint(path string, family *models.Family, config models.Config, tensors []Tensor) (_ *Checkpoint, err error) {
+	m := &Checkpoint{Path: path, Config: config, family: family, tensors: tensors,
+		index: make(map[string]int, len(tensors)), parts: make(map[string]Tensor), made: make(map[string]Tensor)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.memory.close())
+		}
+	}()
+	sources := sourcesOf(family, &config)
+	for i, t := range tensors {
+		if first, ok := m.index[t.Name]; ok {
+			return nil, models.ConfigError("tensor %q is in %s and in %s", t.Name, tensors[first].File, t.File)
+		}
+		m.index[t.Name] = i
+		for _, p := range partsOf(&m.Config, &tensors[i]) {
+			m.parts[p.Name] = p
+		}
+		s, ok := sourceOf(sources, t.Name, config.Layers)
+		if !ok {
+			continue
+		}
+		weights, err := makeOf(&s, &t, &m.memory)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range weights {
+			m.made[w.Name] = w
+		}
+	}
+	return m, nil
+}
+
+// ChangeRope overrides what the file says of RoPE, as [Rope.Override] does. Layers with a
+// RoPE of their own, such as those with a window in Gemma 3, keep it.
+func (m *Checkpoint) ChangeRope(theta float64, scaling models.RopeScaling) error {
+	c := m.Config
+	if c.Rope.Theta == 0 {
+		return fmt.Errorf("%s: %w", m.Path, models.ConfigError("a model of the family %s does not rotate its heads", c.Family))
+	}
+	if err := c.Rope.Override(theta, scaling, c.Context); err != nil {
+		return err
+	}
+	c.ByLayer = nil
+	if err := m.family.Complete(&c); err != nil {
+		return fmt.Errorf("%s: %w", m.Path, err)
+	}
+	if err := m.family.Verify(&c); err != nil {
+		return fmt.Errorf("%s: %w", m.Path, err)
+	}
+	m.Config = c
+	return nil
+}
+
+// With is the model with such tensors in place of its own: a shape with weights.
+func (m *Checkpoint) With(tensors []Tensor) (*Checkpoint, error) {
+	return newCheckpoint(m.Path, m.family, m.Config, tensors)
+}
+
+// Close releases the file.
+func (m *Checkpoint) Close() error {
+	err := m.memory.close()
+	if m.close == nil {
+		return err
+	}
+	return errors.Join(m.close(), err)
+}
+
+// HasWeights tells a model from a mere shape.
+func (m *Checkpoint) HasWeights() bool { return m.close != nil }
+
+// Tensors lists the stored weights in the order of the file.
+func (m *Checkpoint) Tensors() []Tensor { return m.tensors }
+
+// Tensor returns a weight by name: what is stored under it, a part of a tensor that
+// holds several, or what is made of one.
+func (m *Checkpoint) Tensor(name string) (*Tensor, bool) {
+	if w, ok := m.made[name]; ok {
+		return &w, true
+	}
+	return m.stored(name)
+}
+
+// stored is Tensor without what is made.
+func (m *Checkpoint) stored(name string) (*Tensor, bool) {
+	if p, ok := m.parts[name]; ok {
+		return &p, true
+	}
+	i, ok := m.index[name]
+	if !ok {
+		return nil, false
+	}
+	return &m.tensors[i], true
+}
+
+// Weight implements [ir.Weights].
+func (m *Checkpoint) Weight(name string, _ []int) (dtype.Type, []int, bool) {
+	t, ok := m.Tensor(name)
+	if !ok {
+		return dtype.Invalid, nil, false
+	}
+	return t.DType, t.Shape, true
+}
+
+// Data returns a weight's element type and bytes, as they are stored.
+func (m *Checkpoint) Data(name string) (dtype.Type, []byte, bool) {
+	t, ok := m.Tensor(name)
+	if !ok || t.Data == nil {
+		return dtype.Invalid, nil, false
+	}
+	return t.DType, t.Data, true
+}
+
+// ErrNoWeights is wrapped where a shape without weights is asked for them.
+var ErrNoWeights = errors.New("there are no weights to run with")
+
+// ErrNoTokenizer is what a model without a vocabulary answers.
+var ErrNoTokenizer = errors.New("the model has no vocabulary")
+
+// Tokenizer makes the model's tokenizer.
+func (m *Checkpoint) Tokenizer() (*tokenizer.Tokenizer, error) {
+	if m.tokenizer == nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, ErrNoTokenizer)
+	}
+	t, err := m.tokenizer()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	if t.Len() > m.Config.Vocab { // ids would lie outside the embedding table
+		return nil, fmt.Errorf("%s: %w", m.Path, models.ConfigError("the tokenizer has %d tokens, the model %d", t.Len(), m.Config.Vocab))
+	}
+	return t, nil
+}
+
+// TensorError lists tensors of a file that a model of its family does not have,
+// or that have a type we cannot read.
+type TensorError struct {
+	Surplus    []string // names
+	Unreadable []string // "name is IQ3_S"
+}
+
+// Error lists everything, a line each.
+func (e *TensorError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d tensors of the file cannot be used:", len(e.Surplus)+len(e.Unreadable))
+	for _, name := range e.Surplus {
+		b.WriteString("\n  " + name + " is not part of such a model")
+	}
+	for _, text := range e.Unreadable {
+		b.WriteString("\n  " + text + ", a type that is not supported")
+	}
+	return b.String()
+}
+
+// Build returns the source graph. Tensors that do not fit are reported together,
+// as an [ir.WeightError], a [TensorError], or both. Block defaults to the context
+// that the model was trained for.
+func (m *Checkpoint) Build(opts ir.Options) (*ir.Func, error) {
+	if opts.Block == 0 {
+		opts.Block = m.Config.Context
+	}
+	config := m.Config.At(cmp.Or(opts.Context, opts.Block), opts.Embeddings)
+	asked := &askedFor{Checkpoint: m, names: make(map[string]bool)}
+	whole := false // a definition that stopped midway has not asked for all it needs
+	f, err := ir.Build(m.family.Name, asked, opts, func(b *ir.Builder) {
+		m.family.Define(b, config)
+		whole = true
+	})
+	if whole {
+		err = errors.Join(err, m.misfits(asked.names, opts))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	return f, nil
+}
+
+// askedFor notes which weights a definition binds.
+type askedFor struct {
+	*Checkpoint
+	names map[string]bool
+}
+
+// Weight answers for a tensor of a type we cannot read as if it were F32, so that
+// the definition goes on; misfits reports it.
+func (a *askedFor) Weight(name string, want []int) (dtype.Type, []int, bool) {
+	t, shape, ok := a.Checkpoint.Weight(name, want)
+	if want != nil {
+		a.names[name] = true
+	}
+	if ok && !readable(t) {
+		t = dtype.F32
+	}
+	return t, shape, ok
+}
+
+func (m *Checkpoint) misfits(asked map[string]bool, opts ir.Options) error {
+	var e TensorError
+	sources := sourcesOf(m.family, &m.Config)
+	for i := range m.tensors {
+		t := &m.tensors[i]
+		used := asked[t.Name]
+		if parts := partsOf(&m.Config, t); parts != nil {
+			used = lo.EveryBy(parts, func(p Tensor) bool { return asked[p.Name] })
+		}
+		if s, ok := sourceOf(sources, t.Name, m.Config.Layers); ok {
+			used = lo.EveryBy(s.Makes, func(w models.Made) bool { return asked[madeName(&w, t.Name)] })
+		}
+		switch {
+		case !used:
+			spare := t.Name == "output.weight" && m.Config.Tied || // a copy of the table
+				m.Config.Rope.Spare(t.Name) || opts.Embeddings && slices.Contains(models.HeadTensors, t.Name)
+			if !spare && !m.family.Ignores(t.Name) {
+				e.Surplus = append(e.Surplus, t.Name)
+			}
+		case !readable(t.DType):
+			e.Unreadable = append(e.Unreadable, t.Name+" is "+t.Stored)
+		}
+	}
+	if len(e.Surplus)+len(e.Unreadable) == 0 {
+		return nil
+	}
+	slices.Sort(e.Surplus)
+	return &e
+}

@@ -1,0 +1,208 @@
+package checkpoint_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/samber/lo"
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/families"
+	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/quantize"
+)
+
+func latentFamily() *models.Family {
+	family, _ := lo.Find(families.All(), func(f models.Family) bool { return f.Name == "deepseek2" })
+	return &family
+}
+
+// apart are the weights of a model whose products for K and V are one, as files have them that
+// have two: a matrix for each head, of which that of K is transposed.
+func apart(c models.Config, weights map[string][]float32) map[string][]float32 {
+	out := make(map[string][]float32)
+	rank, rest, value := c.Latent.KV, c.Head-c.Rope.Rotated, c.Latent.Value
+	for name, x := range weights {
+		out[name] = x
+		layer, ok := strings.CutSuffix(name, "attn_kv_b.weight")
+		if !ok {
+			continue
+		}
+		k, v := make([]float32, c.Heads*rank*rest), []float32{}
+		for h := range c.Heads {
+			head := x[h*(rest+value)*rank:][:(rest+value)*rank]
+			for j := range rest {
+				for i := range rank {
+					k[(h*rank+i)*rest+j] = head[j*rank+i]
+				}
+			}
+			v = append(v, head[rest*rank:]...)
+		}
+		out[layer+"attn_k_b.weight"], out[layer+"attn_v_b.weight"] = k, v
+	}
+	return out
+}
+
+// TestLatentForms: files that have the products for K and V as one give the logits of those that
+// have two, and of folders; Q may be a product of a vector of its own.
+func TestLatentForms(t *testing.T) {
+	for _, query := range []int{0, 20} {
+		t.Run(fmt.Sprint(query), func(t *testing.T) {
+			c := small("deepseek2")
+			c.Latent.Query = query
+			_, joined := requireForms(t, c, latentFamily(), nil)
+			require.True(t, joined.Config.Latent.Joined)
+			weights := apart(c, randomWeights(synthetic(t, c, "f32")))
+			c.Latent.Joined = false
+			f := fileOf(synthetic(t, c, "f32"))
+			for i, s := range f.tensors {
+				f.tensors[i].Write = writer(weights[s.Name])
+			}
+			split := open(t, f.write(t))
+			require.False(t, split.Config.Latent.Joined)
+			require.Equal(t, query, split.Config.Latent.Query)
+			for _, name := range []string{"attn_k_b.weight", "attn_v_b.weight"} {
+				require.True(t, lo.ContainsBy(split.Tensors(), func(w checkpoint.Tensor) bool { return w.Name == "blk.1."+name }))
+			}
+			ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
+			requireSame(t, prefill(t, joined, ids), prefill(t, split, ids))
+
+			c.Latent.Joined = true // a file that has both says what heads are as older ones do
+			both := fileOf(synthetic(t, c, "f32"))
+			for _, s := range f.tensors {
+				if strings.Contains(s.Name, "attn_k_b") || strings.Contains(s.Name, "attn_v_b") {
+					both.tensors = append(both.tensors, s)
+				}
+			}
+			requireSame(t, prefill(t, joined, ids), prefill(t, open(t, both.write(t)), ids))
+		})
+	}
+}
+
+func latentFolder(t *testing.T, edit map[string]any) string {
+	c := small("deepseek2")
+	return folder(t, c, randomWeights(synthetic(t, c, "f32")), edit)
+}
+
+// TestLatentFolder has a folder written as a GGUF file.
+func TestLatentFolder(t *testing.T) {
+	from := open(t, latentFolder(t, nil))
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	_, err = quantize.Write(context.Background(), f, from, "f32", nil)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
+	requireSame(t, prefill(t, from, ids), prefill(t, open(t, path), ids))
+}
+
+// TestLatentStrength: YaRN of two strengths that are one leaves cosine and sine as they are, and
+// scores grow by its square.
+func TestLatentStrength(t *testing.T) {
+	scaling := func(strength, ofAll float64) map[string]any {
+		return map[string]any{"rope_scaling": map[string]any{"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1,
+			"original_max_position_embeddings": 64, "mscale": strength, "mscale_all_dim": ofAll}}
+	}
+	c := small("deepseek2")
+	c.Rope.YaRN = &models.YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 64, Magnitude: 1, Scores: 0.707}
+	fromFolder, fromFile := requireForms(t, c, latentFamily(), scaling(0.707, 0.707))
+	for _, m := range []*checkpoint.Checkpoint{fromFolder, fromFile} {
+		y := m.Config.Rope.YaRN
+		require.InDelta(t, 0.707, y.Scores, 1e-7)
+		require.InDelta(t, 1, y.Magnitude, 0)
+		require.InDelta(t, math.Pow(0.0707*math.Log(40)+1, 2)/4, m.Config.AttentionScale, 1e-7)
+	}
+	require.NoError(t, fromFile.ChangeRope(0, models.RopeScaling{Kind: "none"}))
+	require.Zero(t, fromFile.Config.AttentionScale)
+	_, err := checkpoint.Open(latentFolder(t, scaling(1, 0.707)))
+	require.ErrorContains(t, err, "RoPE scaling with a mscale of 1, and a mscale_all_dim of 0.707")
+}
+
+// TestDeepseek2Refuses is what DeepSeek-V3 and others of its kind have, and what does not fit.
+func TestDeepseek2Refuses(t *testing.T) {
+	key := func(name string, v gguf.Value) func(f *file) {
+		return func(f *file) { f.set("deepseek2."+name, v) }
+	}
+	for want, edit := range map[string]func(f *file){
+		"deepseek2.expert_gating_func is 2, not 1":               key("expert_gating_func", gguf.Uint32(2)),
+		"deepseek2.expert_weights_norm is true, not false":       key("expert_weights_norm", gguf.Bool(true)),
+		"deepseek2.expert_group_count is 8: routers that choose": key("expert_group_count", gguf.Uint32(8)),
+		"deepseek2.nextn_predict_layers is 1, not 0":             key("nextn_predict_layers", gguf.Uint32(1)),
+		"deepseek2.attention.temperature_scale: queries":         key("attention.temperature_scale", gguf.Float32(0.1)),
+		"values of 17 elements, and keys of 16":                  key("attention.value_length", gguf.Uint32(17)),
+		"RoPE of 16 elements of a head of 16 leaves none":        key("rope.dimension_count", gguf.Uint32(16)),
+		"the rank of K and V is 0":                               key("attention.kv_lora_rank", gguf.Uint32(0)),
+		"the number of layers without experts is 1025":           key("leading_dense_block_count", gguf.Uint32(1025)),
+		`"deepseek2.expert_count" is missing`:                    func(f *file) { f.unset("deepseek2.expert_count") },
+		`"deepseek2.attention.key_length" is missing`:            func(f *file) { f.unset("deepseek2.attention.key_length") },
+		`"deepseek2.attention.key_length_mla" is missing`:        func(f *file) { f.drop("blk.0.attn_kv_b.weight") },
+		`tensor "blk.0.attn_kv_b.weight" is [120 16], want [126`: key("attention.value_length", gguf.Uint32(13)),
+		"YaRN RoPE scaling with deepseek2.rope.scaling.yarn_log_": func(f *file) {
+			f.set("deepseek2.rope.scaling.type", gguf.String("yarn"))
+			f.set("deepseek2.rope.scaling.factor", gguf.Float32(4))
+			f.set("deepseek2.rope.scaling.yarn_log_multiplier", gguf.Float32(0.1))
+			f.set("deepseek2.rope.scaling.attn_factor", gguf.Float32(2))
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			f := fileOf(synthetic(t, small("deepseek2"), "f32"))
+			edit(f)
+			path := f.write(t)
+			_, err := checkpoint.Open(path)
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, path)
+		})
+	}
+	for want, edit := range map[string]map[string]any{
+		`scoring_func is "sigmoid", not "softmax"`:     {"scoring_func": "sigmoid"},
+		`topk_method is "noaux_tc", not "greedy"`:      {"topk_method": "noaux_tc"},
+		"norm_topk_prob is true, not false":            {"norm_topk_prob": true},
+		"n_group is 8: routers that choose groups":     {"n_group": 8},
+		"moe_layer_freq is 2, not 1":                   {"moe_layer_freq": 2},
+		"attention_bias is true, not false":            {"attention_bias": true},
+		`architectures is "DeepseekV3ForCausalLM"; kn`: {"architectures": []string{"DeepseekV3ForCausalLM"}},
+	} {
+		t.Run(want, func(t *testing.T) {
+			path := latentFolder(t, edit)
+			_, err := checkpoint.Open(path)
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, path)
+		})
+	}
+	f := fileOf(synthetic(t, small("deepseek2"), "f32"))
+	f.put("blk.1.exp_probs_b.bias", ggufF32, 4*5, 5)
+	f.drop("blk.1.attn_kv_b.weight")
+	_, err := open(t, f.write(t)).Build(ir.Options{})
+	require.ErrorContains(t, err, "blk.1.exp_probs_b.bias is not part of such a model")
+	require.ErrorContains(t, err, "blk.1.attn_v_b.weight")
+}
+
+// TestLatentMixtures has the types that llama.cpp's quantizer gives, by the rows that files have.
+func TestLatentMixtures(t *testing.T) {
+	lite, err := checkpoint.Arch("deepseek-v2-lite", "q4_k_m")
+	require.NoError(t, err)
+	c := lite.Config
+	c.Latent.Joined = true
+	joined := synthetic(t, c, "q4_k_m")
+	for name, want := range map[string]dtype.Type{
+		"attn_q.weight": dtype.Q4_K, "attn_kv_a_mqa.weight": dtype.Q4_K, "attn_k_b.weight": dtype.Q5_0, "attn_v_b.weight": dtype.Q4_K, "attn_kv_b.weight": dtype.Q6_K,
+		"ffn_gate_shexp.weight": dtype.Q4_K, "ffn_down_exps.weight": dtype.Q8_0, "ffn_gate_inp.weight": dtype.F32,
+	} {
+		w, ok := lo.Find(slices.Concat(lite.Tensors(), joined.Tensors()), func(w checkpoint.Tensor) bool { return w.Name == "blk.1."+name })
+		require.True(t, ok, name)
+		require.Equal(t, want, w.DType, name)
+	}
+	w, _ := lite.Tensor("blk.1.attn_k_b.weight")
+	require.Equal(t, dtype.F16, w.DType, "blocks along the other axis")
+}

@@ -1,0 +1,143 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/families"
+	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/hf"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+func openHF(dir string) (*Checkpoint, error) {
+	described, err := hf.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	config, family, err := configFromHF(described)
+	if err == nil {
+		err = family.Verify(&config)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)
+	}
+	modules, err := readModules(dir, &config)
+	if err != nil {
+		return nil, err
+	}
+	packed, err := described.Quantization()
+	if err != nil {
+		return nil, err
+	}
+	tensors, closeFiles, err := openFiles(dir, modules)
+	if err != nil {
+		return nil, err
+	}
+	memory := &arena{}
+	closeAll := func() error { return errors.Join(memory.close(), closeFiles()) }
+	tensors, err = unpackMLX(packed, tensors, memory)
+	if err == nil {
+		tensors, err = unstack(family.Stacks, tensors, memory)
+	}
+	if err == nil {
+		tensors, err = arrange(family, &config, tensors, memory)
+	}
+	if config.Tied {
+		tie(tensors)
+	}
+	var m *Checkpoint
+	if err == nil {
+		m, err = newCheckpoint(dir, family, config, tensors)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, errors.Join(err, closeAll()))
+	}
+	m.close = closeAll
+	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromHF(dir) }
+	m.template = hfTemplate(dir)
+	m.metadata, m.reordered = func() ([]gguf.KV, error) { return folderMetadata(dir, config) }, true
+	return m, nil
+}
+
+// tie gives the table of a model whose head is its embedding the name of the
+// embedding. Folders may store it once, under the name of the head.
+func tie(tensors []Tensor) {
+	const embedding, head = "token_embd.weight", "output.weight"
+	if slices.ContainsFunc(tensors, func(t Tensor) bool { return t.Name == embedding }) {
+		return
+	}
+	for i := range tensors {
+		if tensors[i].Name == head {
+			tensors[i].Name = embedding
+		}
+	}
+}
+
+// configFromHF reads what the family's fields ask for.
+func configFromHF(h *hf.Config) (c models.Config, family *models.Family, err error) {
+	if len(h.Architectures) > 0 {
+		family, err = families.ByClass("architectures", h.Architectures[0])
+	} else {
+		family, err = families.ByName("model_type", h.ModelType)
+	}
+	if err != nil {
+		return c, nil, err
+	}
+	d := &folder{Config: h}
+	c.Rope.Interleaved = family.FolderInterleaved
+	family.Describe(d, &c)
+	if err := h.Err(); err != nil { // before what follows from it
+		return c, nil, err
+	}
+	return c, family, d.err
+}
+
+// folder is the description of a model by its config.json.
+type folder struct {
+	*hf.Config
+	err error
+}
+
+// Form implements [Description], as the rest does.
+func (d *folder) Form() models.Form          { return models.Folder }
+func (d *folder) FullName(key string) string { return key }
+
+// Flags and Rows are of GGUF files.
+func (d *folder) Flags(string) []bool     { return nil }
+func (d *folder) Rows(string) (int, bool) { return 0, false }
+
+// Scaling returns a number of rope_scaling, 0 where there is none.
+func (d *folder) Scaling(name string) float64 {
+	if s := d.Rope().Scaling; s != nil {
+		return s.Numbers[name]
+	}
+	return 0
+}
+
+// Windowed reads the kind of each layer, or what stood for it before there were kinds.
+func (d *folder) Windowed(every, layers int) []bool {
+	if !d.Has("layer_types") {
+		if d.Has("sliding_window_pattern") {
+			every = d.Size("sliding_window_pattern", every)
+		}
+		return models.AllButEvery(every, layers)
+	}
+	return lo.Map(d.Texts("layer_types"), func(kind string, _ int) bool {
+		if kind != "sliding_attention" && kind != "full_attention" {
+			d.Fail(models.ConfigError("a layer is of type %q", kind))
+		}
+		return kind == "sliding_attention"
+	})
+}
+
+func (d *folder) Fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}

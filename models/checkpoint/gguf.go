@@ -1,0 +1,210 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/families"
+	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+func openGGUF(path string) (*Checkpoint, error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := fromGGUF(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, f.Close()))
+	}
+	m.close = f.Close
+	return m, nil
+}
+
+// singleRows are matrices of one row, by their names in a layer, which files may have as vectors.
+var singleRows = []string{"ffn_gate_inp_shexp.weight"}
+
+func fromGGUF(f *gguf.File) (*Checkpoint, error) {
+	arch, err := f.String("general.architecture")
+	if err != nil {
+		return nil, err
+	}
+	family, err := families.ByName("general.architecture", arch)
+	if err != nil {
+		return nil, err
+	}
+	config, err := configFromGGUF(f, family)
+	if err != nil {
+		return nil, err
+	}
+	if err := family.Verify(&config); err != nil {
+		return nil, err
+	}
+	tensors := make([]Tensor, len(f.Tensors))
+	for i, t := range f.Tensors {
+		tensors[i] = Tensor{
+			Name: t.Name, DType: t.DType, Stored: t.Type.String(), File: f.Name, Offset: t.Offset, Data: t.Data,
+			Shape: lo.Map(t.Shape, func(d int64, _ int) int { return int(d) }),
+		}
+		if slices.Contains(singleRows, role(t.Name)) && len(t.Shape) == 1 {
+			tensors[i].Shape = []int{1, int(t.Shape[0])}
+		}
+	}
+	m, err := newCheckpoint(f.Name, family, config, tensors)
+	if err != nil {
+		return nil, err
+	}
+	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromGGUF(f) }
+	m.template = ggufTemplate(f)
+	m.metadata = func() ([]gguf.KV, error) { return f.Metadata, nil }
+	return m, nil
+}
+
+// keys reads the metadata of one architecture and keeps the first error.
+type keys struct {
+	file *gguf.File
+	arch string
+	err  error
+}
+
+func (k *keys) Fail(err error) {
+	if k.err == nil {
+		k.err = err
+	}
+}
+
+func (k *keys) Form() models.Form { return models.GGUF }
+
+func (k *keys) FullName(key string) string { return k.arch + "." + key }
+
+func (k *keys) Has(key string) bool { return k.file.Has(k.FullName(key)) }
+
+func (k *keys) Flag(key string) bool {
+	b, err := k.file.Bool(k.FullName(key))
+	if err != nil {
+		k.Fail(err)
+	}
+	return b
+}
+
+func (k *keys) Text(key string) string {
+	s, err := k.file.String(k.FullName(key))
+	if err != nil {
+		k.Fail(err)
+	}
+	return s
+}
+
+func (k *keys) Size(key string, absent int) int {
+	if absent != 0 && !k.Has(key) {
+		return absent
+	}
+	n, err := k.file.Uint(k.FullName(key))
+	if err != nil {
+		k.Fail(err)
+	}
+	return int(min(n, math.MaxInt32))
+}
+
+func (k *keys) Sizes(key string) []int {
+	list, err := k.file.Ints(k.FullName(key))
+	if err != nil {
+		k.Fail(err)
+	}
+	return lo.Map(list, func(n int64, _ int) int { return int(min(max(n, 0), models.MaxExtent)) })
+}
+
+func (k *keys) Flags(key string) []bool {
+	list, err := k.file.Bools(k.FullName(key))
+	if err != nil {
+		k.Fail(err)
+	}
+	return list
+}
+
+func (k *keys) Texts(key string) []string {
+	list, err := k.file.Strings(k.FullName(key))
+	if err != nil {
+		k.Fail(err)
+	}
+	return list
+}
+
+// Rows returns the outermost extent of a tensor.
+func (k *keys) Rows(tensor string) (n int, ok bool) {
+	t, ok := k.file.Tensor(tensor)
+	if !ok || len(t.Shape) == 0 {
+		return 0, ok
+	}
+	return int(min(t.Shape[0], models.MaxExtent)), true
+}
+
+func (k *keys) holds(tensor string) bool {
+	_, ok := k.file.Tensor(tensor)
+	return ok
+}
+
+// Scaling is of folders.
+func (k *keys) Scaling(string) float64 { return 0 }
+
+// Windowed reads a pattern that is a flag a layer, or the number of layers after which one
+// has no window.
+func (k *keys) Windowed(every, layers int) []bool {
+	const key = "attention.sliding_window_pattern"
+	name := k.FullName(key)
+	switch v, ok := k.file.Lookup(name); {
+	case !ok:
+		return models.AllButEvery(every, layers)
+	case v.Kind() != gguf.KindArray:
+		return models.AllButEvery(k.Size(key, every), layers)
+	}
+	flags, err := k.file.Bools(name)
+	if err != nil {
+		k.Fail(err)
+	}
+	return flags
+}
+
+// number returns a float32 entry as the decimal that was meant: 1e-5, not
+// 9.99999975e-06.
+func (k *keys) Number(key string, absent float64) float64 {
+	if absent != 0 && !k.Has(key) {
+		return absent
+	}
+	x, err := k.file.Float(k.FullName(key))
+	if err != nil {
+		k.Fail(err)
+	}
+	meant, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', -1, 32), 64)
+	if err != nil || float32(meant) != float32(x) { // NaN and what float32 cannot hold
+		return x
+	}
+	return meant
+}
+
+func configFromGGUF(f *gguf.File, family *models.Family) (models.Config, error) {
+	var c models.Config
+	if f.Has("general.name") {
+		name, err := f.String("general.name")
+		if err != nil {
+			return c, err
+		}
+		c.Name = name
+	}
+	_, untied := f.Tensor("output.weight")
+	c.Tied = !untied
+	if table, ok := f.Tensor("token_embd.weight"); ok && len(table.Shape) == 2 {
+		c.Vocab = int(min(table.Shape[0], math.MaxInt32))
+	}
+	k := &keys{file: f, arch: family.Name}
+	c.Rope.Interleaved = family.Interleaved
+	family.Describe(k, &c)
+	return c, k.err
+}

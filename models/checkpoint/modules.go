@@ -1,0 +1,74 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/hf"
+	"github.com/smelt-ml/smelt/models/safetensors"
+)
+
+// readModules reads what comes behind a model that embeds texts: how its tokens are pooled, and
+// which folders hold the products behind that, of which there are two or none.
+func readModules(dir string, c *models.Config) (dense []string, err error) {
+	modules, err := hf.LoadModules(dir)
+	if err != nil {
+		return nil, err
+	}
+	widths := []int{c.Width}
+	for _, m := range modules {
+		switch m.Kind {
+		case "Transformer", "Normalize":
+		case "Pooling":
+			c.Pooling = m.Pooling
+		case "Dense":
+			if m.In != widths[len(widths)-1] {
+				return nil, fmt.Errorf("%s: %s takes %d elements, of which there are %d", dir, m.Path, m.In, widths[len(widths)-1])
+			}
+			dense, widths = append(dense, m.Path), append(widths, m.Out)
+		default:
+			return nil, fmt.Errorf("%s: modules.json has a module of the kind %q", dir, m.Kind)
+		}
+	}
+	if len(dense) == 0 {
+		return nil, nil
+	}
+	if len(dense) != 2 || widths[2] != c.Width {
+		return nil, fmt.Errorf("%s: modules.json has products of the widths %v: want two, of which the second gives %d", dir, widths, c.Width)
+	}
+	c.Dense = widths[1]
+	return dense, nil
+}
+
+// openFiles returns the tensors of a folder, and those of modules in folders below it, which are
+// called what these are.
+func openFiles(dir string, modules []string) (tensors []Tensor, closeAll func() error, err error) {
+	var files []*safetensors.File
+	closeAll = func() error {
+		return errors.Join(lo.Map(files, func(f *safetensors.File, _ int) error { return f.Close() })...)
+	}
+	for _, module := range append([]string{""}, modules...) {
+		f, err := safetensors.Open(filepath.Join(dir, module))
+		if err != nil {
+			return nil, nil, errors.Join(err, closeAll())
+		}
+		files = append(files, f)
+		prefix := lo.Ternary(module == "", "", module+".")
+		for _, t := range tensorsOf(f) {
+			t.Name = prefix + t.Name
+			tensors = append(tensors, t)
+		}
+	}
+	return tensors, closeAll, nil
+}
+
+func tensorsOf(f *safetensors.File) []Tensor {
+	return lo.Map(f.Tensors, func(t safetensors.Tensor, _ int) Tensor {
+		shape := lo.Map(t.Shape, func(d int64, _ int) int { return int(d) })
+		return Tensor{Name: t.Name, DType: t.DType, Stored: t.Type, Shape: shape, File: t.File, Offset: t.Offset, Data: t.Data}
+	})
+}

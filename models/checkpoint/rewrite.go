@@ -1,0 +1,163 @@
+package checkpoint
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/gguf"
+)
+
+// Rewritten is a tensor of a GGUF file that is written from a model.
+type Rewritten struct {
+	Name  string
+	DType dtype.Type // in the new file
+	Shape []int
+	From  []*Tensor // whose rows it has, one after the other; nil where Data has them
+	Data  []byte
+	// Narrow says that rows are no whole number of blocks of the type that the mixture
+	// has for the tensor, so that it gets another one.
+	Narrow bool
+
+	row func(i int) int // which row of a single From becomes row i; nil: the same
+}
+
+// Elements returns the number of elements.
+func (r *Rewritten) Elements() int64 { return (&Tensor{Shape: r.Shape}).Elements() }
+
+// Width returns the elements of a row: of a vector that is made of parts or in another order,
+// one.
+func (r *Rewritten) Width() int {
+	if len(r.Shape) == 1 && (len(r.From) > 1 || r.row != nil) {
+		return 1
+	}
+	return r.Shape[len(r.Shape)-1]
+}
+
+// Row returns which row of which tensor becomes row i: llama.cpp's files have the rows of
+// some tensors in another order than Hugging Face folders, and some tensors as one.
+func (r *Rewritten) Row(i int) (from *Tensor, row int) {
+	if r.row != nil {
+		return r.From[0], r.row(i)
+	}
+	for _, from := range r.From {
+		rows := int(from.Elements()) / r.Width()
+		if i < rows {
+			return from, i
+		}
+		i -= rows
+	}
+	panic("a tensor has fewer rows than its parts")
+}
+
+// Kept reports whether all that it is made of has its type already.
+func (r *Rewritten) Kept() bool {
+	return lo.EveryBy(r.From, func(t *Tensor) bool { return t.DType == r.DType })
+}
+
+// Source is the tensor as package gguf takes it, whose bytes write writes.
+func (r *Rewritten) Source(write func(w io.Writer) error) (gguf.Source, error) {
+	typ, ok := gguf.TypeOf(r.DType)
+	if !ok {
+		return gguf.Source{}, fmt.Errorf("tensor %q: GGUF has no type %s", r.Name, r.DType)
+	}
+	shape := lo.Map(r.Shape, func(n, _ int) int64 { return int64(n) })
+	return gguf.Source{Name: r.Name, Type: typ, Shape: shape, Write: write}, nil
+}
+
+// Rewrite says what a GGUF file of this model holds once its weights have the type
+// of that name: "q4_k_m" is llama.cpp's mixture of types, see [WeightTypes]. The
+// metadata of a GGUF file are kept, but for its type; those of a folder or a shape
+// are made. Like Build, it reports every tensor that does not fit.
+func (m *Checkpoint) Rewrite(weightType string) ([]gguf.KV, []Rewritten, error) {
+	mix, err := mixtureOf(weightType)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, ok := mix.base.GGUF(); !ok {
+		return nil, nil, models.ConfigError("GGUF files have no weights of type %s", mix.base)
+	}
+	if _, err := m.Build(ir.Options{Block: 1}); err != nil {
+		return nil, nil, err
+	}
+	metadata, err := m.metadata()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	metadata = set(metadata, keyFileType, mix.fileType)
+	metadata = set(metadata, keyQuantVersion, quantVersion)
+	tensors, err := m.rewritten(&mix)
+	return metadata, tensors, err
+}
+
+const (
+	keyFileType     = "general.file_type"
+	keyQuantVersion = "general.quantization_version"
+	quantVersion    = 2 // GGUF's number for today's block formats
+)
+
+// set replaces an entry of the metadata in its place, or adds it.
+func set(list []gguf.KV, key string, n uint32) []gguf.KV {
+	entry := gguf.KV{Key: key, Value: gguf.Uint32(n)}
+	out := append([]gguf.KV(nil), list...)
+	if _, at, ok := lo.FindIndexOf(out, func(kv gguf.KV) bool { return kv.Key == key }); ok {
+		out[at] = entry
+		return out
+	}
+	return append(out, entry)
+}
+
+// rewritten lists the tensors of the new file, in the order of the one at hand or,
+// for a folder, in that of the definition, which has RoPE factors besides.
+func (m *Checkpoint) rewritten(mix *mixture) ([]Rewritten, error) {
+	if !m.reordered {
+		return lo.Map(m.tensors, func(t Tensor, i int) Rewritten {
+			return m.rewrite(mix, &t, []*Tensor{&m.tensors[i]})
+		}), nil
+	}
+	shapes, err := weightsOf(m.family, &m.Config, mix)
+	return lo.Map(shapes, func(t Tensor, _ int) Rewritten {
+		if t.Data != nil {
+			return Rewritten{Name: t.Name, DType: t.DType, Shape: t.Shape, Data: t.Data}
+		}
+		r := m.rewrite(mix, &t, m.found(&t))
+		switch role(t.Name) {
+		case "attn_q.weight", "attn_k.weight", "attn_q.bias", "attn_k.bias":
+			if m.family.Interleaved && !m.family.FolderInterleaved {
+				r.row = func(i int) int { return interleaved(i, m.Config.Head) }
+			}
+		}
+		return r
+	}), err
+}
+
+// found returns the tensors of the folder that one of a GGUF file is made of. Build has found
+// all there are.
+func (m *Checkpoint) found(t *Tensor) []*Tensor {
+	parts := partsOf(&m.Config, t)
+	if parts == nil {
+		parts = []Tensor{*t}
+	}
+	return lo.Map(parts, func(p Tensor, _ int) *Tensor {
+		from, _ := m.stored(p.Name)
+		return from
+	})
+}
+
+func (m *Checkpoint) rewrite(mix *mixture, t *Tensor, from []*Tensor) Rewritten {
+	want := mix.want(t.Name, layerOf(t.Name), t.Shape, &m.Config)
+	r := Rewritten{Name: t.Name, DType: fitting(want, t.Shape[len(t.Shape)-1]), Shape: t.Shape, From: from}
+	r.Narrow = r.DType != want
+	return r
+}
+
+// interleaved returns which row of a projection becomes row i where the two elements
+// that RoPE rotates together lie side by side, not half a head apart.
+func interleaved(i, head int) int {
+	first, at := i/head*head, i%head
+	return first + at/2 + at%2*(head/2)
+}

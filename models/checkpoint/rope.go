@@ -1,0 +1,172 @@
+package checkpoint
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/hf"
+)
+
+// ReadRope reads how heads rotate, and how angles are changed for long contexts.
+func (k *keys) ReadRope(c *models.Config) {
+	r := &c.Rope
+	r.Theta, r.Linear = k.Number(models.KeyTheta, 10000), 1
+	r.Rotated = k.Size(models.KeyRotated, c.Head)
+	kind := "linear"
+	switch {
+	case k.holds(models.RopeLong): // files of Phi-3 say no more
+		kind = "longrope"
+	case k.Has(models.KeyScaling):
+		kind = k.Text(models.KeyScaling)
+	}
+	oldContext := func() float64 { return float64(k.Size(models.KeyOldContext, c.Context)) }
+	magnitude := k.Number(models.KeyMagnitude, 1)
+	switch kind {
+	case "none":
+	case "linear":
+		r.Linear = k.linear()
+		if magnitude != 1 {
+			k.Fail(models.ConfigError("linear RoPE scaling with %s", k.FullName(models.KeyMagnitude)))
+		}
+	case "yarn":
+		for _, key := range []string{"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"} {
+			if k.Has(key) {
+				k.Fail(models.ConfigError("YaRN RoPE scaling with %s", k.FullName(key)))
+			}
+		}
+		y := &models.YaRNRope{Factor: k.Number(models.KeyScalingBy, 0), FastBeta: k.Number(models.KeyFastBeta, 32), SlowBeta: k.Number(models.KeySlowBeta, 1),
+			OldContext: oldContext()}
+		if k.Has(models.KeyStrength) {
+			magnitude /= models.YaRNMagnitude(y.Factor, k.Number(models.KeyStrength, 0))
+		}
+		if magnitude != 1 {
+			y.Magnitude = magnitude * models.YaRNMagnitude(y.Factor, 1)
+		}
+		r.YaRN = y
+	case "longrope":
+		if !k.holds(models.RopeLong) || !k.holds(models.RopeShort) {
+			k.Fail(models.ConfigError("LongRoPE without the tensors %s and %s", models.RopeShort, models.RopeLong))
+		}
+		r.Linear = k.linear()
+		r.Long = &models.LongRope{OldContext: oldContext(), Magnitude: magnitude}
+	default:
+		k.Fail(models.ConfigError("RoPE scaling of type %q", kind))
+	}
+}
+
+// linear is what positions are divided by.
+func (k *keys) linear() float64 {
+	if factor := k.Number(models.KeyScalingBy, k.Number(models.KeyOldScaling, 1)); factor != 0 { // llama.cpp takes 0 for no scaling
+		return factor
+	}
+	return 1
+}
+
+// scaling is what an object rope_scaling says by numbers, and where they go.
+type scaling struct {
+	needs, may []member
+	refuses    []string // members that change angles in a way that is not known
+	settle     func()   // what follows from the numbers; nil: nothing
+}
+
+type member struct {
+	name string
+	to   *float64
+}
+
+// ReadRope reads what transformers calls rope_scaling or rope_parameters.
+func (d *folder) ReadRope(c *models.Config) {
+	r := &c.Rope
+	h := d.Rope()
+	*r = models.Rope{Theta: h.Theta, Interleaved: r.Interleaved, Rotated: int(h.PartialRotaryFactor * float64(c.Head)), Linear: 1}
+	if h.Scaling == nil {
+		return
+	}
+	const oldContext = "original_max_position_embeddings"
+	old := float64(d.Size(oldContext, max(c.Context, 1)))
+	var s scaling
+	switch kind := h.Scaling.Kind; kind {
+	case "mrope": // parts of a head turn by the axes of an image, which in a text are one
+		return
+	case "linear":
+		s.needs = []member{{"factor", &r.Linear}}
+	case "llama3":
+		l := new(models.Llama3Rope)
+		r.Llama3 = l
+		s.needs = []member{{"factor", &l.Factor}, {"low_freq_factor", &l.LowFrequency}, {"high_freq_factor", &l.HighFrequency}, {oldContext, &l.OldContext}}
+	case "yarn":
+		y := &models.YaRNRope{FastBeta: 32, SlowBeta: 1, OldContext: old}
+		r.YaRN = y
+		var strength, ofAll float64
+		var rounds struct {
+			Truncate *bool `json:"truncate"`
+		}
+		if err := json.Unmarshal(h.Scaling.Raw, &rounds); err != nil {
+			d.Fail(models.ConfigError("RoPE scaling of type %q: %w", kind, err))
+		}
+		y.Between = rounds.Truncate != nil && !*rounds.Truncate
+		s = scaling{needs: []member{{"factor", &y.Factor}},
+			may: []member{{oldContext, &y.OldContext}, {"beta_fast", &y.FastBeta}, {"beta_slow", &y.SlowBeta},
+				{"attention_factor", &y.Magnitude}, {"mscale", &strength}, {"mscale_all_dim", &ofAll}},
+			settle: func() {
+				if y.Magnitude == 0 && strength != 0 && ofAll != 0 {
+					y.Magnitude = models.YaRNMagnitude(y.Factor, strength) / models.YaRNMagnitude(y.Factor, ofAll)
+				}
+			}}
+	case "dynamic":
+		r.Dynamic = &models.DynamicRope{OldContext: old}
+		s = scaling{needs: []member{{"factor", &r.Dynamic.Factor}}, may: []member{{oldContext, &r.Dynamic.OldContext}},
+			refuses: []string{"alpha"}}
+	case "longrope", "su":
+		l := &models.LongRope{OldContext: old}
+		r.Long = l
+		l.Short, l.Long = d.factors(h.Scaling, "short_factor"), d.factors(h.Scaling, "long_factor")
+		var factor float64
+		s = scaling{may: []member{{oldContext, &l.OldContext}, {"attention_factor", &l.Magnitude}, {"factor", &factor}},
+			refuses: []string{"short_mscale", "long_mscale"},
+			settle: func() {
+				l.Magnitude = cmp.Or(l.Magnitude, models.LongMagnitude(cmp.Or(factor, float64(c.Context)/l.OldContext), l.OldContext))
+			}}
+	default:
+		d.Fail(models.ConfigError("RoPE scaling of type %q", kind))
+	}
+	d.scaling(h.Scaling, &s)
+}
+
+func (d *folder) scaling(from *hf.RopeScaling, s *scaling) {
+	for _, name := range s.refuses {
+		if bytes.Contains(from.Raw, []byte(`"`+name+`"`)) {
+			d.Fail(models.ConfigError("RoPE scaling of type %q with %s", from.Kind, name))
+		}
+	}
+	for _, m := range s.needs {
+		x, err := from.Number(m.name)
+		if err != nil {
+			d.Fail(err)
+		}
+		*m.to = x
+	}
+	for _, m := range s.may {
+		if x, ok := from.Numbers[m.name]; ok {
+			*m.to = x
+		}
+	}
+	if s.settle != nil {
+		s.settle()
+	}
+}
+
+// factors reads a list with a number for each pair.
+func (d *folder) factors(s *hf.RopeScaling, name string) (list []float64) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(s.Raw, &members); err != nil {
+		d.Fail(models.ConfigError("RoPE scaling of type %q: %w", s.Kind, err))
+		return nil
+	}
+	if err := json.Unmarshal(members[name], &list); err != nil || len(list) == 0 {
+		d.Fail(models.ConfigError("RoPE scaling of type %q: %s is no list of numbers", s.Kind, name))
+	}
+	return list
+}

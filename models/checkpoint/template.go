@@ -1,0 +1,135 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/smelt-ml/smelt/models/gguf"
+)
+
+// maxTemplateFile bounds what is read of a file that holds a chat template.
+const maxTemplateFile = 16 << 20
+
+// toolTemplate is what files call the template for conversations with tools, where they have
+// one of its own.
+const toolTemplate = "tool_use"
+
+// ChatTemplate returns the Jinja template that turns conversations into this model's texts,
+// that for conversations with tools where tools is set and there is one of its own. It is ""
+// where the model comes with none.
+func (m *Checkpoint) ChatTemplate(tools bool) (string, error) {
+	if m.template == nil {
+		return "", nil
+	}
+	if tools {
+		if text, err := m.template(toolTemplate); text != "" || err != nil {
+			return text, err
+		}
+	}
+	return m.template("default")
+}
+
+// templateKey is what GGUF files call a template.
+func templateKey(name string) string {
+	if name == "default" {
+		return "tokenizer.chat_template"
+	}
+	return "tokenizer.chat_template." + name
+}
+
+func ggufTemplate(f *gguf.File) func(name string) (string, error) {
+	return func(name string) (string, error) {
+		if key := templateKey(name); f.Has(key) {
+			return f.String(key)
+		}
+		return "", nil
+	}
+}
+
+// hfTemplate looks where folders have templates: in files of their own, or in the tokenizer's
+// settings, as one text or as a list.
+func hfTemplate(dir string) func(name string) (string, error) {
+	return func(name string) (string, error) {
+		file := filepath.Join(dir, "chat_template.jinja")
+		if name != "default" {
+			file = filepath.Join(dir, "additional_chat_templates", name+".jinja")
+		}
+		if text, err := readTemplate(file); text != nil || err != nil {
+			return string(text), err
+		}
+		for _, file := range []string{"chat_template.json", "tokenizer_config.json"} {
+			file = filepath.Join(dir, file)
+			raw, err := readTemplate(file)
+			if err != nil {
+				return "", err
+			}
+			text, err := templateIn(raw, name)
+			if text != "" || err != nil {
+				return text, wrapFile(file, err)
+			}
+		}
+		return "", nil
+	}
+}
+
+func wrapFile(file string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: chat_template: %w", file, err)
+}
+
+func readTemplate(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxTemplateFile+1))
+	if err == nil && len(raw) > maxTemplateFile {
+		err = fmt.Errorf("%s: more than %d bytes", file, maxTemplateFile)
+	}
+	return raw, err
+}
+
+// templateIn finds a template in the member chat_template.
+func templateIn(raw []byte, name string) (string, error) {
+	if raw == nil {
+		return "", nil
+	}
+	var settings struct {
+		Template json.RawMessage `json:"chat_template"`
+	}
+	if err := json.Unmarshal(raw, &settings); err != nil {
+		return "", err
+	}
+	if len(settings.Template) == 0 || string(settings.Template) == "null" {
+		return "", nil
+	}
+	if settings.Template[0] == '"' {
+		var text string
+		err := json.Unmarshal(settings.Template, &text)
+		if name != "default" {
+			text = ""
+		}
+		return text, err
+	}
+	var list []struct{ Name, Template string }
+	if err := json.Unmarshal(settings.Template, &list); err != nil {
+		return "", err
+	}
+	for _, t := range list {
+		if t.Name == name {
+			return t.Template, nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,135 @@
+package families
+
+import (
+	"slices"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+)
+
+// bertFamily is BERT and what was made of it to embed texts, such as BGE, E5, GTE and MiniLM;
+// nomicBertFamily has heads that rotate in place of positions with embeddings, a gate, and
+// products without biases.
+var (
+	bertFamily = models.Family{
+		Title: "BERT, BGE, E5, MiniLM (embeddings)",
+		Name:  "bert", HF: "BertModel", Alias: []string{"BertForMaskedLM"}, Define: bert, Encodes: true,
+		Fields: slices.Concat(encoderFields, []models.Field{models.Activation("gelu"), {HF: "position_embedding_type", Only: "absolute"}}),
+		Given: func(c *models.Config) {
+			c.Rope, c.Positions, c.Biases = models.Rope{}, true, models.Biases{QKV: true, Output: true, FFN: true}
+			c.Both, c.Tied = true, true
+		},
+		Layer:  withoutRope,
+		Prefix: "bert.",
+		Tensors: map[string]models.Stored{
+			"token_embd.weight":              models.As("embeddings.word_embeddings.weight"),
+			"position_embd.weight":           models.As("embeddings.position_embeddings.weight"),
+			"token_types.weight":             models.As("embeddings.token_type_embeddings.weight"),
+			"token_embd_norm.weight":         models.As("embeddings.LayerNorm.weight"),
+			"blk.#.attn_q.weight":            models.As("encoder.layer.#.attention.self.query.weight"),
+			"blk.#.attn_k.weight":            models.As("encoder.layer.#.attention.self.key.weight"),
+			"blk.#.attn_v.weight":            models.As("encoder.layer.#.attention.self.value.weight"),
+			"blk.#.attn_output.weight":       models.As("encoder.layer.#.attention.output.dense.weight"),
+			"blk.#.attn_output_norm.weight":  models.As("encoder.layer.#.attention.output.LayerNorm.weight"),
+			"blk.#.ffn_up.weight":            models.As("encoder.layer.#.intermediate.dense.weight"),
+			"blk.#.ffn_down.weight":          models.As("encoder.layer.#.output.dense.weight"),
+			"blk.#.layer_output_norm.weight": models.As("encoder.layer.#.output.LayerNorm.weight"),
+		},
+		Ignorable: []string{"bert.pooler.*", "pooler.*", "cls.*", "bert.embeddings.position_ids", "embeddings.position_ids"},
+		Shapes: []models.Shape{
+			// Without the layer behind the first token, which embeddings do not pass.
+			{Parameters: 33_360_000 - 384*385, Config: models.Config{Name: "bge-small-en", Layers: 12, Width: 384, Heads: 12, KVHeads: 12, Head: 32, FFN: 1536, Vocab: 30522, Context: 512, Eps: 1e-12,
+				TokenTypes: 2, Pooling: "cls"}},
+			{Parameters: 109_482_240 - 768*769, Config: models.Config{Name: "bge-base-en", Layers: 12, Width: 768, Heads: 12, KVHeads: 12, Head: 64, FFN: 3072, Vocab: 30522, Context: 512, Eps: 1e-12,
+				TokenTypes: 2, Pooling: "cls"}},
+		},
+	}
+	nomicBertFamily = models.Family{
+		Title: "nomic-embed-text (embeddings)",
+		Name:  "nomic-bert", HF: "NomicBertModel", Define: bert, Encodes: true,
+		Fields: slices.Concat(models.Renamed(encoderFields, map[string]string{"max_position_embeddings": "n_positions", "hidden_size": "n_embd", "num_hidden_layers": "n_layer",
+			"intermediate_size": "n_inner", "num_attention_heads": "n_head", "layer_norm_eps": "layer_norm_epsilon"}), []models.Field{{Read: nomicRope},
+			{HF: "activation_function", Only: "swiglu"}, {HF: "causal", Only: false}, {HF: "prenorm", Only: false}, {HF: "qkv_proj_bias", Only: false},
+			{HF: "mlp_fc1_bias", Only: false}, {HF: "mlp_fc2_bias", Only: false}, {HF: "use_rms_norm", Only: false}, {HF: "rotary_emb_interleaved", Only: false}}),
+		Given:  func(c *models.Config) { c.Both, c.Tied = true, true },
+		Joined: []string{"attn_qkv"}, Prefix: "bert.",
+		Tensors: lo.Assign(models.Cut("attn_qkv", models.As("encoder.layers.#.attn.Wqkv.weight")), map[string]models.Stored{
+			"token_embd.weight":              models.As("embeddings.word_embeddings.weight"),
+			"token_types.weight":             models.As("embeddings.token_type_embeddings.weight"),
+			"token_embd_norm.weight":         models.As("emb_ln.weight"),
+			"blk.#.attn_output.weight":       models.As("encoder.layers.#.attn.out_proj.weight"),
+			"blk.#.attn_output_norm.weight":  models.As("encoder.layers.#.norm1.weight"),
+			"blk.#.ffn_up.weight":            models.As("encoder.layers.#.mlp.fc11.weight"),
+			"blk.#.ffn_gate.weight":          models.As("encoder.layers.#.mlp.fc12.weight"),
+			"blk.#.ffn_down.weight":          models.As("encoder.layers.#.mlp.fc2.weight"),
+			"blk.#.layer_output_norm.weight": models.As("encoder.layers.#.norm2.weight"),
+		}),
+		Shapes: []models.Shape{
+			{Parameters: 136_731_648, Config: models.Config{Name: "nomic-embed-text", Layers: 12, Width: 768, Heads: 12, KVHeads: 12, Head: 64, FFN: 3072, Vocab: 30528, Context: 2048, Eps: 1e-12,
+				Rope: models.Rope{Theta: 1000}, TokenTypes: 2, Pooling: "mean"}},
+		},
+	}
+)
+
+// encoderFields are those of BERT and what was made of it.
+var encoderFields = slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.LayerEps("layer_norm_eps", 1e-12), {Read: tokenTypes}})
+
+// nomicRope reads RoPE as these folders call it. Texts are no longer than those of the training:
+// beyond, the models' own code changes the base.
+func nomicRope(d models.Description, c *models.Config) {
+	d.ReadRope(c)
+	if d.Form() == models.GGUF {
+		return
+	}
+	c.Rope.Theta = d.Number("rotary_emb_base", 10000)
+	if part := d.Number("rotary_emb_fraction", 1); part != 1 {
+		d.Fail(models.ConfigError("rotary_emb_fraction is %g", part))
+	}
+	c.Context = min(c.Context, d.Size("max_trained_positions", c.Context))
+}
+
+// tokenTypes reads how many types of tokens have an embedding: parts of a pair of texts.
+func tokenTypes(d models.Description, c *models.Config) {
+	if d.Form() == models.GGUF {
+		c.TokenTypes, _ = d.Rows("token_types.weight")
+		return
+	}
+	c.TokenTypes = d.Size("type_vocab_size", 2)
+}
+
+// bert is
+//
+//	x = norm(token + type + position)
+//	x = norm(x + Wo · attention(Wq·x, Wk·x, Wv·x))
+//	x = norm(x + Wdown · gelu(Wup·x))
+//
+// with LayerNorm, biases in all products, and attention both ways; all tokens are of the first
+// type. Heads rotate where positions have no embedding, and the feed-forward layer is SwiGLU
+// then.
+func bert(b *ir.Builder, c *models.Config) {
+	m := models.NewModel(b, c, models.LayerNorm)
+	layers := m.Layers()
+	x := b.Embed(b.Input(ir.Tokens), m.Table)
+	if c.TokenTypes > 0 {
+		x = b.Add(x, b.Embed(b.Input(ir.TokenTypes), b.Weight("token_types.weight", c.TokenTypes, c.Width)))
+	}
+	if c.Positions {
+		x = b.Add(x, b.Embed(b.Input(ir.Positions), b.Weight("position_embd.weight", c.Context, c.Width)))
+	}
+	x = m.Norm(b, "token_embd_norm", x, c.Eps)
+	for i, l := range layers {
+		b.Layer(i, func() {
+			x = l.Norm("attn_output_norm", b.Add(x, models.Attention(l, x, models.AsIs)))
+			var y *ir.Value
+			if c.Positions {
+				y = models.Ungated(l, x, ir.GELU)
+			} else {
+				y = models.Gated(l, x, ir.SiLU)
+			}
+			x = l.Norm("layer_output_norm", b.Add(x, y))
+		})
+	}
+	b.Return(models.Embeddings, b.GatherRows(x))
+}

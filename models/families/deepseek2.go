@@ -1,0 +1,264 @@
+package families
+
+import (
+	"math"
+	"slices"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/gguf"
+)
+
+// deepseek2Family is DeepSeek-V2 with multi-head latent attention: K and V of all heads are
+// products of one short vector a token, and what rotates of K is one head that all share. Routers
+// that choose among groups, or by sigmoids, are not read.
+var deepseek2Family = models.Family{
+	Title: "DeepSeek-V2-Lite",
+	Name:  "deepseek2", HF: "DeepseekV2ForCausalLM", Define: deepseek2,
+	Interleaved: true, FolderInterleaved: true,
+	Fields: slices.Concat(models.Without(models.ShapeFields(nil), "attention.head_count_kv", "attention.key_length", "attention.value_length"), []models.Field{
+		models.RMSEps, models.Tied(false), models.Activation("silu"), {HF: "attention_bias", Only: false}, models.NoWindow,
+		{GGUF: "attention.q_lora_rank", HF: "q_lora_rank", Size: func(c *models.Config) *int { return &c.Latent.Query }, Optional: true},
+		{Write: func(c *models.Config) (string, gguf.Value, bool) { // llama.cpp knows by the number of layers who may leave it out
+			return "attention.q_lora_rank", gguf.Uint32(0), c.Latent.Query == 0
+		}},
+		{GGUF: "attention.kv_lora_rank", HF: "kv_lora_rank", Size: func(c *models.Config) *int { return &c.Latent.KV }},
+		{GGUFTensor: "blk.0.attn_kv_b.weight", Flag: func(c *models.Config) *bool { return &c.Latent.Joined }},
+		{Read: latentHeads, Write: func(c *models.Config) (string, gguf.Value, bool) {
+			return "attention.head_count_kv", gguf.Uint32(uint32(lo.Ternary(c.Latent.Joined, c.Heads, 1))), true
+		}},
+		latentSize("attention.key_length", func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, c.Head, c.Latent.KV+c.Rope.Rotated) }),
+		latentSize("attention.value_length", func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, c.Latent.Value, c.Latent.KV) }),
+		latentSize(keyLatentKey, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Head) }),
+		latentSize(keyLatentValue, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Latent.Value) }),
+		{Read: refuseTemperature}, {GGUF: "nextn_predict_layers", Only: 0},
+	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{
+		{GGUF: "leading_dense_block_count", HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
+		{GGUF: "expert_weights_scale", HF: "routed_scaling_factor", Number: func(c *models.Config) *float64 { return &c.Experts.Scale }, Optional: true},
+		{Read: sharedExperts, Write: func(c *models.Config) (string, gguf.Value, bool) {
+			return keySharedExperts, gguf.Uint32(uint32(c.Experts.Shared / max(c.Experts.FFN, 1))), true
+		}},
+		{GGUF: "expert_weights_norm", HF: "norm_topk_prob", Only: false},
+		{GGUF: "expert_gating_func", Only: softmaxGating}, {HF: "scoring_func", Only: "softmax"}, {HF: "topk_method", Only: "greedy"},
+		{Read: refuseGroups}, {HF: "moe_layer_freq", Only: 1}}),
+	Given:   latentGiven,
+	Check:   checkLatent,
+	Sources: latentSources,
+	Tensors: lo.Assign(models.DecoderTensors(map[string]models.Stored{
+		"blk.#.attn_q_a.weight":       models.As("model.layers.#.self_attn.q_a_proj.weight"),
+		"blk.#.attn_q_a_norm.weight":  models.As("model.layers.#.self_attn.q_a_layernorm.weight"),
+		"blk.#.attn_q_b.weight":       models.As("model.layers.#.self_attn.q_b_proj.weight"),
+		"blk.#.attn_kv_a_mqa.weight":  models.As("model.layers.#.self_attn.kv_a_proj_with_mqa.weight"),
+		"blk.#.attn_kv_a_norm.weight": models.As("model.layers.#.self_attn.kv_a_layernorm.weight"),
+		"blk.#.attn_kv_b.weight":      models.As("model.layers.#.self_attn.kv_b_proj.weight"),
+		"blk.#.ffn_gate_shexp.weight": models.As("model.layers.#.mlp.shared_experts.gate_proj.weight"),
+		"blk.#.ffn_up_shexp.weight":   models.As("model.layers.#.mlp.shared_experts.up_proj.weight"),
+		"blk.#.ffn_down_shexp.weight": models.As("model.layers.#.mlp.shared_experts.down_proj.weight"),
+	}, "blk.#.attn_k.weight", "blk.#.attn_v.weight"), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj")),
+	Shapes: []models.Shape{
+		{Parameters: 15_706_484_224, Config: models.Config{Name: "deepseek-v2-lite", Layers: 27, Width: 2048, Heads: 16, KVHeads: 16, Head: 192, FFN: 10944, Vocab: 102400, Context: 163840, Eps: 1e-6,
+			Rope:   models.Rope{Theta: 1e4, Rotated: 64, YaRN: &models.YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 4096, Magnitude: 1, Scores: 0.707}},
+			Latent: models.Latent{KV: 512, Value: 128}, Experts: models.Experts{Count: 64, Chosen: 6, FFN: 1408, Shared: 2816, Dense: 1, Scale: 1}}},
+	},
+}
+
+// What GGUF files call the sizes of heads where attn_k_b and attn_v_b are apart, and the number of
+// experts that all tokens go to.
+const (
+	keyLatentKey     = "attention.key_length_mla"
+	keyLatentValue   = "attention.value_length_mla"
+	keySharedExperts = "expert_shared_count"
+)
+
+// softmaxGating is llama.cpp's number for routers that weigh by a softmax.
+const softmaxGating = 1
+
+// checkLatent finds what no graph can be built from.
+func checkLatent(c *models.Config) error {
+	l := &c.Latent
+	if err := models.CheckExtents(models.Extent{Name: "rank of K and V", N: l.KV, Max: models.MaxExtent}, models.Extent{Name: "size of values", N: l.Value, Max: models.MaxExtent}); err != nil {
+		return err
+	}
+	switch {
+	case l.Query < 0 || l.Query > models.MaxExtent:
+		return models.ConfigError("the rank of Q is %d", l.Query)
+	case l.Value > c.Head:
+		return models.ConfigError("heads have values of %d elements, and keys of %d", l.Value, c.Head)
+	case c.Rope.Rotated >= c.Head:
+		return models.ConfigError("RoPE of %d elements of a head of %d leaves none for the rest of a key", c.Rope.Rotated, c.Head)
+	}
+	return nil
+}
+
+// latentSize is a size that GGUF files have of what other fields read; 0: they have it not.
+func latentSize(key string, size func(c *models.Config) int) models.Field {
+	return models.Field{Write: func(c *models.Config) (string, gguf.Value, bool) {
+		return key, gguf.Uint32(uint32(size(c))), size(c) != 0
+	}}
+}
+
+// latentHeads reads the sizes of heads, and RoPE.
+func latentHeads(d models.Description, c *models.Config) {
+	if d.Form() == models.Folder {
+		rotated := d.Size("qk_rope_head_dim", 0)
+		c.Head, c.Latent.Value = d.Size("qk_nope_head_dim", 0)+rotated, d.Size("v_head_dim", 0)
+		c.Latent.Joined = true
+		d.ReadRope(c)
+		c.Rope.Rotated = rotated
+	} else {
+		key, value := keyLatentKey, keyLatentValue
+		if c.Latent.Joined && !d.Has(key) {
+			key, value = "attention.key_length", "attention.value_length"
+		}
+		c.Head, c.Latent.Value = d.Size(key, 0), d.Size(value, 0)
+		d.ReadRope(c)
+	}
+	if c.Rope.YaRN != nil {
+		latentStrength(d, c.Rope.YaRN)
+	}
+}
+
+// latentStrength reads by how much YaRN scales scores. It is the strength that cosine and sine
+// would be divided by, too, which are left as they are.
+func latentStrength(d models.Description, y *models.YaRNRope) {
+	if d.Form() == models.Folder {
+		y.Scores = d.Scaling("mscale_all_dim")
+		if of := d.Scaling("mscale"); y.Scores != 0 && of != y.Scores {
+			d.Fail(models.ConfigError("RoPE scaling with a mscale of %g, and a mscale_all_dim of %g", of, y.Scores))
+		}
+		return
+	}
+	if !d.Has(models.KeyStrength) {
+		return
+	}
+	y.Scores, y.Magnitude = 10*d.Number(models.KeyStrength, 0), 1
+	if of := d.Number(models.KeyMagnitude, 1); of != 1 {
+		d.Fail(models.ConfigError("YaRN RoPE scaling with %s and %s", d.FullName(models.KeyStrength), d.FullName(models.KeyMagnitude)))
+	}
+}
+
+// latentGiven has a head of K for each of Q, and scores that grow with YaRN's stretch.
+func latentGiven(c *models.Config) {
+	c.KVHeads, c.AttentionScale = c.Heads, 0
+	if y := c.Rope.YaRN; y != nil && y.Scores != 0 {
+		c.AttentionScale = math.Pow(models.YaRNMagnitude(y.Factor, y.Scores), 2) / math.Sqrt(float64(c.Head))
+	}
+}
+
+// sharedExperts reads the width of those that all tokens go to, side by side.
+func sharedExperts(d models.Description, c *models.Config) {
+	key := map[models.Form]string{models.GGUF: keySharedExperts, models.Folder: "n_shared_experts"}[d.Form()]
+	if d.Has(key) {
+		c.Experts.Shared = min(d.Size(key, 0), models.MaxExperts) * c.Experts.FFN
+	}
+}
+
+// refuseGroups is for files whose routers choose groups of experts first.
+func refuseGroups(d models.Description, _ *models.Config) {
+	key := map[models.Form]string{models.GGUF: "expert_group_count", models.Folder: "n_group"}[d.Form()]
+	if !d.Has(key) {
+		return
+	}
+	if n := d.Size(key, 0); n > 1 {
+		d.Fail(models.ConfigError("%s is %d: routers that choose groups of experts are not supported", d.FullName(key), n))
+	}
+}
+
+// refuseTemperature is for files whose queries grow with their positions.
+func refuseTemperature(d models.Description, _ *models.Config) {
+	const key = "attention.temperature_scale"
+	if d.Form() == models.GGUF && d.Has(key) {
+		d.Fail(models.ConfigError("%s: queries that grow with their positions are not supported", d.FullName(key)))
+	}
+}
+
+// latentSources has what rotates, which files have at the end of each head, first in all heads.
+// Keys have zeros where the head that all share is added, values to be as long as keys.
+func latentSources(c *models.Config) []models.Source {
+	l, heads, head, rotated := &c.Latent, c.Heads, c.Head, c.Rope.Rotated
+	rest := head - rotated
+	query, width := "attn_q.weight", c.Width
+	if l.Query > 0 {
+		query, width = "attn_q_b.weight", l.Query
+	}
+	key := func(stride int, turned bool) models.Made { // heads of the source that many rows apart
+		return models.Made{Role: "attn_k_b.weight", Rows: heads * head, Turned: turned, Row: func(i int) int {
+			if i%head < rotated {
+				return -1
+			}
+			return i/head*stride + i%head - rotated
+		}}
+	}
+	value := func(stride, first int) models.Made {
+		return models.Made{Role: "attn_v_b.weight", Rows: heads * head, Row: func(i int) int {
+			if i%head >= l.Value {
+				return -1
+			}
+			return i/head*stride + first + i%head
+		}}
+	}
+	sources := []models.Source{
+		{Role: query, Shape: []int{heads * head, width}, Makes: []models.Made{
+			{Role: query, Rows: heads * head, Row: func(i int) int { return i/head*head + (i%head+rest)%head }},
+		}},
+		{Role: "attn_kv_a_mqa.weight", Shape: []int{l.KV + rotated, c.Width}, Makes: []models.Made{
+			{Role: "attn_kv_a_mqa.weight", Rows: l.KV, Row: func(i int) int { return i }},
+			{Role: "attn_k_pe.weight", Rows: head, Row: func(i int) int { return lo.Ternary(i < rotated, l.KV+i, -1) }},
+		}},
+	}
+	if l.Joined {
+		stride := rest + l.Value
+		return append(sources, models.Source{Role: "attn_kv_b.weight", Shape: []int{heads * stride, l.KV},
+			Makes: []models.Made{key(stride, false), value(stride, rest)}})
+	}
+	return append(sources,
+		models.Source{Role: "attn_k_b.weight", Shape: []int{heads, l.KV, rest}, Makes: []models.Made{key(rest, true)}},
+		models.Source{Role: "attn_v_b.weight", Shape: []int{heads, l.Value, l.KV}, Makes: []models.Made{value(l.Value, 0)}})
+}
+
+// deepseek2 is a mixture beside experts that see all tokens, behind layers without one
+// (DeepSeek-AI, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language
+// Model", 2024):
+//
+//	x += latentAttention(n)                                         n = RMSNorm(x)
+//	x += Σ wᵢ · Wdownᵢ · (silu(Wgateᵢ·n) ∘ Wupᵢ·n) + Wdown · (silu(Wgate·n) ∘ Wup·n)
+//
+// where n = RMSNorm(x) and w = the largest of softmax(R·n), scaled.
+func deepseek2(b *ir.Builder, c *models.Config) {
+	route := func(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value) {
+		weights, experts = models.SoftmaxTopK(b, logits, chosen)
+		return models.Scaled(b, weights, c.Experts.Scale), experts
+	}
+	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
+		x = b.Add(x, latentAttention(l, l.Norm("attn_norm", x)))
+		n := l.Norm("ffn_norm", x)
+		if l.Index < c.Experts.Dense {
+			return b.Add(x, models.Gated(l, n, ir.SiLU))
+		}
+		x = b.Add(x, models.Mixture(l, n, route, ir.SiLU))
+		if c.Experts.Shared == 0 {
+			return x
+		}
+		return b.Add(x, models.GatedBy(l, "_shexp", n, c.Experts.Shared, ir.SiLU))
+	})
+}
+
+// latentAttention is Wo · attend(rope(Wq·n), rope(Wpe·n) + Wk·c, Wv·c), [T, Width], where
+// c = RMSNorm(Wkv·n). What rotates is the beginning of each head, which of K is the same in all.
+func latentAttention(l *models.LayerBuilder, n *ir.Value) *ir.Value {
+	b, latent, width := l.Builder, l.Config.Latent, l.Heads*l.Head
+	role, from := "attn_q", n
+	if latent.Query > 0 {
+		role, from = "attn_q_b", l.Norm("attn_q_a_norm", l.Linear("attn_q_a", n, latent.Query, false))
+	}
+	q := l.Rotate(b.SplitHeads(l.Linear(role, from, width, false), l.Heads))
+	c := l.Norm("attn_kv_a_norm", l.Linear("attn_kv_a_mqa", n, latent.KV, false))
+	shared := l.Rotate(b.SplitHeads(l.Linear("attn_k_pe", n, l.Head, false), 1))
+	k := b.Add(b.MergeHeads(b.RepeatKV(shared, l.Heads)), l.Linear("attn_k_b", c, width, false))
+	v := l.Linear("attn_v_b", c, width, false)
+	out := models.Attend(l, q, b.SplitHeads(k, l.Heads), b.SplitHeads(v, l.Heads))
+	out = b.MergeHeads(b.Slice(b.SplitHeads(out, l.Heads), 0, latent.Value))
+	return l.Linear("attn_output", out, l.Config.Width, false)
+}

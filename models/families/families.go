@@ -1,0 +1,46 @@
+// Package families holds the model families: a file for each, with all that is known of it, and
+// a row in the table below.
+package families
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/models"
+)
+
+// families holds every family.
+var families = []models.Family{
+	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
+	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family, arceeFamily,
+	gpt2Family, gptneoxFamily, mptFamily, bertFamily, nomicBertFamily, gemmaEmbeddingFamily,
+	qwen3moeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, deepseek2Family, lfm2Family, qwen35Family,
+}
+
+// All returns every family.
+func All() []models.Family { return slices.Clone(families) }
+
+// ByName finds a family by what GGUF files call it, in the entry of that name.
+func ByName(field, name string) (*models.Family, error) {
+	return find(field, name, func(f *models.Family) string { return f.Name })
+}
+
+// ByClass finds a family by the first of the architectures of a folder's config.json.
+func ByClass(field, class string) (*models.Family, error) {
+	return find(field, class, func(f *models.Family) string { return f.HF })
+}
+
+// find returns the family of a name, or an error that lists the names that there are.
+func find(field, name string, nameOf func(*models.Family) string) (*models.Family, error) {
+	var known []string
+	for i := range families {
+		f := &families[i]
+		if nameOf(f) == name || slices.Contains(f.Alias, name) {
+			return f, nil
+		}
+		known = append(known, nameOf(f))
+	}
+	return nil, models.ConfigError("%s is %q; known are %s", field, name, strings.Join(lo.Compact(known), ", "))
+}

@@ -1,0 +1,40 @@
+package families
+
+import (
+	"slices"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+)
+
+// glm4Family is GLM-4-0414: four norms a layer as in Gemma 2, half of each head rotated, and
+// biases on Q, K and V alone in some.
+var glm4Family = models.Family{
+	Title: "GLM-4-0414",
+	Name:  "glm4", HF: "Glm4ForCausalLM", Define: glm4,
+	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased[:1], []models.Field{models.RMSEps, models.PartOfHeads(0.5), models.Tied(false), models.Activation("silu"), models.NoExperts}),
+	Joined: []string{"ffn_up"},
+	Tensors: models.DecoderTensors(lo.Assign(models.Cut("ffn_up", models.As("model.layers.#.mlp.gate_up_proj.weight")), map[string]models.Stored{
+		"blk.#.post_attention_norm.weight": models.As("model.layers.#.post_self_attn_layernorm.weight"),
+		"blk.#.ffn_norm.weight":            models.As("model.layers.#.post_attention_layernorm.weight"),
+		"blk.#.post_ffw_norm.weight":       models.As("model.layers.#.post_mlp_layernorm.weight"),
+	})),
+	Interleaved: true, FolderInterleaved: true,
+	Shapes: []models.Shape{
+		{Parameters: 9_400_279_040, Config: models.Config{Name: "glm4-9b", Layers: 40, Width: 4096, Heads: 32, KVHeads: 2, Head: 128, FFN: 13696, Vocab: 151552, Context: 32768, Eps: 1e-5,
+			Rope: models.Rope{Theta: 1e4, Rotated: 64}, Biases: models.Biases{QKV: true}}},
+	},
+}
+
+// glm4 is
+//
+//	x += norm(Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n))   n = RMSNorm(x)
+//	x += norm(Wdown · (silu(Wgate·n) ∘ Wup·n))                n = RMSNorm(x)
+func glm4(b *ir.Builder, c *models.Config) {
+	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
+		x = b.Add(x, l.Norm("post_attention_norm", models.Attention(l, l.Norm("attn_norm", x), models.AsIs)))
+		return b.Add(x, l.Norm("post_ffw_norm", models.Gated(l, l.Norm("ffn_norm", x), ir.SiLU)))
+	})
+}

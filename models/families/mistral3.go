@@ -1,0 +1,74 @@
+package families
+
+import (
+	"math"
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/gguf"
+)
+
+// mistral3Family is Ministral 3 and the text models of Mistral Small 3.1 and later: Llama, in
+// newer ones with queries that grow with their position.
+var mistral3Family = models.Family{
+	Title: "Ministral 3, Mistral Small 3.1 and 3.2 (text)",
+	Name:  "mistral3", HF: "Ministral3ForCausalLM", Alias: []string{"Mistral3ForConditionalGeneration"}, Define: mistral3,
+	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow, models.NoExperts,
+		{Read: models.RefuseWindow}, temperature}),
+	Tensors:     models.DecoderTensors(nil),
+	Prefix:      "language_model.",
+	Interleaved: true,
+	Ignorable:   []string{"vision_tower.*", "multi_modal_projector.*"},
+	Shapes: []models.Shape{
+		{Parameters: 3_429_006_336, Config: models.Config{Name: "ministral3-3b", Layers: 26, Width: 3072, Heads: 32, KVHeads: 8, Head: 128, FFN: 9216, Vocab: 131072, Context: 262144, Eps: 1e-5,
+			Rope: models.Rope{Theta: 1e6, YaRN: &models.YaRNRope{Factor: 16, FastBeta: 32, SlowBeta: 1, OldContext: 16384, Magnitude: 1}}, Tied: true, Temperature: 0.1}},
+	},
+}
+
+// temperature is by how much queries grow.
+var temperature = models.Field{
+	Read: func(d models.Description, c *models.Config) {
+		if d.Form() == models.Folder {
+			c.Temperature = d.Scaling("llama_4_scaling_beta")
+		} else if d.Has(keyTemperature) {
+			c.Temperature = d.Number(keyTemperature, 0)
+		}
+	},
+	Write: func(c *models.Config) (string, gguf.Value, bool) {
+		return keyTemperature, gguf.Float32(float32(c.Temperature)), c.Temperature != 0
+	},
+}
+
+const keyTemperature = "attention.temperature_scale"
+
+// mistral3 is llama. Queries at position p are multiplied by 1 + Temperature · ln(1 + ⌊p/o⌋),
+// o being the context that the model was first trained for: within o by one.
+func mistral3(b *ir.Builder, c *models.Config) {
+	prepare := models.AsIs
+	if old := int(c.Rope.OldContext(float64(c.Context))); c.Temperature != 0 && c.MaxContext > old {
+		growth := b.Embed(b.Input(ir.Stretch(old)), growths(b, c, (c.MaxContext-1)/old+1))
+		prepare = func(role string, heads *ir.Value) *ir.Value {
+			if role != "attn_q" {
+				return heads
+			}
+			return b.SplitHeads(b.Mul(b.MergeHeads(heads), growth), c.Heads)
+		}
+	}
+	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
+		x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), prepare))
+		return b.Add(x, models.Gated(l, l.Norm("ffn_norm", x), ir.SiLU))
+	})
+}
+
+// growths are what queries are multiplied by, element by element, in each of so many stretches
+// of the context of the first training: [stretches, Heads·Head].
+func growths(b *ir.Builder, c *models.Config, stretches int) *ir.Value {
+	width := c.Heads * c.Head
+	table := make([]float32, 0, stretches*width)
+	for i := range stretches {
+		by := float32(1 + c.Temperature*math.Log(1+float64(i)))
+		table = append(table, slices.Repeat([]float32{by}, width)...)
+	}
+	return b.Reshape(b.Const(table), ir.Const(stretches), ir.Const(width))
+}

@@ -1,0 +1,59 @@
+package families
+
+import (
+	"slices"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+)
+
+// mptFamily is MPT: scores that fall with distance in place of positions, LayerNorm with a
+// gain alone.
+var mptFamily = models.Family{
+	Title: "MPT",
+	Name:  "mpt", HF: "MPTForCausalLM", Alias: []string{"MptForCausalLM"}, Define: mpt,
+	Fields: slices.Concat(models.Renamed(models.FourWidths(models.ShapeFields(models.WidthByHeads)), map[string]string{"max_position_embeddings": "max_seq_len", "hidden_size": "d_model",
+		"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "num_key_value_heads": "attn_config.kv_n_heads"}), []models.Field{
+		{HF: "expansion_ratio", Only: 4}, models.LayerEps("layer_norm_epsilon", 1e-5), models.Tied(true),
+		{GGUF: "attention.max_alibi_bias", HF: "attn_config.alibi_bias_max", Number: func(c *models.Config) *float64 { return &c.ALiBi }, Absent: models.InFolders(8)},
+		{HF: "attn_config.alibi", Only: true}, {HF: "attn_config.qk_ln", Only: false}, {HF: "attn_config.prefix_lm", Only: false},
+		{HF: "no_bias", Only: true}, {HF: "logit_scale", Only: false}, {HF: "norm_type", Only: "low_precision_layernorm"},
+		{Read: refuseClamp}}),
+	Given: func(c *models.Config) { c.Rope = models.Rope{} },
+	Layer: withoutRope, Joined: []string{"attn_qkv"}, Prefix: "transformer.",
+	Tensors: lo.Assign(models.Cut("attn_qkv", models.As("transformer.blocks.#.attn.Wqkv.weight")), map[string]models.Stored{
+		"token_embd.weight":        models.As("transformer.wte.weight"),
+		"output_norm.weight":       models.As("transformer.norm_f.weight"),
+		"output.weight":            models.As("lm_head.weight"),
+		"blk.#.attn_norm.weight":   models.As("transformer.blocks.#.norm_1.weight"),
+		"blk.#.attn_output.weight": models.As("transformer.blocks.#.attn.out_proj.weight"),
+		"blk.#.ffn_norm.weight":    models.As("transformer.blocks.#.norm_2.weight"),
+		"blk.#.ffn_up.weight":      models.As("transformer.blocks.#.ffn.up_proj.weight"),
+		"blk.#.ffn_down.weight":    models.As("transformer.blocks.#.ffn.down_proj.weight"),
+	}),
+	Shapes: []models.Shape{
+		{Parameters: 6_649_286_656, Config: models.Config{Name: "mpt-7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 32, Head: 128, FFN: 16384, Vocab: 50432, Context: 2048, Eps: 1e-5,
+			Tied: true, ALiBi: 8}},
+	},
+}
+
+// refuseClamp refuses models that clamp what they multiply Q, K and V of.
+func refuseClamp(d models.Description, _ *models.Config) {
+	clamp := map[models.Form]string{models.GGUF: "attention.clamp_kqv", models.Folder: "attn_config.clip_qkv"}[d.Form()]
+	if d.Has(clamp) && d.Number(clamp, 0) != 0 {
+		d.Fail(models.ConfigError("%s is %g", d.FullName(clamp), d.Number(clamp, 0)))
+	}
+}
+
+// mpt is, with n = LayerNorm(x),
+//
+//	x += Wo · attention(Wq·n, Wk·n, Wv·n)
+//	x += Wdown · gelu(Wup·n)
+func mpt(b *ir.Builder, c *models.Config) {
+	models.Decode(b, c, models.GainNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
+		x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), models.AsIs))
+		return b.Add(x, models.Ungated(l, l.Norm("ffn_norm", x), ir.GELU))
+	})
+}
