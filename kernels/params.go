@@ -9,50 +9,49 @@ import (
 	"unicode"
 )
 
-// Params is one of the parameter structs of params.h. Every field is 32 bits wide, in
-// the order of the C struct, so that the words of [Words] are its memory.
-type Params interface {
-	params()
-}
+// Params is a parameter struct: one of this file, from which `go test ./kernels -run Params
+// -update` makes those of abi/params.gen.h, for the Metal sources and the native kernels. Every
+// field is 32 bits wide, so that the words of [Words] are its memory: a Plan holds them, each a
+// constant or an expression of the step's sizes. Strides count elements; kernels compute byte
+// offsets in 64 bits.
+type Params any
 
 // EmbedParams of embed.
 type EmbedParams struct {
 	Tokens uint32
-	Width  uint32
-	Vocab  uint32
+	Width  uint32 // elements of a row of the table and of the output
+	Vocab  uint32 // rows of the table; ids outside give zeros
 }
 
 // NormParams of rms_norm, norm_residual and layer_norm.
 type NormParams struct {
 	Rows    uint32
 	Width   uint32
-	XStride uint32
+	XStride uint32 // elements between rows of the input
 	Eps     float32
 }
 
 // LinearParams of linear_vec and linear_mat.
 type LinearParams struct {
-	Tokens    uint32
-	K         uint32
-	N0        uint32
-	N1        uint32
-	N2        uint32
-	XStride   uint32
-	OutStride uint32
-	Eps       float32
+	Tokens     uint32
+	K          uint32 // input features
+	N0, N1, N2 uint32 // output features of the weights bound side by side; 0 where unbound
+	XStride    uint32
+	OutStride  uint32
+	Eps        float32 // of the norm prologue
 }
 
 // RopeParams of rope.
 type RopeParams struct {
 	Tokens    uint32
 	Heads     uint32
-	Head      uint32
-	Rotated   uint32
+	Head      uint32 // elements of a head
+	Rotated   uint32 // leading elements of a head that rotate, even
 	XStride   uint32
-	First     uint32
+	First     uint32 // position of token 0 where no buffer holds positions
 	Log2Theta float32
-	FreqScale float32
-	Magnitude float32
+	FreqScale float32 // multiplies every angle: 1/factor under linear scaling
+	Magnitude float32 // multiplies cosine and sine: 1 but for YaRN
 }
 
 // CacheWriteParams of cache_write.
@@ -60,7 +59,7 @@ type CacheWriteParams struct {
 	Tokens  uint32
 	KvHeads uint32
 	Head    uint32
-	Block   uint32
+	Block   uint32 // slots of a cache block
 	KStride uint32
 	VStride uint32
 }
@@ -68,11 +67,11 @@ type CacheWriteParams struct {
 // CacheReadParams of cache_read.
 type CacheReadParams struct {
 	Seqs        uint32
-	Context     uint32
+	Context     uint32 // Smax: rows of the output for each sequence
 	KvHeads     uint32
 	Head        uint32
 	Block       uint32
-	TableStride uint32
+	TableStride uint32 // NB
 }
 
 // RopeWriteParams of rope_qkv_write and head_norm_rope_kv_write.
@@ -82,15 +81,15 @@ type RopeWriteParams struct {
 	KvHeads   uint32
 	Head      uint32
 	Rotated   uint32
-	QStride   uint32
+	QStride   uint32 // elements between tokens of Q, K and V: one number where they are joined
 	KStride   uint32
 	VStride   uint32
-	Block     uint32
+	Block     uint32 // slots of a cache block: all of them where slots are positions
 	First     uint32
 	Log2Theta float32
 	FreqScale float32
 	Magnitude float32
-	Eps       float32
+	Eps       float32 // of the head norms
 }
 
 // AttentionParams of attention_vec and attention_tile.
@@ -101,13 +100,13 @@ type AttentionParams struct {
 	KvHeads     uint32
 	Head        uint32
 	Block       uint32
-	TableStride uint32
-	BlockStride uint32
-	HeadStride  uint32
-	RowStride   uint32
+	TableStride uint32 // NB
+	BlockStride uint32 // of both caches: from a block to the next,
+	HeadStride  uint32 // from a KV head to the next,
+	RowStride   uint32 // and from a slot to the next
 	Scale       float32
-	Window      uint32
-	SoftCap     float32
+	Window      uint32  // keys that a token sees, its own among them; 0: all up to its own
+	SoftCap     float32 // scores become soft_cap · tanh(score / soft_cap); 0: as they are
 }
 
 // AttentionWriteParams of attention_write.
@@ -118,8 +117,8 @@ type AttentionWriteParams struct {
 	KvHeads     uint32
 	Head        uint32
 	Block       uint32
-	TableStride uint32
-	BlockStride uint32
+	TableStride uint32 // NB
+	BlockStride uint32 // of both caches, as of attention_vec
 	HeadStride  uint32
 	RowStride   uint32
 	Scale       float32
@@ -129,7 +128,7 @@ type AttentionWriteParams struct {
 	Log2Theta   float32
 	FreqScale   float32
 	Magnitude   float32
-	Eps         float32
+	Eps         float32 // of the head norms
 }
 
 // FlashParams of flash_attention.
@@ -140,10 +139,10 @@ type FlashParams struct {
 	SeqQ         uint32
 	SeqKv        uint32
 	Head         uint32
-	Offset       uint32
-	QHeadStride  uint32
+	Offset       uint32 // keys before those of query row 0
+	QHeadStride  uint32 // of q and out
 	QRowStride   uint32
-	KvHeadStride uint32
+	KvHeadStride uint32 // of k and v
 	KvRowStride  uint32
 	Scale        float32
 }
@@ -161,14 +160,14 @@ type PagedAttentionParams struct {
 	Heads       uint32
 	KvHeads     uint32
 	Head        uint32
-	Block       uint32
-	TableStride uint32
-	QStride     uint32
-	BlockStride uint32
-	HeadStride  uint32
-	Partitions  uint32
+	Block       uint32 // slots of a cache block: 8, 16 or 32
+	TableStride uint32 // entries of the block table for a sequence
+	QStride     uint32 // from a sequence's query to the next
+	BlockStride uint32 // of both caches: from a block to the next
+	HeadStride  uint32 // and from a KV head to the next
+	Partitions  uint32 // of 512 keys, as the grid has them; 1 for paged_attention_v1
 	Scale       float32
-	Window      uint32
+	Window      uint32 // keys that a query sees; 0: all
 	SoftCap     float32
 }
 
@@ -180,15 +179,15 @@ type PagedWriteParams struct {
 	Block       uint32
 	KStride     uint32
 	VStride     uint32
-	BlockStride uint32
+	BlockStride uint32 // of both caches
 	HeadStride  uint32
 }
 
 // CopyBlocksParams of copy_blocks.
 type CopyBlocksParams struct {
 	Pairs       uint32
-	Width       uint32
-	BlockStride uint32
+	Width       uint32 // elements of a block, a multiple of 4
+	BlockStride uint32 // of both caches
 }
 
 // ShortConvParams of short_conv.
@@ -196,22 +195,22 @@ type ShortConvParams struct {
 	Tokens      uint32
 	Seqs        uint32
 	Width       uint32
-	Taps        uint32
+	Taps        uint32 // tokens that a result is a sum over, its own the last: 2 to 8
 	XStride     uint32
-	Block       uint32
-	TableStride uint32
+	Block       uint32 // tokens of a cache block
+	TableStride uint32 // NB
 }
 
 // DeltaNetParams of delta_net.
 type DeltaNetParams struct {
 	Tokens      uint32
 	Seqs        uint32
-	Heads       uint32
+	Heads       uint32 // of V, and of the state
 	KeyHeads    uint32
-	Head        uint32
-	Block       uint32
-	TableStride uint32
-	Eps         float32
+	Head        uint32  // elements of a head
+	Block       uint32  // tokens of a cache block
+	TableStride uint32  // NB
+	Eps         float32 // of the lengths of Q and K
 }
 
 // ElementParams of the element-wise kernels, gather_rows, softmax and argmax.
@@ -219,15 +218,15 @@ type ElementParams struct {
 	Rows    uint32
 	Width   uint32
 	AStride uint32
-	BStride uint32
-	Value   float32
+	BStride uint32  // of softmax with sinks: rows that share one
+	Value   float32 // of scale and soft_cap
 }
 
 // WeightedSumParams of weighted_sum.
 type WeightedSumParams struct {
 	Rows  uint32
 	Width uint32
-	Each  uint32
+	Each  uint32 // rows of x that make a row of the result
 }
 
 // TopKParams of top_k.
@@ -235,13 +234,13 @@ type TopKParams struct {
 	Rows    uint32
 	Width   uint32
 	XStride uint32
-	K       uint32
+	K       uint32 // 1 to 256
 }
 
 // GroupByExpertParams of group_by_expert.
 type GroupByExpertParams struct {
 	Rows   uint32
-	Groups uint32
+	Groups uint32 // experts, and one for the rows without
 }
 
 // RepeatParams of repeat_kv.
@@ -249,21 +248,19 @@ type RepeatParams struct {
 	Tokens  uint32
 	KvHeads uint32
 	Head    uint32
-	Repeats uint32
+	Repeats uint32 // query heads that share one KV head
 }
 
 // TransposeParams of transpose.
 type TransposeParams struct {
-	Size   [3]uint32
-	Stride [3]uint32
+	Size   [3]uint32 // of the output
+	Stride [3]uint32 // of the input, in the output's axis order
 }
 
 // MatmulParams of matmul.
 type MatmulParams struct {
-	Batch uint32
-	M     uint32
-	N     uint32
-	K     uint32
+	Batch   uint32
+	M, N, K uint32
 }
 
 // MaskParams of mask.
@@ -271,38 +268,13 @@ type MaskParams struct {
 	Heads   uint32
 	Tokens  uint32
 	Seqs    uint32
-	Context uint32
-	Window  uint32
+	Context uint32 // Smax; a row of scores has seqs × context columns
+	Window  uint32 // keys that a token sees, its own among them; 0: all up to its own
 }
-
-func (EmbedParams) params()          {}
-func (NormParams) params()           {}
-func (LinearParams) params()         {}
-func (RopeParams) params()           {}
-func (CacheWriteParams) params()     {}
-func (CacheReadParams) params()      {}
-func (RopeWriteParams) params()      {}
-func (AttentionParams) params()      {}
-func (AttentionWriteParams) params() {}
-func (FlashParams) params()          {}
-func (ReduceParams) params()         {}
-func (PagedAttentionParams) params() {}
-func (PagedWriteParams) params()     {}
-func (CopyBlocksParams) params()     {}
-func (ShortConvParams) params()      {}
-func (DeltaNetParams) params()       {}
-func (ElementParams) params()        {}
-func (TopKParams) params()           {}
-func (GroupByExpertParams) params()  {}
-func (WeightedSumParams) params()    {}
-func (RepeatParams) params()         {}
-func (TransposeParams) params()      {}
-func (MatmulParams) params()         {}
-func (MaskParams) params()           {}
 
 func structName(p Params) string { return reflect.TypeOf(p).Name() }
 
-// wordNames returns what params.h calls the words of a struct.
+// wordNames returns what params.gen.h calls the words of a struct.
 func wordNames(p Params) []string {
 	var out []string
 	typ := reflect.TypeOf(p)

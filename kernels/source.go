@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -96,10 +97,11 @@ func lines(file string, seen *[]string) iter.Seq[sourceLine] {
 				}
 				continue
 			}
-			if slices.Contains(*seen, m[1]) {
+			header := path.Join(path.Dir(file), m[1])
+			if slices.Contains(*seen, header) {
 				continue
 			}
-			for l := range lines(m[1], seen) {
+			for l := range lines(header, seen) {
 				if !yield(l) {
 					return
 				}

@@ -3,14 +3,11 @@ package kernels_test
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -81,69 +78,6 @@ func tableSignature(k *kernels.Kernel) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// mirrors are the Go sides of params.h.
-var mirrors = []kernels.Params{
-	kernels.PagedAttentionParams{}, kernels.PagedWriteParams{}, kernels.CopyBlocksParams{},
-	kernels.EmbedParams{}, kernels.NormParams{}, kernels.LinearParams{}, kernels.RopeParams{},
-	kernels.CacheWriteParams{}, kernels.CacheReadParams{}, kernels.RopeWriteParams{},
-	kernels.AttentionParams{}, kernels.AttentionWriteParams{}, kernels.ElementParams{}, kernels.RepeatParams{},
-	kernels.TransposeParams{}, kernels.MatmulParams{}, kernels.MaskParams{}, kernels.ReduceParams{}, kernels.TopKParams{}, kernels.WeightedSumParams{}, kernels.GroupByExpertParams{},
-	kernels.FlashParams{}, kernels.ShortConvParams{}, kernels.DeltaNetParams{},
-}
-
-var (
-	structPattern = regexp.MustCompile(`(?s)struct (\w+) \{(.*?)\};`)
-	fieldPattern  = regexp.MustCompile(`(?m)^\s*(uint32_t|float) ([^;]+);`)
-	namePattern   = regexp.MustCompile(`(\w+)(?:\[(\d+)\])?`)
-)
-
-// TestParamsMatchHeader compares the fields of every struct, by name, type and order,
-// with params.h: all are four bytes wide, so equal lists mean equal memory.
-func TestParamsMatchHeader(t *testing.T) {
-	text, err := os.ReadFile("abi/params.h")
-	require.NoError(t, err)
-	header := map[string][]string{}
-	for _, s := range structPattern.FindAllStringSubmatch(string(text), -1) {
-		for _, field := range fieldPattern.FindAllStringSubmatch(s[2], -1) {
-			for _, name := range strings.Split(field[2], ",") {
-				m := namePattern.FindStringSubmatch(name)
-				typ := map[string]string{"uint32_t": "uint32", "float": "float32"}[field[1]]
-				if m[2] != "" {
-					typ = "[" + m[2] + "]" + typ
-				}
-				header[s[1]] = append(header[s[1]], camel(m[1])+" "+typ)
-			}
-		}
-	}
-	goSide := map[string][]string{}
-	for _, p := range mirrors {
-		typ := reflect.TypeOf(p)
-		for i := range typ.NumField() {
-			goSide[typ.Name()] = append(goSide[typ.Name()], typ.Field(i).Name+" "+typ.Field(i).Type.String())
-		}
-		require.Len(t, kernels.Encode(p), int(typ.Size()), typ.Name())
-	}
-	require.Equal(t, header, goSide)
-}
-
-// camel turns x_stride into XStride.
-func camel(name string) string {
-	var b strings.Builder
-	upper := true
-	for _, r := range name {
-		if r == '_' {
-			upper = true
-			continue
-		}
-		if upper {
-			r = unicode.ToUpper(r)
-		}
-		upper = false
-		b.WriteRune(r)
-	}
-	return b.String()
 }
 
 // named returns the words of a struct by the names that kernels have for them.

@@ -178,7 +178,10 @@ func open(ctx context.Context, file string, note func(string)) (*meter.Library, 
 }
 
 // home is where the sources are found, as in the repository: they include headers of package abi.
-const home = "kernels/emulated/runtime"
+const home = "kernels/emulated"
+
+// shim is the stand-in for Metal's standard library, from home.
+const shim = "runtime/msl/metal_stdlib"
 
 // translate returns the C++ of a .metal file: that which package emulated was compiled
 // from. Making it anew takes milliseconds; all of it would be 0.8 MB of every binary.
@@ -189,13 +192,13 @@ func translate(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return unit.CPlusPlus(path.Join(home, strings.TrimSuffix(file, ".metal")+".gen.cc"), "msl/metal_stdlib"), nil
+	return unit.CPlusPlus(path.Join(home, strings.TrimSuffix(file, ".metal")+".gen.cc"), shim), nil
 }
 
 // load compiles one generated unit to be counted, and loads it.
 func load(ctx context.Context, name string, text []byte, note func()) (*meter.Library, error) {
 	common := map[string][]byte{}
-	for _, header := range []string{"abi.h", "library.h"} {
+	for _, header := range []string{"abi.h", "library.h", "params.gen.h"} {
 		text, err := abi.Headers.ReadFile(header)
 		if err != nil {
 			return nil, err
@@ -204,7 +207,7 @@ func load(ctx context.Context, name string, text []byte, note func()) (*meter.Li
 	}
 	err := fs.WalkDir(sources.Files, ".", func(file string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			common[path.Join(home, file)], err = fs.ReadFile(sources.Files, file)
+			common[path.Join(home, "runtime", file)], err = fs.ReadFile(sources.Files, file)
 		}
 		return err
 	})
@@ -221,9 +224,9 @@ func load(ctx context.Context, name string, text []byte, note func()) (*meter.Li
 	hooked := append(slices.Clone(base), "-std=c++17", "-O1", "-fno-exceptions", "-fno-rtti", "-DMSL_COUNTED", "-DMSL_VARIANT=counted", "-fsanitize=thread")
 	table, err := compile.Library{Name: name, Parts: []compile.Part{
 		{File: path.Join(home, name+".gen.cc"), Files: own, Flags: hooked},
-		{File: path.Join(home, "trace/unit.cc"), Files: common, Flags: append(slices.Clone(hooked), "-DMSL_UNIT=unit_"+name)},
-		{File: path.Join(home, "runtime.cc"), Files: common, Flags: hooked, Shared: true},
-		{File: path.Join(home, "trace/trace.c"), Files: common, Flags: append(base, "-O2"), Shared: true},
+		{File: path.Join(home, "runtime/trace/unit.cc"), Files: common, Flags: append(slices.Clone(hooked), "-DMSL_UNIT=unit_"+name)},
+		{File: path.Join(home, "runtime/runtime.cc"), Files: common, Flags: hooked, Shared: true},
+		{File: path.Join(home, "runtime/trace/trace.c"), Files: common, Flags: append(base, "-O2"), Shared: true},
 	}}.Load(ctx, meter.Symbol, note)
 	if err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ var compiled = sync.OnceValues(func() (*meter.Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	return load(context.Background(), "counters", unit.CPlusPlus("counters.gen.cc", "msl/metal_stdlib"), func() {
+	return load(context.Background(), "counters", unit.CPlusPlus("counters.gen.cc", shim), func() {
 		fmt.Fprintln(os.Stderr, "compiling counters.metal")
 	})
 })
@@ -282,7 +282,7 @@ func TestAttentionWriteApart(t *testing.T) {
 			return []byte(all), nil
 		})
 		require.NoError(t, err)
-		l, err := load(context.Background(), "attention_write", unit.CPlusPlus("attention_write.gen.cc", "msl/metal_stdlib"), func() {})
+		l, err := load(context.Background(), "attention_write", unit.CPlusPlus(home+"/attention_write.gen.cc", shim), func() {})
 		require.NoError(t, err)
 		return l
 	}

@@ -3,6 +3,7 @@ package mslgen
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -242,7 +243,7 @@ func (p *parser) writeTokens(w *writer) {
 	for i := 0; i < len(p.tokens); {
 		t := p.tok(i)
 		s, next := p.translate(i)
-		if s == "" {
+		if s == "" || isCPlusPlus(t.File) {
 			i = next
 			continue
 		}
@@ -276,8 +277,33 @@ func unitName(source string) string {
 	return identifier(strings.TrimSuffix(path.Base(source), ".metal"))
 }
 
+// isCPlusPlus reports whether a header is C++ as it stands, which the generated file includes
+// and does not repeat: those of package abi.
+func isCPlusPlus(file string) bool { return path.Base(path.Dir(file)) == "abi" }
+
+// plainHeaders returns the headers that are C++ as they stand and declare something.
+func (p *parser) plainHeaders() (out []string) {
+	for _, t := range p.tokens {
+		if isCPlusPlus(t.File) && !slices.Contains(out, t.File) {
+			out = append(out, t.File)
+		}
+	}
+	return out
+}
+
+// relative returns the path of a header as a file in another folder includes it. Both are
+// relative to the root of the repository.
+func relative(from, header string) string {
+	rel, err := filepath.Rel(path.Dir(from), header)
+	if err != nil {
+		panic(err) // both are relative
+	}
+	return filepath.ToSlash(rel)
+}
+
 // CPlusPlus writes the unit as C++ for the file at output; shim is the path of
-// metal_stdlib as the generated file includes it.
+// metal_stdlib as the generated file includes it. Headers of package abi are included by their
+// paths from there.
 func (u *Unit) CPlusPlus(output, shim string) []byte {
 	p := u.parser
 	w := &writer{path: output, line: 1, empty: true, at: Pos{output, 1}}
@@ -286,6 +312,9 @@ func (u *Unit) CPlusPlus(output, shim string) []byte {
 		w.lines("#define MSL_WHOLE_TILES\n")
 	}
 	w.lines("#include %q\nnamespace {\n", shim)
+	for _, header := range p.plainHeaders() {
+		w.lines("#include %q\n", relative(output, header))
+	}
 	p.writeTokens(w)
 	w.own()
 	for n, k := range u.Kernels {

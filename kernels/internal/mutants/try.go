@@ -158,7 +158,7 @@ func (b *bench) compile(args ...string) error {
 		compiler = "g++"
 	}
 	flags := []string{"-std=c++17", "-O1", "-g0", "-fPIC", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
-		"-DMSL_VARIANT=plugin", "-DMSL_LIBRARY=" + plugin.Symbol, "-I", filepath.Join(b.root, "kernels/emulated/runtime")}
+		"-DMSL_VARIANT=plugin", "-DMSL_LIBRARY=" + plugin.Symbol, "-I", filepath.Join(b.root, "kernels/emulated/runtime"), "-I", b.root}
 	if runtime.GOARCH == "amd64" && hasF16C() {
 		flags = append(flags, "-march=ivybridge", "-mavx2", "-DMSL_HAS_FMA")
 	}
