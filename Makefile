@@ -24,7 +24,7 @@ go_test := $(GO) test -json -vet=off
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 8m
 
-.PHONY: help help-all imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-nodes test-arm64 arm64-models arm64-families arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help help-all imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-nodes test-arm64 arm64-models arm64-families arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels native mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 # What make help lists.
 daily := build demo test check generate bench-guard bench-peer test-metal fuzz soak clean help-all
@@ -245,6 +245,24 @@ profile: build ## the table in docs/kernels.md: what kernels ask of memory
 	@sed -i.old '/^## On m4-max/,$$d' docs/kernels.md && rm docs/kernels.md.old
 	@{ echo '## On m4-max'; echo; echo '    make profile   # bin/smelt kernels --profile all, on arch:qwen3-0.6b and arch:llama3.1-8b'; echo; \
 		bin/smelt kernels --profile all | sed 's/ *$$//; s/^/    /'; } >> docs/kernels.md
+
+# The edit-test loop of the native kernels. make compiles the units that a changed header is
+# part of, and nothing else; the tests load the set, and a Go build has no C++ of others.
+SET ?= avx2
+RUN ?= .
+set_units = $(foreach s,$(SET) $(if $(filter avxvnni,$(SET)),avx2) $(if $(filter dotprod i8mm,$(SET)),neon),$(wildcard kernels/native/$(s)/*.cpp))
+
+native: build/native/$(SET).so ## what changed of a set of native kernels, tested alone: make native SET=avx2 RUN=Norm
+	SMELT_NATIVE_SET=$(abspath $<) $(GO) test -count=1 -tags loaded ./kernels/native -run '$(RUN)'
+
+build/native/$(SET).so: $(set_units:kernels/native/%.cpp=build/native/%.o)
+	g++ -shared -o $@ $^
+
+build/native/%.o: kernels/native/%.cpp
+	@mkdir -p $(@D)
+	g++ $$($(GO) list -f '{{join .CgoCXXFLAGS " "}}' ./$(<D)) -fPIC -MMD -c -o $@ $<
+
+-include $(wildcard build/native/*/*.d)
 
 mutants: setup ## kernels with deliberate faults: their tests must notice each
 	$(GO) run ./kernels/internal/mutants
