@@ -15,6 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
@@ -416,7 +417,7 @@ func (p *Program) Phase(name string, sequences ...int) (*lower.Phase, *Stages, e
 	}
 	for i := range p.Plan.Phases {
 		ph := &p.Plan.Phases[i]
-		if ph.Name != name || ph.Bounds[ir.Smax] < int64(p.Plan.Context) || tokens > 0 && (tokens < ph.Least[ir.T] || tokens > ph.Bounds[ir.T]) {
+		if ph.Name != name || ph.Bounds[sym.Smax] < int64(p.Plan.Context) || tokens > 0 && (tokens < ph.Least[sym.T] || tokens > ph.Bounds[sym.T]) {
 			continue
 		}
 		if p.Stages == nil {

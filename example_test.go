@@ -11,6 +11,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 func Example() {
@@ -224,7 +225,7 @@ func ExampleDefine() {
 	m := smelt.Define("counter", smelt.Tensors{
 		"embedding": shift(0), "head": shift(1), "norm": smelt.Float32(slices.Repeat([]float32{1}, vocab), vocab),
 	}, func(b *ir.Builder) {
-		x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", vocab, vocab))
+		x := b.Embed(b.Input(sym.Tokens), b.Weight("embedding", vocab, vocab))
 		x = b.RMSNorm(x, b.Weight("norm", vocab), 1e-6)
 		b.Return("logits", b.Linear(b.GatherRows(x), b.Weight("head", vocab, vocab)))
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
@@ -144,15 +145,15 @@ func (p *Program) Explain(phase string, sequences ...int) (*Explanation, error) 
 		t := &p.Plan.Tensors[i]
 		e.WeightBytes += t.DType.Bytes(t.Elements())
 	}
-	e.CacheBytes = cacheBytes(p.Plan, &ph.Bounds) * max(ph.Bounds[ir.B], ph.Bounds[ir.C])
+	e.CacheBytes = cacheBytes(p.Plan, &ph.Bounds) * max(ph.Bounds[sym.B], ph.Bounds[sym.C])
 	return e, nil
 }
 
 // StepSizes returns the sizes of the largest step of a phase that samples one
 // token: all of its tokens, at the end of a full context.
-func StepSizes(ph *lower.Phase) *lower.Sizes {
+func StepSizes(ph *lower.Phase) *sym.Sizes {
 	s := ph.Bounds
-	s[ir.R] = s[ir.B]
+	s[sym.R] = s[sym.B]
 	return &s
 }
 
@@ -291,11 +292,11 @@ func summary(name string, f *ir.Func) StageSummary {
 }
 
 // cacheBytes is the size of all caches of a sequence at its full context.
-func cacheBytes(plan *lower.Plan, bounds *lower.Sizes) int64 {
+func cacheBytes(plan *lower.Plan, bounds *sym.Sizes) int64 {
 	var total int64
 	for i := range plan.Buffers {
 		if b := &plan.Buffers[i]; b.Kind.Kept() {
-			total += b.Bytes.Eval(bounds) * bounds[ir.NB]
+			total += b.Bytes.Eval(bounds) * bounds[sym.NB]
 		}
 	}
 	return total

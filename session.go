@@ -93,8 +93,8 @@ func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits
 
 // Profiled is a step whose dispatches were timed.
 type Profiled struct {
-	Phase int         // index in Plan.Phases
-	Sizes lower.Sizes // Smax is the length of the sequence after the step
+	Phase int       // index in Plan.Phases
+	Sizes sym.Sizes // Smax is the length of the sequence after the step
 	// Nanoseconds by dispatch of the phase. The dispatches ran one after the other.
 	Nanoseconds []int64
 }

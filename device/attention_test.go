@@ -17,6 +17,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -42,7 +43,7 @@ func (a attention) define(b *ir.Builder) {
 	const width = attentionHeads * attentionHead
 	turn := func(x *ir.Value) *ir.Value { return b.Transpose(x, [3]int{1, 0, 2}) }
 	b.Layer(0, func() {
-		x := b.Embed(b.Input(ir.Tokens), b.Weight("embd", attentionVocab, width))
+		x := b.Embed(b.Input(sym.Tokens), b.Weight("embd", attentionVocab, width))
 		project := func(name string, heads int) *ir.Value {
 			return b.SplitHeads(b.Linear(x, b.Weight(name, heads*attentionHead, width)), heads)
 		}

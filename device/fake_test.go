@@ -26,6 +26,7 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // fake makes the process's Metal what the options say until the test ends.
@@ -172,7 +173,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 				}
 				for i := range program.Plan.Phases {
 					one := program.Options().Sequences == 1 // which shares no block
-					require.Equal(t, !one || program.Plan.Phases[i].Bounds[lower.T] > 0, first[i], "phase %d", i)
+					require.Equal(t, !one || program.Plan.Phases[i].Bounds[sym.T] > 0, first[i], "phase %d", i)
 				}
 				require.Len(t, inside, all.Barriers)
 				if !placed {
@@ -203,7 +204,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 						switch {
 						case n%row.every != 0 && !everyBarrier():
 							continue
-						case kind.what == "barrier" && program.Plan.Phases[inside[n-1].phase].Bounds[lower.T] == 1 && strings.HasPrefix(inside[n-1].Kernel, "mask_"):
+						case kind.what == "barrier" && program.Plan.Phases[inside[n-1].phase].Bounds[sym.T] == 1 && strings.HasPrefix(inside[n-1].Kernel, "mask_"):
 							continue // nothing is hidden from a token that is alone: its mask writes what it reads
 						case kind.what == "fence" && placed:
 							continue // the CPU's turn between two command buffers orders them too

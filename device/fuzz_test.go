@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/device/internal/trial"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -32,8 +33,8 @@ var mutations = []func(r *rand.Rand, p *lower.Plan){
 		anyDispatch(r, p).Constants = []lower.Constant{{Index: uint32(r.IntN(40))}}
 	},
 	func(r *rand.Rand, p *lower.Plan) { p.Phases[0].CommandBuffers = []int{r.IntN(3) - 1, r.IntN(12)} },
-	func(r *rand.Rand, p *lower.Plan) { p.Phases[0].Bounds[r.IntN(ir.NumSyms)] = number(r) },
-	func(r *rand.Rand, p *lower.Plan) { p.Phases[0].Least[r.IntN(ir.NumSyms)] = number(r) },
+	func(r *rand.Rand, p *lower.Plan) { p.Phases[0].Bounds[r.IntN(sym.Count)] = number(r) },
+	func(r *rand.Rand, p *lower.Plan) { p.Phases[0].Least[r.IntN(sym.Count)] = number(r) },
 	func(r *rand.Rand, p *lower.Plan) { p.Phases[0].Longest.Max = number(r) },
 	func(r *rand.Rand, p *lower.Plan) { anyBuffer(r, p).Bytes = expression(r) },
 	func(r *rand.Rand, p *lower.Plan) { anyBuffer(r, p).Kind = lower.Kind(r.IntN(9)) },
@@ -61,7 +62,7 @@ func expression(r *rand.Rand) lower.Expr {
 	e := lower.Number(number(r))
 	for range r.IntN(3) {
 		t := lower.Term{Mul: number(r), Add: number(r), Div: number(r)}
-		t.Pow[r.IntN(ir.NumSyms)] = uint8(r.IntN(6))
+		t.Pow[r.IntN(sym.Count)] = uint8(r.IntN(6))
 		e.Terms = append(e.Terms, t)
 	}
 	return e

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -21,20 +22,20 @@ type check struct {
 }
 
 var inputChecks = []check{
-	{input: lower.Tokens, run: checkTokens},
-	{input: lower.Positions, run: checkPositions},
-	{input: lower.Ends, run: checkEnds},
-	{input: lower.TokenTypes, run: checkTokenTypes},
-	{input: lower.Slots, run: checkSlots},
-	{input: lower.CuSeqlens, run: checkCuSeqlens},
-	{input: lower.ContextLens, run: checkContextLens},
-	{input: lower.BlockTable, run: checkBlockTable},
-	{input: lower.LogitRows, run: checkLogitRows},
-	{input: lower.Copies, run: checkCopies},
+	{input: sym.Tokens, run: checkTokens},
+	{input: sym.Positions, run: checkPositions},
+	{input: sym.Ends, run: checkEnds},
+	{input: sym.TokenTypes, run: checkTokenTypes},
+	{input: sym.Slots, run: checkSlots},
+	{input: sym.CuSeqlens, run: checkCuSeqlens},
+	{input: sym.ContextLens, run: checkContextLens},
+	{input: sym.BlockTable, run: checkBlockTable},
+	{input: sym.LogitRows, run: checkLogitRows},
+	{input: sym.Copies, run: checkCopies},
 }
 
 // stateCheck is for plans with recurrent states, whose kernels find them by positions.
-var stateCheck = check{input: lower.Positions, run: checkStates}
+var stateCheck = check{input: sym.Positions, run: checkStates}
 
 // inputChecks returns the checks that apply to the Plan, for an instance.
 func (p *Executable) inputChecks(blocks int) []check {
@@ -63,8 +64,8 @@ func (p *Executable) inputChecks(blocks int) []check {
 // checkStates refuses tokens of a sequence that do not follow each other, or that lie in no
 // block, as does the one before them.
 func checkStates(c check, step *Step) error {
-	positions, sums, table := step.Inputs[lower.Positions], step.Inputs[lower.CuSeqlens], step.Inputs[lower.BlockTable]
-	perTable := int(step.Sizes[lower.NB])
+	positions, sums, table := step.Inputs[sym.Positions], step.Inputs[sym.CuSeqlens], step.Inputs[sym.BlockTable]
+	perTable := int(step.Sizes[sym.NB])
 	for b := range len(sums) - 1 {
 		of := positions[sums[b]:sums[b+1]]
 		if len(of) == 0 {
@@ -85,7 +86,7 @@ func checkStates(c check, step *Step) error {
 }
 
 func checkTokens(c check, step *Step) error {
-	for t, id := range step.Inputs[lower.Tokens] {
+	for t, id := range step.Inputs[sym.Tokens] {
 		if c.vocab > 0 && (id < 0 || int64(id) >= c.vocab) {
 			return fmt.Errorf("token %d has the id %d, of a vocabulary of %d", t, id, c.vocab)
 		}
@@ -94,7 +95,7 @@ func checkTokens(c check, step *Step) error {
 }
 
 func checkPositions(_ check, step *Step) error {
-	for t, position := range step.Inputs[lower.Positions] {
+	for t, position := range step.Inputs[sym.Positions] {
 		if position < 0 || position == math.MaxInt32 {
 			return fmt.Errorf("token %d is at position %d", t, position)
 		}
@@ -103,16 +104,16 @@ func checkPositions(_ check, step *Step) error {
 }
 
 func checkEnds(_ check, step *Step) error {
-	for t, end := range step.Inputs[lower.Ends] {
-		if end < 0 || int64(end) >= step.Sizes[lower.Smax] {
-			return fmt.Errorf("the sequence of token %d ends at position %d; Smax is %d", t, end, step.Sizes[lower.Smax])
+	for t, end := range step.Inputs[sym.Ends] {
+		if end < 0 || int64(end) >= step.Sizes[sym.Smax] {
+			return fmt.Errorf("the sequence of token %d ends at position %d; Smax is %d", t, end, step.Sizes[sym.Smax])
 		}
 	}
 	return nil
 }
 
 func checkTokenTypes(_ check, step *Step) error {
-	for t, of := range step.Inputs[lower.TokenTypes] {
+	for t, of := range step.Inputs[sym.TokenTypes] {
 		if of != 0 {
 			return fmt.Errorf("token %d is of type %d: texts are embedded one by one, with type 0", t, of)
 		}
@@ -122,7 +123,7 @@ func checkTokenTypes(_ check, step *Step) error {
 
 func checkSlots(c check, step *Step) error {
 	end := int64(c.blocks) * int64(c.block)
-	for t, slot := range step.Inputs[lower.Slots] {
+	for t, slot := range step.Inputs[sym.Slots] {
 		if int64(slot) >= end {
 			return fmt.Errorf("token %d goes to slot %d of %d", t, slot, end)
 		}
@@ -132,7 +133,7 @@ func checkSlots(c check, step *Step) error {
 
 func checkCuSeqlens(c check, step *Step) error {
 	ph, longest := &c.phases[step.Phase], int64(0)
-	sums := step.Inputs[lower.CuSeqlens]
+	sums := step.Inputs[sym.CuSeqlens]
 	for b, n := range sums {
 		if b == 0 && n != 0 || b > 0 && n < sums[b-1] {
 			return fmt.Errorf("%d at %d: a running sum from 0 on is needed", n, b)
@@ -141,8 +142,8 @@ func checkCuSeqlens(c check, step *Step) error {
 			longest = max(longest, int64(n-sums[b-1]))
 		}
 	}
-	if last := sums[len(sums)-1]; int64(last) != step.Sizes[lower.T] {
-		return fmt.Errorf("it ends with %d, of %d tokens", last, step.Sizes[lower.T])
+	if last := sums[len(sums)-1]; int64(last) != step.Sizes[sym.T] {
+		return fmt.Errorf("it ends with %d, of %d tokens", last, step.Sizes[sym.T])
 	}
 	if !ph.Longest.Holds(longest) {
 		return fmt.Errorf("a sequence brings %d tokens and none more; %s takes %d to %d of one", longest, ph.Name, ph.Longest.Min, ph.Longest.Max)
@@ -151,11 +152,11 @@ func checkCuSeqlens(c check, step *Step) error {
 }
 
 func checkContextLens(c check, step *Step) error {
-	slots := step.Sizes[lower.NB] * int64(c.block)
-	_, paged := step.Inputs[lower.BlockTable]
-	for b, n := range step.Inputs[lower.ContextLens] {
-		if n < 0 || int64(n) > step.Sizes[lower.Smax] || paged && c.block > 0 && int64(n) > slots {
-			return fmt.Errorf("sequence %d has %d keys; Smax is %d, and its %d blocks hold %d", b, n, step.Sizes[lower.Smax], step.Sizes[lower.NB], slots)
+	slots := step.Sizes[sym.NB] * int64(c.block)
+	_, paged := step.Inputs[sym.BlockTable]
+	for b, n := range step.Inputs[sym.ContextLens] {
+		if n < 0 || int64(n) > step.Sizes[sym.Smax] || paged && c.block > 0 && int64(n) > slots {
+			return fmt.Errorf("sequence %d has %d keys; Smax is %d, and its %d blocks hold %d", b, n, step.Sizes[sym.Smax], step.Sizes[sym.NB], slots)
 		}
 	}
 	return nil
@@ -164,11 +165,11 @@ func checkContextLens(c check, step *Step) error {
 // checkBlockTable looks at the entries that context_lens says are in use; the
 // others may hold anything.
 func checkBlockTable(c check, step *Step) error {
-	table, lens, perTable := step.Inputs[lower.BlockTable], step.Inputs[lower.ContextLens], int(step.Sizes[lower.NB])
+	table, lens, perTable := step.Inputs[sym.BlockTable], step.Inputs[sym.ContextLens], int(step.Sizes[sym.NB])
 	if c.block == 0 {
 		return nil // nothing is read through it
 	}
-	if int64(len(lens)) != step.Sizes[lower.B] {
+	if int64(len(lens)) != step.Sizes[sym.B] {
 		return errors.New("it needs context_lens beside it")
 	}
 	for b, n := range lens {
@@ -182,9 +183,9 @@ func checkBlockTable(c check, step *Step) error {
 }
 
 func checkLogitRows(_ check, step *Step) error {
-	for i, row := range step.Inputs[lower.LogitRows] {
-		if row < 0 || int64(row) >= step.Sizes[lower.T] {
-			return fmt.Errorf("row %d is token %d of %d", i, row, step.Sizes[lower.T])
+	for i, row := range step.Inputs[sym.LogitRows] {
+		if row < 0 || int64(row) >= step.Sizes[sym.T] {
+			return fmt.Errorf("row %d is token %d of %d", i, row, step.Sizes[sym.T])
 		}
 	}
 	return nil
@@ -193,7 +194,7 @@ func checkLogitRows(_ check, step *Step) error {
 // checkCopies sees to it that no block is written that another copy reads or writes: copies are
 // made in any order.
 func checkCopies(c check, step *Step) error {
-	copies := step.Inputs[lower.Copies]
+	copies := step.Inputs[sym.Copies]
 	for i, block := range copies {
 		if block < 0 || block >= c.blocks {
 			return fmt.Errorf("copy %d is of block %d onto %d, of %d", i/2, copies[i&^1], copies[i|1], c.blocks)

@@ -11,6 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/lower"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // ringSlots is how many steps' inputs are kept apart, so that those of the next
@@ -40,14 +41,14 @@ type Instance struct {
 	counts   counters
 	times    []uint64
 	phase    int // of the last step
-	produced lower.Sizes
+	produced sym.Sizes
 	stop     stopFlag
 }
 
 // Step is one execution of a phase.
 type Step struct {
 	Phase int // index in Plan.Phases
-	Sizes lower.Sizes
+	Sizes sym.Sizes
 	// Inputs by name, in the shapes that Sizes gives: [Executable.Inputs] of them.
 	// Others are ignored.
 	Inputs map[string][]int32
@@ -230,7 +231,7 @@ func (s *Instance) prepare(step *Step) error {
 	ph := &plan.Phases[step.Phase]
 	for i, n := range step.Sizes {
 		if n < ph.Least[i] || n > ph.Bounds[i] {
-			return fmt.Errorf("%s = %d; %s takes %d to %d", lower.SymName(i), n, ph.Name, ph.Least[i], ph.Bounds[i])
+			return fmt.Errorf("%s = %d; %s takes %d to %d", sym.Sym(i).String(), n, ph.Name, ph.Least[i], ph.Bounds[i])
 		}
 	}
 	slot := s.steps % ringSlots
@@ -241,7 +242,7 @@ func (s *Instance) prepare(step *Step) error {
 			if b.Owners != nil { // once cu_seqlens is known to be one
 				continue
 			}
-			values, ok := lower.Given(step.Inputs, b.Name)
+			values, ok := sym.Given(step.Inputs, b.Name)
 			n := b.Bytes.Eval(&step.Sizes)
 			if !ok && n > 0 {
 				return fmt.Errorf("input %q is missing", b.Name)
@@ -265,7 +266,7 @@ func (s *Instance) prepare(step *Step) error {
 	for i := range plan.Buffers {
 		if b := &plan.Buffers[i]; b.Owners != nil {
 			n := int(b.Bytes.Eval(&step.Sizes) / 4)
-			b.Owners.Fill(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], n), step.Inputs[lower.CuSeqlens])
+			b.Owners.Fill(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], n), step.Inputs[sym.CuSeqlens])
 		}
 	}
 	s.record = stepRecord{phase: uint32(step.Phase), slot: slot, profile: flag(step.Profile), seed: s.executable.device.opts.Seed + s.steps}
@@ -294,7 +295,7 @@ func (s *Instance) execute(ctx context.Context, step *Step) error {
 	}
 	s.phase, s.produced = step.Phase, step.Sizes
 	if err := device.driver.run(s.handle, &s.record, &s.counts, s.times); err != nil {
-		s.produced = lower.Sizes{}
+		s.produced = sym.Sizes{}
 		var e *driverError
 		if errors.As(err, &e) && e.code == codeCancelled {
 			cause := context.Cause(ctx)

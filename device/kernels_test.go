@@ -14,6 +14,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -43,7 +44,7 @@ func TestGatedUnit(t *testing.T) {
 
 	s := newSketch(maxT)
 	ph := &s.plan.Phases[0]
-	row := lower.CeilDiv(ir.Var(ir.T), 1).Times(4 * k)
+	row := lower.CeilDiv(ir.Var(sym.T), 1).Times(4 * k)
 	matrix := func(name string, rows int64) ref {
 		s.plan.Tensors = append(s.plan.Tensors, lower.Tensor{Name: name, DType: dtype.F32, Shape: []int{int(rows), k}})
 		return s.buffer(lower.Buffer{Kind: lower.Weight, Name: name, DType: dtype.F32, Bytes: lower.Number(4 * rows * k)})
@@ -125,17 +126,17 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	s := newSketch(8)
 	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: head, Block: block}}
 	num := lower.Number
-	perSeq := lower.Extent(ir.Var(ir.B)).Times(4)
+	perSeq := lower.Extent(ir.Var(sym.B)).Times(4)
 	ids, slots := s.input("tokens", perToken), s.input("slots", perToken)
 	s.input("positions", perToken)
 	s.input("cu_seqlens", perSeq.Plus(num(4)))
 	lens := s.input("context_lens", perSeq)
-	pages, _ := ir.Var(ir.B).Times(ir.Var(ir.NB))
+	pages, _ := ir.Var(sym.B).Times(ir.Var(sym.NB))
 	table := s.input("block_table", lower.Extent(pages).Times(4))
 	s.plan.Tensors = []lower.Tensor{{Name: "rows", DType: dtype.F32, Shape: []int{vocab, head}}}
 	rows := s.buffer(lower.Buffer{Kind: lower.Weight, Name: "rows", DType: dtype.F32, Bytes: num(4 * vocab * head)})
 	arena := s.buffer(lower.Buffer{Kind: lower.Arena, Bytes: num(4 * 8 * head)})
-	arena.bytes = lower.Extent(ir.Var(ir.T)).Times(4 * head)
+	arena.bytes = lower.Extent(ir.Var(sym.T)).Times(4 * head)
 	var caches [2]ref
 	for i, kind := range []lower.Kind{lower.CacheK, lower.CacheV} {
 		caches[i] = s.buffer(lower.Buffer{Kind: kind, Name: []string{"k.0", "v.0"}[i], DType: dtype.F32, Bytes: num(4 * block * head)})
@@ -147,9 +148,9 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	d = s.launch("cache_write_f32_f32", words{"tokens": tokens, "kv_heads": num(1), "head": num(head), "block": num(block),
 		"k_stride": num(head), "v_stride": num(head)}, args{"k": arena, "v": arena, "slots": slots, "k_cache": caches[0], "v_cache": caches[1]})
 	d.Grid, d.Group[0] = [3]lower.Expr{num(1), tokens, num(1)}, 64
-	context, _ := ir.Var(ir.B).Times(ir.Var(ir.Smax))
-	d = s.launch("cache_read_f32", words{"seqs": lower.Extent(ir.Var(ir.B)), "context": lower.Extent(ir.Var(ir.Smax)), "kv_heads": num(1),
-		"head": num(head), "block": num(block), "table_stride": lower.Extent(ir.Var(ir.NB))},
+	context, _ := ir.Var(sym.B).Times(ir.Var(sym.Smax))
+	d = s.launch("cache_read_f32", words{"seqs": lower.Extent(ir.Var(sym.B)), "context": lower.Extent(ir.Var(sym.Smax)), "kv_heads": num(1),
+		"head": num(head), "block": num(block), "table_stride": lower.Extent(ir.Var(sym.NB))},
 		args{"cache": caches[0], "context_lens": lens, "block_table": table, "out": s.output("out", lower.Extent(context).Times(4*head))})
 	d.Grid, d.Group[0] = [3]lower.Expr{num(1), lower.Extent(context), num(1)}, 64
 
@@ -168,7 +169,7 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 		return all
 	}
 	good := func() *Step {
-		return &Step{Sizes: lower.Sizes{ir.T: 3, ir.B: 2, ir.R: 1, ir.NB: 2, ir.Smax: 8}, Inputs: map[string][]int32{
+		return &Step{Sizes: sym.Sizes{sym.T: 3, sym.B: 2, sym.R: 1, sym.NB: 2, sym.Smax: 8}, Inputs: map[string][]int32{
 			"tokens": {9, 0, 4}, "positions": {0, 1, 0}, "slots": {4, 5, 8}, "cu_seqlens": {0, 2, 3}, "context_lens": {2, 1}, "block_table": {1, 0, 2, 0},
 		}}
 	}

@@ -85,7 +85,7 @@ func (l *Launch) plan() (*lower.Plan, error) {
 	if k.ParamsIndex >= len(l.Buffers) || len(l.Buffers[k.ParamsIndex])%4 != 0 {
 		return nil, fmt.Errorf("%w: no parameters at buffer %d", ErrStep, k.ParamsIndex)
 	}
-	d := lower.Dispatch{Kernel: l.Kernel, Layer: lower.NoLayer, ParamsAt: uint32(k.ParamsIndex), Group: l.Group}
+	d := lower.Dispatch{Kernel: l.Kernel, Layer: -1, ParamsAt: uint32(k.ParamsIndex), Group: l.Group}
 	for i, bits := range l.Constants {
 		if i >= constantWords {
 			return nil, fmt.Errorf("%w: function constant %d", ErrStep, i)

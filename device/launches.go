@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -14,7 +15,7 @@ import (
 func checkLaunches(plan *lower.Plan) error {
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
-		for _, sizes := range []lower.Sizes{ph.Bounds, smallest(ph)} {
+		for _, sizes := range []sym.Sizes{ph.Bounds, smallest(ph)} {
 			for j := range ph.Dispatches {
 				d := &ph.Dispatches[j]
 				k, ok := kernels.Lookup(d.Kernel)
@@ -38,7 +39,7 @@ func checkLaunches(plan *lower.Plan) error {
 }
 
 // smallest returns the sizes of the least step that a phase takes.
-func smallest(ph *lower.Phase) lower.Sizes {
+func smallest(ph *lower.Phase) sym.Sizes {
 	sizes := ph.Least
 	for i, bound := range ph.Bounds {
 		sizes[i] = max(sizes[i], min(bound, 1))
@@ -48,7 +49,7 @@ func smallest(ph *lower.Phase) lower.Sizes {
 
 // launchOf is a dispatch with its sizes put in. Where a cache is bound the Plan knows
 // one block.
-func launchOf(d *lower.Dispatch, sizes *lower.Sizes) (*kernels.Launch, error) {
+func launchOf(d *lower.Dispatch, sizes *sym.Sizes) (*kernels.Launch, error) {
 	l := &kernels.Launch{Kernel: d.Kernel, Constants: make(map[uint32]uint32, len(d.Constants)), Group: d.Group}
 	for _, c := range d.Constants {
 		l.Constants[c.Index] = c.Bits

@@ -13,6 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/device/internal/trial"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -26,8 +27,8 @@ type sketch struct {
 func newSketch(maxT int64) *sketch {
 	return &sketch{plan: lower.Plan{
 		Model: "sketch", Target: "cpu", Act: dtype.F32, Context: 64,
-		Phases: []lower.Phase{{Name: "all", CommandBuffers: []int{0}, Least: lower.Sizes{ir.T: 1}, Longest: lower.Interval{Min: 1, Max: maxT},
-			Bounds: lower.Sizes{ir.T: maxT, ir.B: 4, ir.R: maxT, ir.NB: 4, ir.Smax: 64}}},
+		Phases: []lower.Phase{{Name: "all", CommandBuffers: []int{0}, Least: sym.Sizes{sym.T: 1}, Longest: lower.Interval{Min: 1, Max: maxT},
+			Bounds: sym.Sizes{sym.T: maxT, sym.B: 4, sym.R: maxT, sym.NB: 4, sym.Smax: 64}}},
 	}}
 }
 
@@ -43,7 +44,7 @@ func (s *sketch) buffer(b lower.Buffer) ref {
 	return ref{int32(len(s.plan.Buffers) - 1), 0, b.Bytes}
 }
 
-var perToken = lower.CeilDiv(ir.Var(ir.T), 1).Times(4)
+var perToken = lower.CeilDiv(ir.Var(sym.T), 1).Times(4)
 
 func (s *sketch) input(name string, bytes lower.Expr) ref {
 	return s.buffer(lower.Buffer{Kind: lower.Input, Name: name, DType: dtype.I32, Bytes: bytes})
@@ -70,12 +71,12 @@ func (s *sketch) value() ref {
 		at = int(s.buffer(lower.Buffer{Kind: lower.Arena}).buffer)
 	}
 	r := ref{int32(at), s.next, perToken}
-	s.next += roundUp(4*s.plan.Phases[0].Bounds[ir.T], 64)
+	s.next += roundUp(4*s.plan.Phases[0].Bounds[sym.T], 64)
 	s.plan.Buffers[at].Bytes = lower.Number(s.next)
 	return r
 }
 
-var tokens = lower.Extent(ir.Var(ir.T))
+var tokens = lower.Extent(ir.Var(sym.T))
 
 // run appends a dispatch after a barrier; the last argument is what it writes.
 func (s *sketch) run(kernel string, params []lower.Expr, args ...ref) *lower.Dispatch {
@@ -83,7 +84,7 @@ func (s *sketch) run(kernel string, params []lower.Expr, args ...ref) *lower.Dis
 	d := lower.Dispatch{
 		Kernel: kernel, Value: ir.ID(1 + len(ph.Dispatches)), Layer: ir.NoLayer,
 		Params: params, ParamsAt: uint32(len(args)), Barrier: len(ph.Dispatches) > 0,
-		Grid:  [3]lower.Expr{lower.CeilDiv(ir.Var(ir.T), 256), lower.Number(1), lower.Number(1)},
+		Grid:  [3]lower.Expr{lower.CeilDiv(ir.Var(sym.T), 256), lower.Number(1), lower.Number(1)},
 		Group: [3]uint32{32, 1, 1},
 	}
 	for i, a := range args {
@@ -183,4 +184,4 @@ func (s *sketch) start(t testing.TB, name string, opts Options) *Instance {
 	return instance
 }
 
-func sizes(t int64) lower.Sizes { return lower.Sizes{ir.T: t, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1} }
+func sizes(t int64) sym.Sizes { return sym.Sizes{sym.T: t, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: 1} }

@@ -12,6 +12,7 @@ import (
 	oracle "github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -28,7 +29,7 @@ func TestRowOps(t *testing.T) {
 	const width, vocab, k, maxT = 24, 40, 5, 6
 	build := func() *ir.Func {
 		f, err := ir.Build("rows", floatWeights{}, ir.Options{Block: 64}, func(b *ir.Builder) {
-			x := b.Embed(b.Input(ir.Tokens), b.Weight("table", vocab, width))
+			x := b.Embed(b.Input(sym.Tokens), b.Weight("table", vocab, width))
 			x = b.LayerNorm(x, b.Weight("gain", width), b.Weight("bias", width), 1e-5)
 			x = b.GELU(b.Linear(x, b.Weight("up", 2*width, width)))
 			x = b.LayerNorm(b.GELUTanh(b.Linear(x, b.Weight("down", width, 2*width))), nil, nil, 1e-5)
@@ -49,7 +50,7 @@ func TestRowOps(t *testing.T) {
 		numbers[name] = floats(raw[name])
 	}
 	ids := []int32{3, 39, 0, 7, 7}
-	inputs := map[string][]int32{ir.Tokens: ids, ir.LogitRows: {0, 1, 2, 3, 4}}
+	inputs := map[string][]int32{sym.Tokens: ids, sym.LogitRows: {0, 1, 2, 3, 4}}
 	source := build()
 	want, err := oracle.Run(source, oracle.Env{Sizes: oracle.SizesFor(inputs, 1), Inputs: inputs, Weight: oracle.Of(numbers)})
 	require.NoError(t, err)
@@ -73,7 +74,7 @@ func TestRowOps(t *testing.T) {
 		require.NoError(t, err)
 		instance, err := executable.NewInstance(1)
 		require.NoError(t, err)
-		step := Step{Sizes: lower.Sizes(oracle.SizesFor(inputs, 1)), Inputs: inputs}
+		step := Step{Sizes: sym.Sizes(oracle.SizesFor(inputs, 1)), Inputs: inputs}
 		require.NoError(t, instance.Run(t.Context(), &step))
 		for _, name := range []string{"values", "least"} {
 			got, err := instance.Output(name)

@@ -16,6 +16,7 @@ import (
 	"github.com/smelt-ml/smelt/device/internal/trial"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -100,11 +101,11 @@ func TestNativeStages(t *testing.T) {
 	s := newSketch(1 << 22)
 	tokens := s.input("tokens", perToken)
 	a, b := s.value(), s.value()
-	s.run("widen", []lower.Expr{lower.Extent(ir.Var(ir.T))}, tokens, a)
+	s.run("widen", []lower.Expr{lower.Extent(ir.Var(sym.T))}, tokens, a)
 	s.fill(2, b).Barrier = false
 	four := lower.Number(4)
-	s.run("total", []lower.Expr{lower.Extent(ir.Var(ir.T))}, a, s.output("a", four)).Grid[0] = lower.Number(1)
-	d := s.run("total", []lower.Expr{lower.Extent(ir.Var(ir.T))}, b, s.output("b", four))
+	s.run("total", []lower.Expr{lower.Extent(ir.Var(sym.T))}, a, s.output("a", four)).Grid[0] = lower.Number(1)
+	d := s.run("total", []lower.Expr{lower.Extent(ir.Var(sym.T))}, b, s.output("b", four))
 	d.Grid[0], d.Barrier = lower.Number(1), false
 
 	in := make([]int32, n)
@@ -126,7 +127,7 @@ func TestNativeStages(t *testing.T) {
 			require.Contains(t, instance.Counters().Kernels, KernelCount{"total", 2, 2})
 		}
 	}
-	s.plan.Phases[0].Bounds[ir.T] = n
+	s.plan.Phases[0].Bounds[sym.T] = n
 	instance := s.start(t, "cpu", Options{})
 	require.True(t, instance.executable.Natives()["total"])
 	require.Equal(t, "trial", instance.executable.device.Info().ISA)
@@ -439,31 +440,31 @@ func openAndLoad(t *testing.T, s *sketch) *Executable {
 func TestBadSteps(t *testing.T) {
 	s := newSketch(8)
 	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: 8, Block: 16}}
-	s.plan.Phases[0].Least[ir.T], s.plan.Phases[0].Longest.Max = 2, 2
-	perSeq, one := lower.Extent(ir.Var(ir.B)), lower.Number(4)
+	s.plan.Phases[0].Least[sym.T], s.plan.Phases[0].Longest.Max = 2, 2
+	perSeq, one := lower.Extent(ir.Var(sym.B)), lower.Number(4)
 	s.input("slots", perToken)
 	s.input("cu_seqlens", perSeq.Times(4).Plus(one))
 	s.input("context_lens", perSeq.Times(4))
-	pages, _ := ir.Var(ir.B).Times(ir.Var(ir.NB))
+	pages, _ := ir.Var(sym.B).Times(ir.Var(sym.NB))
 	s.input("block_table", lower.Extent(pages).Times(4))
-	s.input("logit_rows", lower.Extent(ir.Var(ir.R)).Times(4))
+	s.input("logit_rows", lower.Extent(ir.Var(sym.R)).Times(4))
 	s.fill(1, s.output("out", perToken))
 	p := openAndLoad(t, s)
 	instance, err := p.NewInstance(3)
 	require.NoError(t, err)
 	good := func() *Step {
-		return &Step{Sizes: lower.Sizes{ir.T: 3, ir.B: 2, ir.R: 1, ir.NB: 2, ir.Smax: 40}, Inputs: map[string][]int32{
+		return &Step{Sizes: sym.Sizes{sym.T: 3, sym.B: 2, sym.R: 1, sym.NB: 2, sym.Smax: 40}, Inputs: map[string][]int32{
 			"slots": {5, -1, 47}, "cu_seqlens": {0, 2, 3}, "context_lens": {17, 1}, "block_table": {0, 2, 1, -9}, "logit_rows": {2},
 		}}
 	}
 	require.NoError(t, instance.Run(t.Context(), good()))
 	for want, change := range map[string]func(*Step){
 		"phase 1 of 1":                 func(s *Step) { s.Phase = 1 },
-		"T = 1; all takes 2 to 8":      func(s *Step) { s.Sizes[ir.T] = 1 },
-		"Smax = 65; all takes 0 to 64": func(s *Step) { s.Sizes[ir.Smax] = 65 },
+		"T = 1; all takes 2 to 8":      func(s *Step) { s.Sizes[sym.T] = 1 },
+		"Smax = 65; all takes 0 to 64": func(s *Step) { s.Sizes[sym.Smax] = 65 },
 		"brings 3 tokens and none more; all takes 1 to 2 of one": func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 3, 3} },
-		"B = 5; all takes 0 to 4":                                func(s *Step) { s.Sizes[ir.B] = 5 },
-		"NB = -1":                                                func(s *Step) { s.Sizes[ir.NB] = -1 },
+		"B = 5; all takes 0 to 4":                                func(s *Step) { s.Sizes[sym.B] = 5 },
+		"NB = -1":                                                func(s *Step) { s.Sizes[sym.NB] = -1 },
 		`"slots" is missing`:                                     func(s *Step) { delete(s.Inputs, "slots") },
 		`"slots" has 2 values; these sizes ask for 3`:            func(s *Step) { s.Inputs["slots"] = []int32{1, 2} },
 		"token 2 goes to slot 48 of 48":                          func(s *Step) { s.Inputs["slots"] = []int32{1, 2, 48} },
@@ -490,7 +491,7 @@ func TestBadCopies(t *testing.T) {
 	s := newSketch(8)
 	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: 8, Block: 16}}
 	s.input("tokens", perToken)
-	copies := s.input("copies", lower.Extent(ir.Var(ir.C)).Times(8))
+	copies := s.input("copies", lower.Extent(ir.Var(sym.C)).Times(8))
 	four := lower.Number(4)
 	d := s.launch("scale_f32", words{"rows": tokens, "width": four, "a_stride": four, "b_stride": lower.Number(0), "value": lower.Number(0)},
 		args{"a": s.weight("x", dtype.F32, dtype.F32, 32), "out": s.output("out", perToken.Times(4))})
@@ -501,10 +502,10 @@ func TestBadCopies(t *testing.T) {
 		caches[name+"_from"], caches[name+"_cache"] = b, b
 	}
 	all := s.plan.Phases[0]
-	s.plan.Phases = []lower.Phase{{Name: "copy", CommandBuffers: []int{0}, Least: lower.Sizes{ir.C: 1}, Bounds: lower.Sizes{ir.Smax: 64, ir.C: 2}}}
+	s.plan.Phases = []lower.Phase{{Name: "copy", CommandBuffers: []int{0}, Least: sym.Sizes{sym.C: 1}, Bounds: sym.Sizes{sym.Smax: 64, sym.C: 2}}}
 	width := lower.Number(16 * 8)
-	d = s.launch("copy_blocks_f32", words{"pairs": lower.Extent(ir.Var(ir.C)), "width": width, "block_stride": width}, caches)
-	d.Grid, d.Group = [3]lower.Expr{lower.Number(1), lower.Extent(ir.Var(ir.C)), lower.Number(1)}, [3]uint32{256, 1, 1}
+	d = s.launch("copy_blocks_f32", words{"pairs": lower.Extent(ir.Var(sym.C)), "width": width, "block_stride": width}, caches)
+	d.Grid, d.Group = [3]lower.Expr{lower.Number(1), lower.Extent(ir.Var(sym.C)), lower.Number(1)}, [3]uint32{256, 1, 1}
 	s.plan.Phases = append(s.plan.Phases, all)
 	device, err := Open("cpu", Options{Threads: 1})
 	require.NoError(t, err)
@@ -514,11 +515,11 @@ func TestBadCopies(t *testing.T) {
 	instance, err := program.NewInstance(3)
 	require.NoError(t, err)
 	run := func(copies ...int32) error {
-		return instance.Run(t.Context(), &Step{Sizes: lower.Sizes{ir.C: int64(len(copies) / 2)}, Inputs: map[string][]int32{"copies": copies}})
+		return instance.Run(t.Context(), &Step{Sizes: sym.Sizes{sym.C: int64(len(copies) / 2)}, Inputs: map[string][]int32{"copies": copies}})
 	}
 	require.NoError(t, run(2, 0), "a step without tokens needs no input for them")
 	require.NoError(t, run(2, 0, 2, 1))
-	require.NoError(t, instance.Run(t.Context(), &Step{Phase: 1, Sizes: lower.Sizes{ir.T: 2, ir.B: 1, ir.Smax: 2}, Inputs: map[string][]int32{"tokens": {1, 2}}}))
+	require.NoError(t, instance.Run(t.Context(), &Step{Phase: 1, Sizes: sym.Sizes{sym.T: 2, sym.B: 1, sym.Smax: 2}, Inputs: map[string][]int32{"tokens": {1, 2}}}))
 	for want, copies := range map[string][]int32{
 		"C = 0; copy takes 1 to 2":                       {},
 		"C = 3; copy takes 1 to 2":                       {0, 1, 0, 2, 0, 1},
@@ -532,10 +533,10 @@ func TestBadCopies(t *testing.T) {
 		require.ErrorIs(t, err, ErrStep, want)
 		require.ErrorContains(t, err, want)
 	}
-	err = instance.Run(t.Context(), &Step{Phase: 1, Sizes: lower.Sizes{ir.T: 2, ir.B: 1, ir.Smax: 2, ir.C: 1}, Inputs: map[string][]int32{"tokens": {1, 2}, "copies": {0, 1}}})
+	err = instance.Run(t.Context(), &Step{Phase: 1, Sizes: sym.Sizes{sym.T: 2, sym.B: 1, sym.Smax: 2, sym.C: 1}, Inputs: map[string][]int32{"tokens": {1, 2}, "copies": {0, 1}}})
 	require.ErrorContains(t, err, "C = 1; all takes 0 to 0", "whoever computes tokens copies nothing")
 
-	s.plan.Phases[0].Bounds[ir.T] = 1
+	s.plan.Phases[0].Bounds[sym.T] = 1
 	require.ErrorContains(t, s.plan.Validate(), "phase 0 (copy): steps of 0 tokens")
 }
 
@@ -544,7 +545,7 @@ func TestBadCopies(t *testing.T) {
 func TestBounds(t *testing.T) {
 	s := newSketch(8)
 	d := s.fill(1, s.output("out", perToken))
-	d.Params[0] = lower.Extent(ir.Var(ir.T)).Times(1 << 30)
+	d.Params[0] = lower.Extent(ir.Var(sym.T)).Times(1 << 30)
 	_, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
 	require.ErrorIs(t, err, ErrStep)
 	require.ErrorContains(t, err, "fill v1")

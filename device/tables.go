@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -265,7 +266,7 @@ func (t *tables) addValue(e lower.Expr) uint32 {
 
 // boundedBy checks that an expression grows with the sizes and stays far from
 // overflow up to the bounds, so that what holds at the bounds holds below.
-func boundedBy(e lower.Expr, bounds *lower.Sizes) error {
+func boundedBy(e lower.Expr, bounds *sym.Sizes) error {
 	sum := math.Abs(float64(e.Constant))
 	for i := range e.Terms {
 		u := &e.Terms[i]
@@ -285,4 +286,4 @@ func boundedBy(e lower.Expr, bounds *lower.Sizes) error {
 }
 
 // The symbols must fit, and Sizes must start like sizes of device.h.
-var _ [symbols - lower.NumSyms]struct{}
+var _ [symbols - sym.Count]struct{}

@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -81,7 +82,7 @@ func compileWithout(t *testing.T, p *smelt.Program, drop func(row ir.Types, of [
 			types[v.Op] = append(types[v.Op], v.Types())
 		}
 		var err error
-		target, err = lower.NewTarget(p.Plan.Target, ph.Bounds[ir.T])
+		target, err = lower.NewTarget(p.Plan.Target, ph.Bounds[sym.T])
 		require.NoError(t, err)
 		for _, op := range ops {
 			n := len(target.Kernels[op])
@@ -91,7 +92,7 @@ func compileWithout(t *testing.T, p *smelt.Program, drop func(row ir.Types, of [
 		f := p.Stages[i].Source.Clone()
 		_, err = passes.Compile(f, target, passes.Options{Level: 1})
 		require.NoError(t, err)
-		ranges = append(ranges, lower.Range{Name: ph.Name, Func: f, MinT: ph.Least[ir.T], MaxT: ph.Bounds[ir.T], Longest: ph.Longest, MaxContext: ph.Bounds[ir.Smax]})
+		ranges = append(ranges, lower.Range{Name: ph.Name, Func: f, MinT: ph.Least[sym.T], MaxT: ph.Bounds[sym.T], Longest: ph.Longest, MaxContext: ph.Bounds[sym.Smax]})
 	}
 	require.Positive(t, taken)
 	plan, err := lower.Lower(p.Plan.Model, ranges, target, lower.Options{Context: p.Plan.Context})

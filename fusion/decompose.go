@@ -5,6 +5,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // What each fused op stands for, in source ops. Products keep the precision of
@@ -174,7 +175,7 @@ func splitQKV(e *Emitter, qkv *ir.Value, heads int, c ir.Cache) (q, k, v *ir.Val
 		end := start + heads*c.Head
 		x := e.Emit(ir.OpSlice, ir.SliceAttr{Start: start, End: end}, qkv)
 		start = end
-		return e.Reshape(x, ir.Var(ir.T), ir.Const(heads), ir.Const(c.Head))
+		return e.Reshape(x, ir.Var(sym.T), ir.Const(heads), ir.Const(c.Head))
 	}
 	return take(heads), take(c.KVHeads), take(c.KVHeads)
 }

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/smelt-ml/smelt/fusion"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 func parse(t *testing.T, body string) *ir.Func {
@@ -228,7 +229,7 @@ func TestWrongRules(t *testing.T) {
 		},
 		"reads a value that it": func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Emit(ir.OpScale, ir.ScaleAttr{}, m[p])} },
 		"in place of": func(e *Emitter, m Match) []*ir.Value {
-			return []*ir.Value{e.Reshape(m[x], ir.Var(ir.T), ir.Const(2), ir.Const(4))}
+			return []*ir.Value{e.Reshape(m[x], ir.Var(sym.T), ir.Const(2), ir.Const(4))}
 		},
 		"0 values where 1":        func(e *Emitter, m Match) []*ir.Value { return nil },
 		"takes 2 operands, not 1": func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Emit(ir.OpMul, nil, m[x])} },

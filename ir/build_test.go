@@ -10,6 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // anyWeights holds every tensor that is asked for, as F32.
@@ -22,7 +23,7 @@ func (anyWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
 // tiny defines one transformer layer's attention as a paper would write it.
 func tiny(b *ir.Builder) {
 	const heads, kv, head = 4, 2, 8
-	x := b.Embed(b.Input(ir.Tokens), b.Weight("embd", 16, 32))
+	x := b.Embed(b.Input(sym.Tokens), b.Weight("embd", 16, 32))
 	b.Layer(0, func() {
 		rope := ir.RopeAttr{Rotated: head, Theta: 1e4, FreqScale: 1, Magnitude: 1}
 		q := b.Rope(b.SplitHeads(b.Linear(x, b.Weight("q", 32, 32)), heads), rope, nil)
@@ -77,7 +78,7 @@ func TestWeightErrorListsAll(t *testing.T) {
 func TestBuildErrors(t *testing.T) {
 	head0 := [3]int{1, 0, 2}
 	rope := ir.RopeAttr{Rotated: 8, Theta: 1e4, FreqScale: 1, Magnitude: 1}
-	x := func(b *ir.Builder) *ir.Value { return b.Embed(b.Input(ir.Tokens), b.Weight("embd", 16, 32)) }
+	x := func(b *ir.Builder) *ir.Value { return b.Embed(b.Input(sym.Tokens), b.Weight("embd", 16, 32)) }
 	for name, c := range map[string]struct {
 		define func(b *ir.Builder)
 		want   string
@@ -94,7 +95,7 @@ func TestBuildErrors(t *testing.T) {
 		"odd heads":         {func(b *ir.Builder) { b.SplitHeads(x(b), 5) }, "v3 f32[T,32] does not split into 5 heads"},
 		"no heads":          {func(b *ir.Builder) { b.SplitHeads(x(b), 0) }, "does not split into 0 heads"},
 		"nothing to merge":  {func(b *ir.Builder) { b.MergeHeads(x(b)) }, "has no heads to merge"},
-		"reshape":           {func(b *ir.Builder) { b.Reshape(x(b), ir.Var(ir.T), ir.Const(31)) }, "f32[T,32] has 32*T elements, f32[T,31] has 31*T"},
+		"reshape":           {func(b *ir.Builder) { b.Reshape(x(b), ir.Var(sym.T), ir.Const(31)) }, "f32[T,32] has 32*T elements, f32[T,31] has 31*T"},
 		"reshape to a dot":  {func(b *ir.Builder) { b.Reshape(b.Const([]float32{1})) }, "reshape: to f32[]"},
 		"empty constant":    {func(b *ir.Builder) { b.Const(nil) }, "extent of 0"},
 		"no cache here":     {func(b *ir.Builder) { b.Cache(2, 8) }, "a cache belongs to a layer"},
@@ -135,7 +136,7 @@ func TestBuildNeedsBlock(t *testing.T) {
 
 func ExampleBuild() {
 	f, err := ir.Build("bigram", anyWeights{}, ir.Options{Block: 512}, func(b *ir.Builder) {
-		x := b.Embed(b.Input(ir.Tokens), b.Weight("token_embd.weight", 1024, 256))
+		x := b.Embed(b.Input(sym.Tokens), b.Weight("token_embd.weight", 1024, 256))
 		x = b.RMSNorm(x, b.Weight("output_norm.weight", 256), 1e-6)
 		b.Return("logits", b.Linear(b.GatherRows(x), b.Weight("output.weight", 1024, 256)))
 	})

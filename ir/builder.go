@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Weights tells a Builder what the model file holds. It is asked once for each
@@ -157,78 +157,18 @@ func (b *Builder) Layer(i int, define func()) {
 	define()
 }
 
-// The per-step inputs, all int32. A step packs the tokens of B sequences one
-// after the other; sequence b owns tokens CuSeqlens[b] to CuSeqlens[b+1].
-const (
-	Tokens      = "tokens"       // [T] ids
-	Positions   = "positions"    // [T] position of each token in its sequence
-	Ends        = "ends"         // [T] position of the last token of each token's sequence
-	TokenTypes  = "token_types"  // [T] which of a pair of texts a token belongs to; 0 of a text alone
-	Slots       = "slots"        // [T] where in the cache its K and V go; negative: nowhere
-	CuSeqlens   = "cu_seqlens"   // [B+1] running sum of the sequences' token counts
-	ContextLens = "context_lens" // [B] keys of each sequence, this step's included
-	BlockTable  = "block_table"  // [B,NB] cache blocks of each sequence
-	LogitRows   = "logit_rows"   // [R] tokens that the head computes logits for
-	Copies      = "copies"       // [C,2] cache blocks: one that is copied, and the one that becomes its copy
-)
-
 // inputShapes gives every per-step input its shape.
 var inputShapes = map[string]Shape{
-	Tokens:      {Var(T)},
-	Positions:   {Var(T)},
-	Ends:        {Var(T)},
-	TokenTypes:  {Var(T)},
-	Slots:       {Var(T)},
-	CuSeqlens:   {Var(B).Plus(1)},
-	ContextLens: {Var(B)},
-	BlockTable:  {Var(B), Var(NB)},
-	LogitRows:   {Var(R)},
-	Copies:      {Var(C), Const(2)},
-}
-
-// derived are inputs that follow from positions and a number, which ends their name.
-var derived = []struct {
-	name string // begins it
-	of   func(position, n int32) int32
-}{
-	{Positions + "+", func(position, n int32) int32 { return position + min(n, math.MaxInt32-1-position) }},
-	{Positions + "/", func(position, n int32) int32 { return position / max(n, 1) }},
-}
-
-// Ahead names the input that holds, for each token, the position n places after its own, be it
-// beyond the end of the sequence.
-func Ahead(n int) string { return derived[0].name + strconv.Itoa(n) }
-
-// Stretch names the input that holds, for each token, in which stretch of n positions it is,
-// from 0 on.
-func Stretch(n int) string { return derived[1].name + strconv.Itoa(n) }
-
-// derivation returns how an input of that name follows from positions; nil where it does not.
-func derivation(name string) func(position int32) int32 {
-	for _, d := range derived {
-		digits, ok := strings.CutPrefix(name, d.name)
-		if n, err := strconv.ParseUint(digits, 10, 31); ok && err == nil {
-			return func(position int32) int32 { return d.of(position, int32(n)) }
-		}
-	}
-	return nil
-}
-
-// Given returns an input out of those of a step, which hold what others follow from.
-func Given(inputs map[string][]int32, name string) (values []int32, ok bool) {
-	if values, ok = inputs[name]; ok {
-		return values, true
-	}
-	of := derivation(name)
-	positions, ok := inputs[Positions]
-	if of == nil || !ok {
-		return nil, false
-	}
-	values = make([]int32, len(positions))
-	for t, position := range positions {
-		values[t] = of(position)
-	}
-	return values, true
+	sym.Tokens:      {Var(sym.T)},
+	sym.Positions:   {Var(sym.T)},
+	sym.Ends:        {Var(sym.T)},
+	sym.TokenTypes:  {Var(sym.T)},
+	sym.Slots:       {Var(sym.T)},
+	sym.CuSeqlens:   {Var(sym.B).Plus(1)},
+	sym.ContextLens: {Var(sym.B)},
+	sym.BlockTable:  {Var(sym.B), Var(sym.NB)},
+	sym.LogitRows:   {Var(sym.R)},
+	sym.Copies:      {Var(sym.C), Const(2)},
 }
 
 // Input returns a per-step input by name.
@@ -237,8 +177,8 @@ func (b *Builder) Input(name string) *Value {
 		return v
 	}
 	shape, ok := inputShapes[name]
-	if derivation(name) != nil {
-		shape, ok = inputShapes[Positions], true
+	if sym.Derived(name) {
+		shape, ok = inputShapes[sym.Positions], true
 	}
 	if !ok {
 		b.Fail("no per-step input is called %q", name)
@@ -320,7 +260,7 @@ func (b *Builder) CacheWrite(cache, k, v *Value) *Value {
 	if cache == nil || b.layer == NoLayer || b.layer >= len(b.caches) || b.caches[b.layer] != cache {
 		b.Fail("%s is not the newest version of the layer's cache", cache)
 	}
-	next := b.emit(OpCacheWrite, nil, cache, k, v, b.Input(Slots))
+	next := b.emit(OpCacheWrite, nil, cache, k, v, b.Input(sym.Slots))
 	b.caches[b.layer] = next
 	return next
 }
@@ -331,14 +271,14 @@ func (b *Builder) CopyBlocks(cache *Value) *Value {
 	if cache == nil || b.layer == NoLayer || b.layer >= len(b.caches) || b.caches[b.layer] != cache {
 		b.Fail("%s is not the newest version of the layer's cache", cache)
 	}
-	next := b.emit(OpCopyBlocks, nil, cache, b.Input(Copies))
+	next := b.emit(OpCopyBlocks, nil, cache, b.Input(sym.Copies))
 	b.caches[b.layer] = next
 	return next
 }
 
 // CacheRead returns the keys and values of every sequence, [B*Smax,KV,D] each.
 func (b *Builder) CacheRead(cache *Value) (k, v *Value) {
-	lens, table := b.Input(ContextLens), b.Input(BlockTable)
+	lens, table := b.Input(sym.ContextLens), b.Input(sym.BlockTable)
 	k = b.emit(OpCacheRead, CacheReadAttr{Values: false}, cache, lens, table)
 	v = b.emit(OpCacheRead, CacheReadAttr{Values: true}, cache, lens, table)
 	return k, v
@@ -380,7 +320,7 @@ func (b *Builder) recur(op Op, attr any, args ...*Value) *Value {
 	if at < 0 {
 		b.Fail("%s is not the newest version of a state", state)
 	}
-	both := b.emit(op, attr, append(args, b.Input(Positions), b.Input(CuSeqlens), b.Input(BlockTable))...)
+	both := b.emit(op, attr, append(args, b.Input(sym.Positions), b.Input(sym.CuSeqlens), b.Input(sym.BlockTable))...)
 	b.states[at] = b.emit(OpSelect, SelectAttr{1}, both)
 	return b.emit(OpSelect, SelectAttr{0}, both)
 }
@@ -494,9 +434,9 @@ func (b *Builder) Slice(x *Value, start, end int) *Value {
 // the frequencies; nil means none.
 func (b *Builder) Rope(x *Value, attr RopeAttr, factors *Value) *Value {
 	if factors == nil {
-		return b.emit(OpRope, attr, x, b.Input(Positions))
+		return b.emit(OpRope, attr, x, b.Input(sym.Positions))
 	}
-	return b.emit(OpRope, attr, x, b.Input(Positions), factors)
+	return b.emit(OpRope, attr, x, b.Input(sym.Positions), factors)
 }
 
 // RepeatKV repeats each head of x, [S,KV,D], n times in a row.
@@ -520,24 +460,24 @@ func (b *Builder) Mask(scores *Value) *Value { return b.MaskWindow(scores, 0) }
 // MaskWindow is Mask for sliding-window attention: a token sees the last `window` keys
 // up to its own (Beltagy et al., "Longformer", 2020, one-sided). 0 is no window.
 func (b *Builder) MaskWindow(scores *Value, window int) *Value {
-	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(Positions), b.Input(CuSeqlens), b.Input(ContextLens))
+	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(sym.Positions), b.Input(sym.CuSeqlens), b.Input(sym.ContextLens))
 }
 
 // MaskSlopes is MaskWindow for ALiBi (Press, Smith and Lewis, "Train Short, Test Long",
 // 2022): the scores that stay get slopes[h] · (key − position), slopes being [H].
 func (b *Builder) MaskSlopes(scores, slopes *Value, window int) *Value {
-	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(Positions), b.Input(CuSeqlens), b.Input(ContextLens), slopes)
+	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(sym.Positions), b.Input(sym.CuSeqlens), b.Input(sym.ContextLens), slopes)
 }
 
 // MaskBoth is Mask for attention both ways: a token sees all keys of its sequence or, where
 // window is not 0, those that are at most window/2 places before or after its own. All tokens
 // of a sequence have to come in one step, since what they see is what is written by then.
 func (b *Builder) MaskBoth(scores *Value, window int) *Value {
-	last, attr := Ends, MaskAttr{}
+	last, attr := sym.Ends, MaskAttr{}
 	if window != 0 {
-		last, attr = Ahead(window/2), MaskAttr{Window: window/2*2 + 1}
+		last, attr = sym.Ahead(window/2), MaskAttr{Window: window/2*2 + 1}
 	}
-	return b.emit(OpMask, attr, scores, b.Input(last), b.Input(CuSeqlens), b.Input(ContextLens))
+	return b.emit(OpMask, attr, scores, b.Input(last), b.Input(sym.CuSeqlens), b.Input(sym.ContextLens))
 }
 
 // SoftCap returns limit · tanh(x / limit): scores of Gemma 2's attention and logits.
@@ -584,7 +524,7 @@ func (b *Builder) Gain(x, weights *Value) *Value { return b.emit(OpGain, nil, x,
 
 // GatherRows returns the rows of x that the head computes logits for, [R,E].
 func (b *Builder) GatherRows(x *Value) *Value {
-	return b.emit(OpGatherRows, nil, x, b.Input(LogitRows))
+	return b.emit(OpGatherRows, nil, x, b.Input(sym.LogitRows))
 }
 
 // Argmax returns the index of the largest element of each row of x, [R,V] → [R]:

@@ -5,44 +5,15 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+
+	"github.com/smelt-ml/smelt/ir/sym"
 )
-
-// Sym is a size that is known only when a step runs.
-type Sym uint8
-
-// The symbols. A graph uses no others: every shape, grid and parameter of a
-// Plan is an expression of these.
-const (
-	T    Sym = iota // tokens in the step, packed over all sequences
-	B               // sequences in the step
-	R               // rows that the head computes logits for
-	NB              // cache blocks in a sequence's block table
-	Smax            // a bound on the context length; for grids and buffers, never for masks
-	C               // cache blocks that are copied, by steps that do nothing else
-	numSyms
-)
-
-// NumSyms is the length of Sizes.
-const NumSyms = int(numSyms)
-
-var symNames = [numSyms]string{"T", "B", "R", "NB", "Smax", "C"}
-
-// String returns the symbol's name.
-func (s Sym) String() string {
-	if s < numSyms {
-		return symNames[s]
-	}
-	return fmt.Sprintf("sym(%d)", uint8(s))
-}
-
-// Sizes gives every symbol its value, indexed by Sym.
-type Sizes [numSyms]int64
 
 // Dim is one extent of a shape: mul·(product of symbols) + add. The zero value
 // is the constant 0, which no valid shape contains.
 type Dim struct {
 	mul int64
-	pow [numSyms]uint8
+	pow [sym.Count]uint8
 	add int64
 }
 
@@ -50,7 +21,7 @@ type Dim struct {
 func Const(n int) Dim { return Dim{add: int64(n)} }
 
 // Var returns the extent s.
-func Var(s Sym) Dim {
+func Var(s sym.Sym) Dim {
 	d := Dim{mul: 1}
 	d.pow[s] = 1
 	return d
@@ -79,7 +50,7 @@ func (d Dim) Times(e Dim) (product Dim, ok bool) {
 			return Dim{}, false
 		}
 		if d.mul == 0 {
-			d.pow = [numSyms]uint8{}
+			d.pow = [sym.Count]uint8{}
 		}
 		return d, true
 	}
@@ -111,7 +82,7 @@ func multiply(a, b int64) (int64, bool) {
 }
 
 // Eval returns the extent under the given sizes.
-func (d Dim) Eval(sizes *Sizes) int64 {
+func (d Dim) Eval(sizes *sym.Sizes) int64 {
 	if d.mul == 0 {
 		return d.add
 	}
@@ -125,7 +96,7 @@ func (d Dim) Eval(sizes *Sizes) int64 {
 }
 
 // Term returns d = mul·Π symbol^pow + add in parts, for code that stores it.
-func (d Dim) Term() (mul int64, pow [NumSyms]uint8, add int64) { return d.mul, d.pow, d.add }
+func (d Dim) Term() (mul int64, pow [sym.Count]uint8, add int64) { return d.mul, d.pow, d.add }
 
 // String returns the form that ParseDim reads: "2048", "T", "B+1", "8*T", "B*Smax".
 func (d Dim) String() string {
@@ -138,7 +109,7 @@ func (d Dim) String() string {
 	}
 	for s, p := range d.pow {
 		for ; p > 0; p-- {
-			factors = append(factors, symNames[s])
+			factors = append(factors, sym.Sym(s).String())
 		}
 	}
 	text := strings.Join(factors, "*")
@@ -173,10 +144,8 @@ func ParseDim(text string) (Dim, error) {
 }
 
 func parseFactor(text string) (Dim, error) {
-	for s, name := range symNames {
-		if text == name {
-			return Var(Sym(s)), nil
-		}
+	if s, ok := sym.Parse(text); ok {
+		return Var(s), nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > maxExtent {

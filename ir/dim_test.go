@@ -9,10 +9,11 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // sizes are what the symbols stand for in tests: numbers without a common factor.
-var sizes = ir.Sizes{ir.T: 7, ir.B: 3, ir.R: 5, ir.NB: 11, ir.Smax: 13}
+var sizes = sym.Sizes{sym.T: 7, sym.B: 3, sym.R: 5, sym.NB: 11, sym.Smax: 13}
 
 func TestDim(t *testing.T) {
 	times := func(a, b ir.Dim) ir.Dim {
@@ -26,14 +27,14 @@ func TestDim(t *testing.T) {
 		n    int64
 	}{
 		{ir.Const(2048), "2048", 2048},
-		{ir.Var(ir.T), "T", 7},
-		{ir.Var(ir.B).Plus(1), "B+1", 4},
-		{ir.Var(ir.NB).Plus(-2), "NB-2", 9},
-		{times(ir.Const(8), ir.Var(ir.T)), "8*T", 56},
-		{times(ir.Var(ir.Smax), ir.Var(ir.B)), "B*Smax", 39},
-		{times(ir.Var(ir.T), ir.Var(ir.T)), "T*T", 49},
-		{times(ir.Var(ir.B).Plus(1), ir.Const(4)), "4*B+4", 16},
-		{times(ir.Var(ir.R), ir.Const(0)), "0", 0},
+		{ir.Var(sym.T), "T", 7},
+		{ir.Var(sym.B).Plus(1), "B+1", 4},
+		{ir.Var(sym.NB).Plus(-2), "NB-2", 9},
+		{times(ir.Const(8), ir.Var(sym.T)), "8*T", 56},
+		{times(ir.Var(sym.Smax), ir.Var(sym.B)), "B*Smax", 39},
+		{times(ir.Var(sym.T), ir.Var(sym.T)), "T*T", 49},
+		{times(ir.Var(sym.B).Plus(1), ir.Const(4)), "4*B+4", 16},
+		{times(ir.Var(sym.R), ir.Const(0)), "0", 0},
 		{times(ir.Const(6), ir.Const(7)), "42", 42},
 	} {
 		require.Equal(t, c.text, c.d.String())
@@ -45,16 +46,16 @@ func TestDim(t *testing.T) {
 }
 
 func TestDimTimesRefuses(t *testing.T) {
-	cubed := ir.Var(ir.T)
+	cubed := ir.Var(sym.T)
 	for range 2 {
-		cubed, _ = cubed.Times(ir.Var(ir.T))
+		cubed, _ = cubed.Times(ir.Var(sym.T))
 	}
 	for name, pair := range map[string][2]ir.Dim{
-		"a sum by a symbol":  {ir.Var(ir.B).Plus(1), ir.Var(ir.T)},
-		"a symbol by a sum":  {ir.Var(ir.T), ir.Var(ir.B).Plus(1)},
+		"a sum by a symbol":  {ir.Var(sym.B).Plus(1), ir.Var(sym.T)},
+		"a symbol by a sum":  {ir.Var(sym.T), ir.Var(sym.B).Plus(1)},
 		"too large":          {ir.Const(1 << 40), ir.Const(1 << 40)},
-		"too large a factor": {ir.Const(1 << 62), ir.Var(ir.T)},
-		"too high a power":   {cubed, ir.Var(ir.T)},
+		"too large a factor": {ir.Const(1 << 62), ir.Var(sym.T)},
+		"too high a power":   {cubed, ir.Var(sym.T)},
 	} {
 		_, ok := pair[0].Times(pair[1])
 		require.False(t, ok, name)
@@ -76,7 +77,7 @@ func TestDimProducts(t *testing.T) {
 	random := func() ir.Dim {
 		d := ir.Const(1 + rng.IntN(9))
 		for range rng.IntN(3) {
-			d, _ = d.Times(ir.Var(ir.Sym(rng.IntN(ir.NumSyms))))
+			d, _ = d.Times(ir.Var(sym.Sym(rng.IntN(sym.Count))))
 		}
 		if rng.IntN(4) == 0 {
 			d = d.Plus(int64(rng.IntN(5)))
@@ -102,10 +103,10 @@ func TestDimProducts(t *testing.T) {
 }
 
 func TestShape(t *testing.T) {
-	s := ir.Shape{ir.Var(ir.T), ir.Const(8), ir.Const(64)}
+	s := ir.Shape{ir.Var(sym.T), ir.Const(8), ir.Const(64)}
 	require.Equal(t, "[T,8,64]", s.String())
 	require.Equal(t, int64(64), s.Last())
-	require.Zero(t, ir.Shape{ir.Var(ir.T)}.Last())
+	require.Zero(t, ir.Shape{ir.Var(sym.T)}.Last())
 	require.Zero(t, ir.Shape{}.Last())
 	rows, ok := s.Rows()
 	require.True(t, ok)

@@ -5,7 +5,7 @@
 // them by a rule of the op table. There is no control flow. Weights, per-step
 // inputs and caches are values without operands.
 //
-// Sizes that differ from step to step are symbols (T tokens, B sequences, R rows
+// Sizes that differ from step to step are symbols of package sym (T tokens, B sequences, R rows
 // of logits, NB blocks, Smax as a bound on the context, C blocks that are copied); a
 // [Dim] is a constant, a product of symbols, or such a product plus a constant. The tokens of a step are
 // packed: activations are [T, …] with no batch axis, and what belongs to which
@@ -27,12 +27,13 @@
 // The [Builder] is the core of the DSL that models are written in:
 //
 //	f, err := ir.Build("tiny", weights, ir.Options{Block: 512}, func(b *ir.Builder) {
-//		x := b.Embed(b.Input(ir.Tokens), b.Weight("token_embd.weight", 1024, 256))
+//		x := b.Embed(b.Input(sym.Tokens), b.Weight("token_embd.weight", 1024, 256))
 //		x = b.RMSNorm(x, b.Weight("output_norm.weight", 256), 1e-6)
 //		b.Return("logits", b.Linear(b.GatherRows(x), b.Weight("output.weight", 1024, 256)))
 //	})
 //
 // Every graph has a text form ([Func.String], [Parse]) and a picture
-// ([Func.WriteDOT]); [Func.Verify] states and checks the laws. The package imports
+// ([Func.WriteDOT]); [Func.Verify] states and checks the laws. Element types
+// (ir/dtype) and symbols (ir/sym) are leaves that every room may import; the package imports
 // nothing else of smelt.
 package ir

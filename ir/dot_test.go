@@ -10,6 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 func dot(t *testing.T, f *ir.Func, keep func(*ir.Value) bool) string {
@@ -42,7 +43,7 @@ var statement = regexp.MustCompile(`^\s*("\d+" -> "\d+";|("\d+" \[ *)?(\w+=("([^
 func TestWriteDOTEscapes(t *testing.T) {
 	for _, name := range []string{`quo"te`, `back\slash`, `ends in \`, `\"`, "two\nlines", "two\r\nlines", "tab\tzero\x00", "}]; x", "<b>&amp;</b>", `\N \G \l`} {
 		f, err := ir.Build("t", anyWeights{}, ir.Options{}, func(b *ir.Builder) {
-			x := b.Embed(b.Input(ir.Tokens), b.Weight(name, 4, 4))
+			x := b.Embed(b.Input(sym.Tokens), b.Weight(name, 4, 4))
 			b.Return("x", b.Linear(x, b.Weight(name+"2", 4, 4)))
 		})
 		require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // randomDAG makes a graph of additions over two inputs: each value adds two
@@ -17,7 +18,7 @@ import (
 func randomDAG(rng *rand.Rand, n int) *ir.Func {
 	f := ir.NewFunc("random", ir.Source)
 	for i := range 2 {
-		f.Append(ir.OpInput, ir.TensorOf(dtype.F32, ir.Var(ir.T)), ir.NameAttr{Name: fmt.Sprint("x", i)}, ir.NoLayer)
+		f.Append(ir.OpInput, ir.TensorOf(dtype.F32, ir.Var(sym.T)), ir.NameAttr{Name: fmt.Sprint("x", i)}, ir.NoLayer)
 	}
 	any := func() *ir.Value { return f.Values[rng.IntN(len(f.Values))] }
 	for range n {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Type rules. Each returns the result's type, or an error that says which
@@ -201,13 +202,13 @@ func recurrentOf(in []*Value, i, rows, width int) (Type, error) {
 	if !t.IsRecurrent() || t.Recurrent.Rows != rows || t.Recurrent.Width != width {
 		return t, fmt.Errorf("operand %d (%s) is %s, want a state of %d rows of %d", i, in[i], t, rows, width)
 	}
-	if err := ints(in, i+1, "positions", Var(T)); err != nil {
+	if err := ints(in, i+1, "positions", Var(sym.T)); err != nil {
 		return t, err
 	}
-	if err := ints(in, i+2, "cu_seqlens", Var(B).Plus(1)); err != nil {
+	if err := ints(in, i+2, "cu_seqlens", Var(sym.B).Plus(1)); err != nil {
 		return t, err
 	}
-	return t, ints(in, i+3, "block_table", Var(B), Var(NB))
+	return t, ints(in, i+3, "block_table", Var(sym.B), Var(sym.NB))
 }
 
 // MaxTaps is how many tokens a short convolution sees at most, its own included.
@@ -231,14 +232,14 @@ func inferConv(in []*Value, name string, parts int) (Type, error) {
 	if width == 0 || taps < 2 || taps > MaxTaps {
 		return Type{}, fmt.Errorf("w (%s) is %s: want 2 to %d taps for each element of x", in[1], w, MaxTaps)
 	}
-	if err := shapeIs(in[0], name, Var(T), Const(parts*int(width))); err != nil {
+	if err := shapeIs(in[0], name, Var(sym.T), Const(parts*int(width))); err != nil {
 		return Type{}, err
 	}
 	if err := shapeIs(in[1], "w", Const(int(width)), Const(int(taps))); err != nil {
 		return Type{}, err
 	}
 	state, err := recurrentOf(in, 2, int(taps)-1, int(width))
-	return TupleOf(TensorOf(x.DType, Var(T), Const(int(width))), state), err
+	return TupleOf(TensorOf(x.DType, Var(sym.T), Const(int(width))), state), err
 }
 
 // inferDeltaNet infers heads of V as many as alpha has, of one size with those of Q and K.
@@ -260,14 +261,14 @@ func inferDeltaNet(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, fmt.Errorf("qkv (%s) is %s: want %d heads of Q, as many of K, and %d of V", in[0], qkv, a.KeyHeads, heads)
 	}
 	head := width / (2*a.KeyHeads + heads)
-	if err := shapeIs(in[0], "qkv", Var(T), Const(width)); err != nil {
+	if err := shapeIs(in[0], "qkv", Var(sym.T), Const(width)); err != nil {
 		return Type{}, err
 	}
 	for i, name := range []string{"alpha", "beta"} {
 		if _, err := floats(in, 1+i, name, 2); err != nil {
 			return Type{}, err
 		}
-		if err := shapeIs(in[1+i], name, Var(T), Const(heads)); err != nil {
+		if err := shapeIs(in[1+i], name, Var(sym.T), Const(heads)); err != nil {
 			return Type{}, err
 		}
 	}
@@ -277,18 +278,18 @@ func inferDeltaNet(in []*Value, attr any, _ Type) (Type, error) {
 		}
 	}
 	state, err := recurrentOf(in, 5, heads*head, head)
-	return TupleOf(TensorOf(qkv.DType, Var(T), Const(heads), Const(head)), state), err
+	return TupleOf(TensorOf(qkv.DType, Var(sym.T), Const(heads), Const(head)), state), err
 }
 
 func inferEmbed(in []*Value, _ any, _ Type) (Type, error) {
-	if err := ints(in, 0, "tokens", Var(T)); err != nil {
+	if err := ints(in, 0, "tokens", Var(sym.T)); err != nil {
 		return Type{}, err
 	}
 	table, err := matrix(in, 1, "table")
 	if err != nil {
 		return Type{}, err
 	}
-	return TensorOf(dtype.F32, Var(T), table.Shape[1]), nil
+	return TensorOf(dtype.F32, Var(sym.T), table.Shape[1]), nil
 }
 
 func inferLinear(in []*Value, _ any, _ Type) (Type, error) {
@@ -469,11 +470,11 @@ func inferCacheWrite(in []*Value, _ any, _ Type) (Type, error) {
 		if _, err := floats(in, 1+i, name, 3); err != nil {
 			return Type{}, err
 		}
-		if err := shapeIs(in[1+i], name, Var(T), Const(c.KVHeads), Const(c.Head)); err != nil {
+		if err := shapeIs(in[1+i], name, Var(sym.T), Const(c.KVHeads), Const(c.Head)); err != nil {
 			return Type{}, err
 		}
 	}
-	return StateOf(c), ints(in, 3, "slots", Var(T))
+	return StateOf(c), ints(in, 3, "slots", Var(sym.T))
 }
 
 func inferCopyBlocks(in []*Value, _ any, _ Type) (Type, error) {
@@ -481,12 +482,12 @@ func inferCopyBlocks(in []*Value, _ any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	return StateOf(c), ints(in, 1, "copies", Var(C), Const(2))
+	return StateOf(c), ints(in, 1, "copies", Var(sym.C), Const(2))
 }
 
 // contextRows is the number of rows of a cache read: B·Smax.
 func contextRows() Dim {
-	n, _ := Var(B).Times(Var(Smax))
+	n, _ := Var(sym.B).Times(Var(sym.Smax))
 	return n
 }
 
@@ -495,10 +496,10 @@ func inferCacheRead(in []*Value, _ any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 1, "context_lens", Var(B)); err != nil {
+	if err := ints(in, 1, "context_lens", Var(sym.B)); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 2, "block_table", Var(B), Var(NB)); err != nil {
+	if err := ints(in, 2, "block_table", Var(sym.B), Var(sym.NB)); err != nil {
 		return Type{}, err
 	}
 	return TensorOf(dtype.F32, contextRows(), Const(c.KVHeads), Const(c.Head)), nil
@@ -623,16 +624,16 @@ func inferMask(in []*Value, attr any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	if err := shapeIs(in[0], "scores", x.Shape[0], Var(T), contextRows()); err != nil {
+	if err := shapeIs(in[0], "scores", x.Shape[0], Var(sym.T), contextRows()); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 1, "positions", Var(T)); err != nil {
+	if err := ints(in, 1, "positions", Var(sym.T)); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 2, "cu_seqlens", Var(B).Plus(1)); err != nil {
+	if err := ints(in, 2, "cu_seqlens", Var(sym.B).Plus(1)); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 3, "context_lens", Var(B)); err != nil || len(in) == 4 {
+	if err := ints(in, 3, "context_lens", Var(sym.B)); err != nil || len(in) == 4 {
 		return x, err
 	}
 	return x, vector(in, 4, "slopes", x.Shape[0])
@@ -669,7 +670,7 @@ func inferGather(in []*Value, _ any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	return TensorOf(x.DType, Var(R), x.Shape[1]), ints(in, 1, "rows", Var(R))
+	return TensorOf(x.DType, Var(sym.R), x.Shape[1]), ints(in, 1, "rows", Var(sym.R))
 }
 
 func inferArgmax(in []*Value, _ any, _ Type) (Type, error) {
@@ -791,7 +792,7 @@ func routed(x, w, experts *Value) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	if each, ok := index.Shape[1].IsConst(); !ok || index.DType != dtype.I32 || each < 1 || each > stack.Shape[0].Eval(&Sizes{}) {
+	if each, ok := index.Shape[1].IsConst(); !ok || index.DType != dtype.I32 || each < 1 || each > stack.Shape[0].Eval(&sym.Sizes{}) {
 		return Type{}, fmt.Errorf("experts (%s) is %s, of %s", experts, index, stack)
 	}
 	shared := Shape{index.Shape[0], stack.Shape[2]}
@@ -914,19 +915,19 @@ func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
 	if !ok || heads%int64(c.KVHeads) != 0 {
 		return Type{}, fmt.Errorf("%s query heads over %d KV heads", q.Shape[1], c.KVHeads)
 	}
-	if err := shapeIs(in[0], "q", Var(T), q.Shape[1], Const(c.Head)); err != nil {
+	if err := shapeIs(in[0], "q", Var(sym.T), q.Shape[1], Const(c.Head)); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 2, "positions", Var(T)); err != nil {
+	if err := ints(in, 2, "positions", Var(sym.T)); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 3, "cu_seqlens", Var(B).Plus(1)); err != nil {
+	if err := ints(in, 3, "cu_seqlens", Var(sym.B).Plus(1)); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 4, "context_lens", Var(B)); err != nil {
+	if err := ints(in, 4, "context_lens", Var(sym.B)); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 5, "block_table", Var(B), Var(NB)); err != nil {
+	if err := ints(in, 5, "block_table", Var(sym.B), Var(sym.NB)); err != nil {
 		return q, err
 	}
 	if len(in) == 6 && a.Slopes || len(in) == 8 && !a.Slopes {
@@ -949,7 +950,7 @@ func inferQKVWrite(in []*Value, attr any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	return t, ints(in, 2, "slots", Var(T))
+	return t, ints(in, 2, "slots", Var(sym.T))
 }
 
 func inferRopeWrite(in []*Value, attr any, _ Type) (Type, error) {
@@ -996,10 +997,10 @@ func splitQKV(in []*Value, heads int) (Type, error) {
 	if heads < c.KVHeads || heads%c.KVHeads != 0 {
 		return Type{}, fmt.Errorf("%d query heads over %d KV heads", heads, c.KVHeads)
 	}
-	if err := shapeIs(in[0], "qkv", Var(T), Const((heads+2*c.KVHeads)*c.Head)); err != nil {
+	if err := shapeIs(in[0], "qkv", Var(sym.T), Const((heads+2*c.KVHeads)*c.Head)); err != nil {
 		return Type{}, err
 	}
-	return TupleOf(TensorOf(qkv.DType, Var(T), Const(heads), Const(c.Head)), StateOf(c)), nil
+	return TupleOf(TensorOf(qkv.DType, Var(sym.T), Const(heads), Const(c.Head)), StateOf(c)), nil
 }
 
 func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
@@ -1013,10 +1014,10 @@ func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
 	if err := epsilon(a.Eps); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 2, "positions", Var(T)); err != nil {
+	if err := ints(in, 2, "positions", Var(sym.T)); err != nil {
 		return Type{}, err
 	}
-	return t, ints(in, 3, "slots", Var(T))
+	return t, ints(in, 3, "slots", Var(sym.T))
 }
 
 // inferAttentionWrite infers a write and the attention over what it leaves as one op.

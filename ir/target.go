@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Target says what the machine that a graph is compiled for can do, and how its Plans are
@@ -146,7 +147,7 @@ func (t *Target) WriteRepeats(write *Value, tokens int64) (longer, spared float6
 // for meanwhile.
 func (t *Target) NormRepeats(norm, product *Value, tokens, rows int64) (longer, spared float64) {
 	width := norm.Type.Shape.Last()
-	tokens = product.Type.Shape[0].Eval(&Sizes{T: tokens, R: rows})
+	tokens = product.Type.Shape[0].Eval(&sym.Sizes{sym.T: tokens, sym.R: rows})
 	if tokens > t.FewTokens {
 		groups := (product.Type.Shape.Last() + t.NormColumns - 1) / t.NormColumns
 		if a, ok := product.Attr.(LinearAttr); ok && a.Gated {
@@ -178,7 +179,7 @@ func (t *Target) GroupsExperts(product *Value, tokens int64) bool {
 // results to be added up.
 func (t *Target) ExpertTimes(product *Value, tokens int64) (grouped, apart float64) {
 	_, o := AsRoutedLinear(product)
-	number := func(d Dim) float64 { return float64(d.Eval(&Sizes{})) }
+	number := func(d Dim) float64 { return float64(d.Eval(&sym.Sizes{})) }
 	experts, top := number(o.Weights[0].Type.Shape[0]), number(o.Experts.Type.Shape[1])
 	rows := float64(tokens) * top
 	used := experts * (1 - math.Pow(1-top/experts, float64(tokens)))

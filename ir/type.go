@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Kind tells what a Type describes.
@@ -121,7 +122,7 @@ func (t Type) SameButPrecision(u Type) bool {
 }
 
 // Bytes returns the size of a tensor under the given sizes.
-func (t Type) Bytes(sizes *Sizes) int64 {
+func (t Type) Bytes(sizes *sym.Sizes) int64 {
 	n := int64(1)
 	for _, d := range t.Shape {
 		n *= d.Eval(sizes)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/internal/lint"
 	"github.com/smelt-ml/smelt/lower"
@@ -129,7 +130,7 @@ func TestDecodePlansCompileLittle(t *testing.T) {
 			defer model.Close()
 			program, err := model.Compile(smelt.Options{Target: "metal", Level: 1})
 			require.NoError(t, err)
-			i := slices.IndexFunc(program.Plan.Phases, func(ph lower.Phase) bool { return ph.Bounds[lower.T] == 1 })
+			i := slices.IndexFunc(program.Plan.Phases, func(ph lower.Phase) bool { return ph.Bounds[sym.T] == 1 })
 			require.GreaterOrEqual(t, i, 0)
 			list := variants(t, program.Plan.Phases[i])
 			count := func(key, file, text string, macros ...string) int {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
@@ -168,7 +169,7 @@ func TestChoicesCoverTheRange(t *testing.T) {
 					decided++
 					for tokens := int64(1); tokens <= maxT; tokens++ {
 						sizes := ph.Bounds
-						sizes[ir.T], sizes[ir.R] = tokens, tokens
+						sizes[sym.T], sizes[sym.R] = tokens, tokens
 						groups := d.Grid[axis].Eval(&sizes)
 						require.GreaterOrEqual(t, groups*perGroup, tokens)
 						require.Less(t, (groups-1)*perGroup, tokens)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -38,7 +39,7 @@ func (c Cost) Plus(d Cost) Cost {
 // Cost returns what a dispatch costs in a step of the given sizes. Every sequence
 // is taken to have Smax keys once the step is written, and to bring as many of its tokens
 // as the others, its last.
-func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
+func (p *Plan) Cost(d *Dispatch, sizes *sym.Sizes) Cost {
 	var c Cost
 	cost, known := costs()[d.Kernel]
 	if !known {
@@ -75,8 +76,8 @@ func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 
 // idle tells whether a dispatch finds nothing to do in a step whose sequences bring as many
 // tokens each: they are another one's.
-func (p *Plan) idle(d *Dispatch, sizes *Sizes) bool {
-	each := ceilDiv(sizes[ir.T], max(sizes[ir.B], 1))
+func (p *Plan) idle(d *Dispatch, sizes *sym.Sizes) bool {
+	each := ceilDiv(sizes[sym.T], max(sizes[sym.B], 1))
 	for _, b := range d.Bindings {
 		if o := p.Buffers[b.Buffer].Owners; o != nil && (each < o.Least || each > o.Most) {
 			return true
@@ -107,7 +108,7 @@ func (p *Plan) bytesOf(k *kernels.Kernel, b *Binding, n int64) int64 {
 // launch is a dispatch in a step.
 type launch struct {
 	dispatch *Dispatch
-	sizes    *Sizes
+	sizes    *sym.Sizes
 }
 
 // param returns a word of the parameters.
@@ -364,9 +365,9 @@ func rotatedHeads(k *kernels.Kernel) tally {
 func cached(k *kernels.Kernel) tally {
 	tokens, window, kvHeads, head := word(k, "tokens"), word(k, "window"), word(k, "kv_heads"), word(k, "head")
 	return func(l *launch) int64 {
-		keys := l.sizes[ir.B] * l.sizes[ir.Smax]
+		keys := l.sizes[sym.B] * l.sizes[sym.Smax]
 		if n := l.param(window); n != 0 {
-			keys = min(keys, l.param(tokens)+l.sizes[ir.B]*(n-1))
+			keys = min(keys, l.param(tokens)+l.sizes[sym.B]*(n-1))
 		}
 		return keys * l.param(kvHeads) * l.param(head)
 	}
@@ -480,7 +481,7 @@ func linearShifts(k *kernels.Kernel) tally {
 // pagedKeys counts the elements of K in all sequences, in vLLM's layout.
 func pagedKeys(k *kernels.Kernel) tally {
 	elements := params("kv_heads", "head")(k)
-	return func(l *launch) int64 { return l.sizes[ir.B] * l.sizes[ir.Smax] * elements(l) }
+	return func(l *launch) int64 { return l.sizes[sym.B] * l.sizes[sym.Smax] * elements(l) }
 }
 
 // scoreOps is what attention does for a query and a key: two products over a head, the
@@ -500,8 +501,8 @@ func pagedOps(k *kernels.Kernel) tally {
 // keysSeen sums, over tokens, the keys up to their own, or the last of them where there is a
 // window.
 func (l *launch) keysSeen(tokens, window int64) int64 {
-	each := tokens / max(l.sizes[ir.B], 1)
-	seen := tokens*l.sizes[ir.Smax] - tokens*max(each-1, 0)/2
+	each := tokens / max(l.sizes[sym.B], 1)
+	seen := tokens*l.sizes[sym.Smax] - tokens*max(each-1, 0)/2
 	if window != 0 {
 		seen = min(seen, tokens*window)
 	}
@@ -521,7 +522,7 @@ func attentionOps(k *kernels.Kernel) tally {
 func keyReaders(k *kernels.Kernel) tally {
 	tokens, kvHeads, rows := word(k, "tokens"), word(k, "kv_heads"), constantOf(k, "fc_rows")
 	return func(l *launch) int64 {
-		each := ceilDiv(l.param(tokens)/max(l.sizes[ir.B], 1), max(int64(l.bits(rows)), 1))
+		each := ceilDiv(l.param(tokens)/max(l.sizes[sym.B], 1), max(int64(l.bits(rows)), 1))
 		return max(1, l.headGroups()/l.param(kvHeads)*each)
 	}
 }

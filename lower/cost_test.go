@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -29,7 +30,7 @@ func TestCostRules(t *testing.T) {
 
 // costsOf returns the costs of one layer's dispatches with their kernels' families,
 // those outside the layers by family, and the sum of all.
-func costsOf(t *testing.T, plan *Plan, phase string, sizes Sizes) (layer []Cost, names []string, outside map[string]Cost, total Cost) {
+func costsOf(t *testing.T, plan *Plan, phase string, sizes sym.Sizes) (layer []Cost, names []string, outside map[string]Cost, total Cost) {
 	outside = map[string]Cost{}
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
@@ -66,7 +67,7 @@ func TestCostByHand(t *testing.T) {
 			context                   = 512
 		)
 		plan := compiled(t, "qwen3-0.6b", "f16", 1, context)
-		layer, names, outside, total := costsOf(t, plan, "decode", Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: context})
+		layer, names, outside, total := costsOf(t, plan, "decode", sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: context})
 		require.Equal(t, []string{"linear_vec", "attention_write", "linear_vec", "linear_vec", "linear_vec"}, names)
 		want := []Cost{
 			{ // norm, Q K V
@@ -133,7 +134,7 @@ func TestCostByHand(t *testing.T) {
 			context                   = 512
 		)
 		plan := compiled(t, "llama3.1-8b", "q4_0", 1, context)
-		layer, names, outside, total := costsOf(t, plan, "decode", Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: context})
+		layer, names, outside, total := costsOf(t, plan, "decode", sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: context})
 		require.Equal(t, []string{"linear_vec", "attention_write", "linear_vec", "linear_vec", "linear_vec"}, names)
 		q4 := func(n int) int64 { return int64(n / 32 * 18) }
 		qkv := (heads + 2*kv) * head
@@ -153,7 +154,7 @@ func TestCostByHand(t *testing.T) {
 		require.Equal(t, int64(2*2*ffn*width+5*ffn+4*width), layer[3].Ops)
 
 		plan = compiled(t, "llama3.1-8b", "q4_0", 1, context, "attention_write")
-		layer, names, _, _ = costsOf(t, plan, "decode", Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: context})
+		layer, names, _, _ = costsOf(t, plan, "decode", sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: context})
 		require.Equal(t, []string{"linear_vec", "rope_qkv_write", "attention_vec", "linear_vec", "linear_vec", "linear_vec"}, names)
 		require.Equal(t, Cost{
 			Read:    int64(2*qkv + 4 + 4 + 4*head/2),
@@ -176,7 +177,7 @@ func TestCostByHand(t *testing.T) {
 	t.Run("attention in prefill", func(t *testing.T) {
 		plan := compiled(t, "llama3.1-8b", "f16", 1, 4096)
 		// 100 tokens behind 900 others: the first sees 901 keys, the last 1000.
-		layer, names, _, _ := costsOf(t, plan, "prefill", Sizes{ir.T: 100, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1000})
+		layer, names, _, _ := costsOf(t, plan, "prefill", sym.Sizes{sym.T: 100, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: 1000})
 		require.Contains(t, names, "attention_tile")
 		for i, name := range names {
 			if name == "attention_tile" {
@@ -213,7 +214,7 @@ func TestCostOfSharedArguments(t *testing.T) {
 		{[]Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 0, true)}, Cost{Read: 128, Written: 64, Ops: 16}},
 	} {
 		d.Bindings = c.bindings
-		require.Equal(t, c.want, p.Cost(d, &Sizes{}))
+		require.Equal(t, c.want, p.Cost(d, &sym.Sizes{}))
 	}
 }
 

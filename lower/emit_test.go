@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // What a selector calls by a name that the kernel lacks, and what it leaves out, is an
 // error and no Plan with a hole.
 func TestEmitterKnowsNames(t *testing.T) {
 	x := &ir.Value{Op: ir.OpAdd, Layer: ir.NoLayer}
-	given := elements(ir.Var(ir.T), ir.Const(64))
+	given := elements(ir.Var(sym.T), ir.Const(64))
 	without := func(name string) words {
 		w := maps.Clone(given)
 		delete(w, name)
@@ -30,7 +31,7 @@ func TestEmitterKnowsNames(t *testing.T) {
 		emit(p.dispatch("add_f32", x))
 		if want == "" {
 			require.NoError(t, p.err)
-			require.Equal(t, [3]Expr{Number(1), Extent(ir.Var(ir.T)), Number(1)}, p.out.Dispatches[0].Grid)
+			require.Equal(t, [3]Expr{Number(1), Extent(ir.Var(sym.T)), Number(1)}, p.out.Dispatches[0].Grid)
 			require.Equal(t, [3]uint32{256, 1, 1}, p.out.Dispatches[0].Group)
 			continue
 		}
@@ -49,7 +50,7 @@ func TestEmitterKnowsNames(t *testing.T) {
 
 // over and times of extents are what CeilDiv and Dim.Times make of sizes.
 func TestExtentArithmetic(t *testing.T) {
-	tokens, seqs := ir.Var(ir.T), ir.Var(ir.B)
+	tokens, seqs := ir.Var(sym.T), ir.Var(sym.B)
 	require.Equal(t, CeilDiv(tokens, 32), Extent(tokens).over(32))
 	require.Equal(t, Number(3), Number(65).over(32))
 	require.Equal(t, Extent(tokens), Extent(tokens).over(1))

@@ -5,10 +5,8 @@ import (
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
-
-// Sizes gives the symbols of a step their values.
-type Sizes = ir.Sizes
 
 // Expr is a number that a step's sizes decide: Constant + Σ ⌈extent / div⌉.
 // Grids, parameters and buffer sizes are such expressions. The zero value is 0.
@@ -20,7 +18,7 @@ type Expr struct {
 // Term is ⌈(Mul·Π symbol^Pow + Add) / Div⌉.
 type Term struct {
 	Mul, Add, Div int64
-	Pow           [ir.NumSyms]uint8
+	Pow           [sym.Count]uint8
 }
 
 // Number returns the expression that is always n.
@@ -103,7 +101,7 @@ func simple(e Expr) bool {
 func (e Expr) IsConst() (int64, bool) { return e.Constant, len(e.Terms) == 0 }
 
 // Eval returns the number for the given sizes.
-func (e Expr) Eval(sizes *Sizes) int64 {
+func (e Expr) Eval(sizes *sym.Sizes) int64 {
 	sum := e.Constant
 	for i := range e.Terms {
 		t := &e.Terms[i]
@@ -128,7 +126,7 @@ func (e Expr) String() string {
 		}
 		for s, p := range t.Pow {
 			for ; p > 0; p-- {
-				f = append(f, ir.Sym(s).String())
+				f = append(f, sym.Sym(s).String())
 			}
 		}
 		text := strings.Join(f, "*")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Range is a graph compiled for a range of steps.
@@ -179,7 +180,7 @@ type place struct {
 type fixup struct{ dispatch, binding, slot int }
 
 func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
-	bounds := Sizes{}
+	bounds := sym.Sizes{}
 	if r.MaxContext == 0 {
 		r.MaxContext = int64(opts.Context)
 	}
@@ -195,18 +196,18 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 			block = v.Type.Recurrent.Block
 		}
 	}
-	bounds[ir.T] = r.MaxT
-	bounds[ir.B] = min(int64(opts.Sequences), r.MaxT)
-	bounds[ir.R] = r.MaxT
+	bounds[sym.T] = r.MaxT
+	bounds[sym.B] = min(int64(opts.Sequences), r.MaxT)
+	bounds[sym.R] = r.MaxT
 	if opts.Rows > 0 {
-		bounds[ir.R] = min(int64(max(opts.Rows, opts.Sequences)), r.MaxT)
+		bounds[sym.R] = min(int64(max(opts.Rows, opts.Sequences)), r.MaxT)
 	}
-	bounds[ir.NB] = int64((opts.Context + block - 1) / block)
-	bounds[ir.Smax] = r.MaxContext
-	bounds[ir.C] = r.MaxC
+	bounds[sym.NB] = int64((opts.Context + block - 1) / block)
+	bounds[sym.Smax] = r.MaxContext
+	bounds[sym.C] = r.MaxC
 	return &phase{
 		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
-		out:      Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT, ir.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
+		out:      Phase{Name: r.Name, Least: sym.Sizes{sym.T: r.MinT, sym.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
 		matrices: r.Func.Matrices(),
 		places:   make([]place, r.Func.MaxID()),
 		orders:   make(map[part][2]place),

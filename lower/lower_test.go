@@ -10,6 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/fusion"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -22,7 +23,7 @@ func (anyWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
 // layer is one transformer layer at the source stage.
 func layer(b *ir.Builder) {
 	const heads, kv, head = 4, 2, 8
-	x := b.Embed(b.Input(ir.Tokens), b.Weight("embd", 16, 32))
+	x := b.Embed(b.Input(sym.Tokens), b.Weight("embd", 16, 32))
 	b.Layer(0, func() {
 		rope := ir.RopeAttr{Rotated: head, Theta: 1e4, FreqScale: 1, Magnitude: 1}
 		n := b.RMSNorm(x, b.Weight("norm", 32), 1e-6)
@@ -63,7 +64,7 @@ func TestRotations(t *testing.T) {
 			if factors {
 				f = b.Const(make([]float32, head/2))
 			}
-			x := b.Embed(b.Input(ir.Tokens), b.Weight("embd", 16, width))
+			x := b.Embed(b.Input(sym.Tokens), b.Weight("embd", 16, width))
 			rope := ir.RopeAttr{Rotated: head, Theta: theta, FreqScale: 1, Magnitude: 1}
 			b.Layer(0, func() {
 				project := func(name string) *ir.Value { return b.SplitHeads(b.Linear(x, b.Weight(name, head, width)), 1) }

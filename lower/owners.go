@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Owners says what an Input holds that nobody gives: the device writes it before a step, from
@@ -51,27 +52,27 @@ const maxTokens = math.MaxInt32
 
 // count is how many there are: what a grid has of them, and for tiles a few more.
 func (o *Owners) count() Expr {
-	tokens := ir.Var(ir.T)
+	tokens := ir.Var(sym.T)
 	if o.Tile == 1 {
 		return Extent(tokens)
 	}
-	return over(tokens, o.Tile).Plus(Extent(ir.Var(ir.B)))
+	return over(tokens, o.Tile).Plus(Extent(ir.Var(sym.B)))
 }
 
 // bytes is the memory of so many, which rounds up where a quarter of it would.
 func (o *Owners) bytes() Expr {
-	tokens, _ := ir.Var(ir.T).Times(ir.Const(4))
+	tokens, _ := ir.Var(sym.T).Times(ir.Const(4))
 	if o.Tile == 1 {
 		return Extent(tokens)
 	}
-	return over(tokens, o.Tile).Plus(Number(4)).Plus(Extent(ir.Var(ir.B)).Times(4))
+	return over(tokens, o.Tile).Plus(Number(4)).Plus(Extent(ir.Var(sym.B)).Times(4))
 }
 
 func (b *Buffer) validateOwners(p *Plan) error {
 	o := b.Owners
 	seqlens := func() bool {
 		for i := range p.Buffers {
-			if p.Buffers[i].Kind == Input && p.Buffers[i].Name == CuSeqlens {
+			if p.Buffers[i].Kind == Input && p.Buffers[i].Name == sym.CuSeqlens {
 				return true
 			}
 		}
@@ -83,7 +84,7 @@ func (b *Buffer) validateOwners(p *Plan) error {
 	case o.Tile < 1 || o.Tile > math.MaxInt16 || o.Least < 1 || o.Most < o.Least || o.Most > maxTokens:
 		return fmt.Errorf("owners %+v", *o)
 	case !seqlens():
-		return fmt.Errorf("owners without %s", CuSeqlens)
+		return fmt.Errorf("owners without %s", sym.CuSeqlens)
 	case b.Bytes.String() != o.bytes().String():
 		return fmt.Errorf("%s bytes of owners, want %s", b.Bytes, o.bytes())
 	}
@@ -110,7 +111,7 @@ type found struct {
 
 // find chooses between search and map for so many heads of threadgroups of a tile each.
 func (p *phase) find(tile, heads int64) found {
-	seqs := p.out.Bounds[ir.B]
+	seqs := p.out.Bounds[sym.B]
 	if seqs <= 1 {
 		return found{}
 	}
@@ -128,7 +129,7 @@ func (p *phase) find(tile, heads int64) found {
 
 // searched is find for a kernel that has no map.
 func (p *phase) searched() found {
-	if p.out.Bounds[ir.B] <= 1 {
+	if p.out.Bounds[sym.B] <= 1 {
 		return found{}
 	}
 	return found{how: "sequences by search", why: "the kernel takes no map"}

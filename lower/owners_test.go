@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // TestOwners: a map says of each token and tile what a search in cu_seqlens finds for it, of
@@ -27,7 +27,7 @@ func TestOwners(t *testing.T) {
 			lens[i] = int32(r.IntN([]int{2, 10, 100}[r.IntN(3)]))
 			starts = append(starts, starts[i]+lens[i])
 		}
-		sizes := Sizes{ir.T: int64(starts[len(lens)]), ir.B: int64(len(lens))}
+		sizes := sym.Sizes{sym.T: int64(starts[len(lens)]), sym.B: int64(len(lens))}
 		count, bytes := o.count(), o.bytes()
 		require.GreaterOrEqual(t, bytes.Eval(&sizes), 4*count.Eval(&sizes))
 		got := make([]int32, bytes.Eval(&sizes)/4)
@@ -57,8 +57,8 @@ func TestOwners(t *testing.T) {
 func TestOwnersOfPlans(t *testing.T) {
 	plan := func(change func(p *Plan, b *Buffer)) error {
 		o := &Owners{Tile: 32, Least: 1, Most: maxTokens}
-		p := &Plan{Context: 8, Phases: []Phase{{Least: Sizes{ir.T: 1}, Bounds: Sizes{ir.T: 8, ir.Smax: 8}, Longest: Interval{1, 8}}}, Buffers: []Buffer{
-			{Kind: Input, Name: CuSeqlens, DType: dtype.I32, Bytes: Number(8)},
+		p := &Plan{Context: 8, Phases: []Phase{{Least: sym.Sizes{sym.T: 1}, Bounds: sym.Sizes{sym.T: 8, sym.Smax: 8}, Longest: Interval{1, 8}}}, Buffers: []Buffer{
+			{Kind: Input, Name: sym.CuSeqlens, DType: dtype.I32, Bytes: Number(8)},
 			{Kind: Input, Name: o.name(), DType: dtype.I32, Bytes: o.bytes(), Owners: o},
 		}}
 		change(p, &p.Buffers[1])

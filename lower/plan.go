@@ -6,6 +6,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Plan is a compiled model: flat tables that a device executes as they are. It
@@ -102,7 +103,7 @@ func (p *Plan) Stateful() bool {
 
 // PhaseFor returns the index of the phase that runs steps of these sizes, of which one
 // sequence brings as many tokens as longest and none brings more; −1 where none does.
-func (p *Plan) PhaseFor(sizes *Sizes, longest int64) int {
+func (p *Plan) PhaseFor(sizes *sym.Sizes, longest int64) int {
 	return slices.IndexFunc(p.Phases, func(ph Phase) bool { return ph.Takes(sizes, longest) })
 }
 
@@ -113,7 +114,7 @@ type Phase struct {
 	Name string
 	// Least and Bounds are the sizes of the smallest and the largest step that the phase
 	// takes. The arena is planned for the largest. Smax is a bound on the context.
-	Least, Bounds Sizes
+	Least, Bounds sym.Sizes
 	// Longest is how many tokens the sequence brings that brings most.
 	Longest        Interval
 	Dispatches     []Dispatch
@@ -133,7 +134,7 @@ type Interval struct{ Min, Max int64 }
 func (s Interval) Holds(n int64) bool { return s.Min <= n && n <= s.Max }
 
 // Holds reports whether all sizes of a step lie between the least and the largest.
-func (p *Phase) Holds(sizes *Sizes) bool {
+func (p *Phase) Holds(sizes *sym.Sizes) bool {
 	for i, n := range sizes {
 		if n < p.Least[i] || n > p.Bounds[i] {
 			return false
@@ -144,7 +145,7 @@ func (p *Phase) Holds(sizes *Sizes) bool {
 
 // Takes reports whether the phase runs steps of these sizes whose longest sequence brings
 // so many tokens. Of several phases that do, the first is meant.
-func (p *Phase) Takes(sizes *Sizes, longest int64) bool {
+func (p *Phase) Takes(sizes *sym.Sizes, longest int64) bool {
 	return p.Holds(sizes) && p.Longest.Holds(longest)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -19,7 +20,7 @@ func TestSavingsOfElimination(t *testing.T) {
 	attention := func(kv int, off ...string) *Plan {
 		f, err := ir.Build("attention", anyWeights{}, ir.Options{Block: keys, KV: dtype.F16}, func(b *ir.Builder) {
 			b.Layer(0, func() {
-				q := b.SplitHeads(b.Embed(b.Input(ir.Tokens), b.Weight("embd", 16, heads*head)), heads)
+				q := b.SplitHeads(b.Embed(b.Input(sym.Tokens), b.Weight("embd", 16, heads*head)), heads)
 				k, v := b.CacheRead(b.Cache(kv, head))
 				byHead := [3]int{1, 0, 2}
 				k, v = b.Transpose(b.RepeatKV(k, heads/kv), byHead), b.Transpose(b.RepeatKV(v, heads/kv), byHead)
@@ -38,7 +39,7 @@ func TestSavingsOfElimination(t *testing.T) {
 	}
 	bytes := func(n int64) Expr { return Number(n) }
 	const small, large = 2 * keys * kv * head, 2 * keys * heads * head
-	copying := &Plan{Buffers: []Buffer{{Kind: Arena}}, Phases: []Phase{{Bounds: Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: keys}, CommandBuffers: []int{0},
+	copying := &Plan{Buffers: []Buffer{{Kind: Arena}}, Phases: []Phase{{Bounds: sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: keys}, CommandBuffers: []int{0},
 		Dispatches: []Dispatch{{
 			Kernel: "repeat_kv_pair_f16", Params: []Expr{Number(keys), Number(kv), Number(head), Number(heads / kv)},
 			Grid: [3]Expr{Number(keys * heads * head / 256), one(), one()}, Group: [3]uint32{256, 1, 1},
@@ -56,7 +57,7 @@ func TestSavingsOfElimination(t *testing.T) {
 		require.NoError(t, err)
 		// predict returns the bytes moved and the µs that the GPU takes.
 		predict := func(p *Plan) (Cost, float64) {
-			timeline, err := p.Simulate(&p.Phases[0], &Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: keys}, chip)
+			timeline, err := p.Simulate(&p.Phases[0], &sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: keys}, chip)
 			require.NoError(t, err)
 			last := timeline.Buffers[len(timeline.Buffers)-1]
 			return timeline.Cost, last.End - timeline.Buffers[0].Start

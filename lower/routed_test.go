@@ -9,6 +9,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/checkpoint"
@@ -104,7 +105,7 @@ func TestGroupedExpertsByHand(t *testing.T) {
 	for _, tokens := range []int64{9, 512} {
 		rows := tokens * top
 		used := min(rows, experts)
-		sizes := Sizes{ir.T: tokens, ir.B: 1, ir.R: tokens, ir.NB: 1, ir.Smax: 512} // all rows are wanted
+		sizes := sym.Sizes{sym.T: tokens, sym.B: 1, sym.R: tokens, sym.NB: 1, sym.Smax: 512} // all rows are wanted
 		var costs []Cost
 		var grids [][3]int64
 		var barriers []bool

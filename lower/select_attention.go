@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -84,9 +85,9 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	heads, _ := q.Shape[1].IsConst()
 	by := p.find(kernels.AttentionTile, heads)
 	why := fmt.Sprintf("more than %d tokens", p.chip.vecTokens)
-	if rows := p.rowsAtOnce(head); p.target.Launches && p.out.Bounds[ir.B] > 1 {
+	if rows := p.rowsAtOnce(head); p.target.Launches && p.out.Bounds[sym.B] > 1 {
 		few, rest := &Owners{Tile: rows, Least: 1, Most: rows}, &Owners{Tile: kernels.AttentionTile, Least: rows + 1, Most: maxTokens}
-		empty := (p.out.Bounds[ir.B] - 1) * (kernels.AttentionTile - rows) * p.out.Bounds[ir.Smax]
+		empty := (p.out.Bounds[sym.B] - 1) * (kernels.AttentionTile - rows) * p.out.Bounds[sym.Smax]
 		wasted := float64(empty*heads*scoreOps(head)) * p.chip.like.rates().Op
 		surplus := float64(heads*p.bound(few.count())) * searchLoad / float64(p.chip.cores)
 		figures := fmt.Sprintf("empty rows of tiles would cost up to %.1f µs a layer, threadgroups without a sequence %.1f µs, on %s", wasted, surplus, &p.chip)
@@ -110,7 +111,7 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	}
 	d.owners(by.owners, v.Args[3])
 	p.chose(v, d, shape, join(fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), by.how), join(why, by.why))
-	tiles := over(q.Shape[0], kernels.AttentionTile).Plus(Extent(ir.Var(ir.B)))
+	tiles := over(q.Shape[0], kernels.AttentionTile).Plus(Extent(ir.Var(sym.B)))
 	d.launch([3]Expr{tiles, Extent(q.Shape[1]), one()}, d.kernel.MaxThreads)
 	d.sinks(sinksOf(v))
 	d.out("out", v)
@@ -130,7 +131,7 @@ func join(words ...string) string {
 
 // attentionShape is what choices go by, given the type of the queries.
 func (p *phase) attentionShape(q ir.Type) string {
-	return fmt.Sprintf("%s, Smax ≤ %d", p.queriesShape(q), p.out.Bounds[ir.Smax])
+	return fmt.Sprintf("%s, Smax ≤ %d", p.queriesShape(q), p.out.Bounds[sym.Smax])
 }
 
 func (p *phase) queriesShape(q ir.Type) string {
@@ -164,7 +165,7 @@ func (e emitter) attend(v *ir.Value, a ir.AttentionAttr, cache, slopes *ir.Value
 		e.in("slopes", slopes)
 	}
 	given := block(c)
-	maps.Copy(given, words{"tokens": Extent(t.Shape[0]), "seqs": Extent(ir.Var(ir.B)), "heads": Extent(t.Shape[1]), "table_stride": Extent(ir.Var(ir.NB)),
+	maps.Copy(given, words{"tokens": Extent(t.Shape[0]), "seqs": Extent(ir.Var(sym.B)), "heads": Extent(t.Shape[1]), "table_stride": Extent(ir.Var(sym.NB)),
 		"block_stride": size(int64(c.KVHeads) * plane), "head_stride": size(plane), "row_stride": size(row),
 		"scale": float(a.Scale), "window": size(int64(a.Window)), "soft_cap": float(a.SoftCap)})
 	return given, nil
@@ -179,7 +180,7 @@ func (e emitter) sinks(sinks *ir.Value) {
 
 // cut tells whether the phase has contexts that are cut along the keys.
 func (p *phase) cut() bool {
-	return p.target.SplitContext > 0 && p.out.Bounds[ir.Smax] > p.target.SplitContext
+	return p.target.SplitContext > 0 && p.out.Bounds[sym.Smax] > p.target.SplitContext
 }
 
 // cutElsewhere tells whether what is whole here has one part in another phase, and should be
@@ -201,7 +202,7 @@ func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, kvHeads in
 		cut := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.target.SplitKeys},
 			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
 		keys = cut.Setting["keys"]
-		parts = ceilDiv(p.out.Bounds[ir.Smax], keys)
+		parts = ceilDiv(p.out.Bounds[sym.Smax], keys)
 		p.choseBy(v, d, shape, fmt.Sprintf("partitions of %d keys", keys), cut)
 	}
 	groups, _ := t.Shape[1].IsConst()
@@ -225,7 +226,7 @@ func (p *phase) shareHeads(v *ir.Value, d emitter, kvHeads, parts int64, by foun
 	t := tensorOf(v)
 	heads, _ := t.Shape[1].IsConst()
 	at := sizes{shape: p.attentionShape(t), shared: heads / kvHeads, head: t.Shape.Last()}
-	n := p.target.SharedHeads(heads, kvHeads, at.head, parts*p.out.Least[ir.T])
+	n := p.target.SharedHeads(heads, kvHeads, at.head, parts*p.out.Least[sym.T])
 	why := p.whyHeads(at, n)
 	for more := 2 * n; more < 2*at.shared && p.target.MayShare(more, at.head); more *= 2 {
 		alone, together := p.attending(d, kernels.HeadGroups(heads, kvHeads, n), parts), p.attending(d, kernels.HeadGroups(heads, kvHeads, more), parts)
@@ -248,10 +249,10 @@ func (p *phase) shareHeads(v *ir.Value, d emitter, kvHeads, parts int64, by foun
 // attending predicts the µs of attention in the phase's smallest step over its longest context,
 // in so many threadgroups for a token and a part of the keys.
 func (p *phase) attending(d emitter, groups, parts int64) float64 {
-	d.launch([3]Expr{Number(groups), Extent(ir.Var(ir.T)), Number(parts)}, d.kernel.MaxThreads)
+	d.launch([3]Expr{Number(groups), Extent(ir.Var(sym.T)), Number(parts)}, d.kernel.MaxThreads)
 	step := p.out.Bounds
-	step[ir.T] = p.out.Least[ir.T]
-	step[ir.B] = min(step[ir.B], step[ir.T])
+	step[sym.T] = p.out.Least[sym.T]
+	step[sym.B] = min(step[sym.B], step[sym.T])
 	return p.chip.like.demand(p.plan.Cost(d.dispatch(), &step), d.dispatch(), &step).alone()
 }
 
@@ -315,9 +316,9 @@ func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition
 	heads, head := t.Shape[1], t.Shape.Last()
 	n, _ := heads.IsConst()
 	results := n * p.bound(Extent(t.Shape[0])) // of one partition
-	parts := over(ir.Var(ir.Smax), partition)
+	parts := over(ir.Var(sym.Smax), partition)
 	scratch := func(width int64) (place, Expr) {
-		smax, _ := ir.Var(ir.Smax).Times(ir.Const(int(4 * results * width)))
+		smax, _ := ir.Var(sym.Smax).Times(ir.Const(int(4 * results * width)))
 		bytes := over(smax, partition).Plus(Number(4 * results * width))
 		return p.scratch(bytes), bytes
 	}
@@ -368,7 +369,7 @@ func cacheRead(p *phase, v *ir.Value) error {
 	d.in("block_table", v.Args[2])
 	d.out("out", v)
 	given := block(c)
-	maps.Copy(given, words{"seqs": Extent(ir.Var(ir.B)), "context": Extent(ir.Var(ir.Smax)), "table_stride": Extent(ir.Var(ir.NB))})
+	maps.Copy(given, words{"seqs": Extent(ir.Var(sym.B)), "context": Extent(ir.Var(sym.Smax)), "table_stride": Extent(ir.Var(sym.NB))})
 	d.params(given)
 	d.cover()
 	return nil
@@ -383,7 +384,7 @@ func copyBlocks(p *phase, v *ir.Value) error {
 	d.in("pairs", v.Args[1])
 	d.caches(v.Args[0], true)
 	width := size(int64(c.KVHeads) * int64(c.Block) * int64(c.Head))
-	d.params(words{"pairs": Extent(ir.Var(ir.C)), "width": width, "block_stride": width})
+	d.params(words{"pairs": Extent(ir.Var(sym.C)), "width": width, "block_stride": width})
 	d.cover()
 	return nil
 }
@@ -408,18 +409,18 @@ func pagedAttention(p *phase, v *ir.Value) error {
 	n, _ := heads.IsConst()
 	parts, split := one(), p.cut() || p.cutElsewhere()
 	if split {
-		parts = over(ir.Var(ir.Smax), pagedPartition)
+		parts = over(ir.Var(sym.Smax), pagedPartition)
 	}
 	given := block(c)
 	maps.Copy(given, pagedStrides(c))
-	maps.Copy(given, words{"heads": Extent(heads), "table_stride": Extent(ir.Var(ir.NB)), "q_stride": size(n * head), "partitions": parts,
+	maps.Copy(given, words{"heads": Extent(heads), "table_stride": Extent(ir.Var(sym.NB)), "q_stride": size(n * head), "partitions": parts,
 		"scale": float(a.Scale), "window": size(int64(a.Window)), "soft_cap": float(a.SoftCap)})
 	sinks, slopes := a.Options(v.Args)
 
 	rows := func(d emitter) { // which keys each sees
 		d.constant("fc_head", uint32(head))
 		d.in("context_lens", v.Args[4])
-		if p.out.Bounds[ir.T] > 1 {
+		if p.out.Bounds[sym.T] > 1 {
 			d.owners(&Owners{Tile: 1, Least: 1, Most: maxTokens}, v.Args[3])
 			d.in("positions", v.Args[2])
 		}
@@ -448,7 +449,7 @@ func pagedAttention(p *phase, v *ir.Value) error {
 		return nil
 	}
 	partial := func(row int64) (place, Expr) {
-		smax, _ := ir.Var(ir.Smax).Times(ir.Const(int(row)))
+		smax, _ := ir.Var(sym.Smax).Times(ir.Const(int(row)))
 		bytes := over(smax, pagedPartition).Plus(Number(row))
 		return p.scratch(bytes), bytes
 	}

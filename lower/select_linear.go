@@ -5,6 +5,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -17,7 +18,7 @@ func embed(p *phase, v *ir.Value) error {
 	d.out("out", v)
 	d.params(words{"tokens": Extent(v.Type.Shape[0]), "width": size(width), "vocab": Extent(vocab)})
 	d.cover()
-	if rows, ok := vocab.IsConst(); ok && root(v.Args[0]).Name() == ir.Tokens && (p.plan.Vocab == 0 || rows < p.plan.Vocab) {
+	if rows, ok := vocab.IsConst(); ok && root(v.Args[0]).Name() == sym.Tokens && (p.plan.Vocab == 0 || rows < p.plan.Vocab) {
 		p.plan.Vocab = rows
 	}
 	return nil

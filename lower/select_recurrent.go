@@ -1,6 +1,9 @@
 package lower
 
-import "github.com/smelt-ml/smelt/ir"
+import (
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
+)
 
 // shortConv lowers a convolution, gated or not.
 func shortConv(p *phase, v *ir.Value) error {
@@ -19,8 +22,8 @@ func shortConv(p *phase, v *ir.Value) error {
 	d.in("w", w)
 	d.recurrent(v, 2)
 	d.out("out", v)
-	d.params(words{"tokens": Extent(ir.Var(ir.T)), "seqs": Extent(ir.Var(ir.B)), "width": size(width), "taps": size(last(w)), "x_stride": size(last(x)),
-		"block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(ir.NB))})
+	d.params(words{"tokens": Extent(ir.Var(sym.T)), "seqs": Extent(ir.Var(sym.B)), "width": size(width), "taps": size(last(w)), "x_stride": size(last(x)),
+		"block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(sym.NB))})
 	d.cover()
 	return nil
 }
@@ -34,8 +37,8 @@ func deltaNet(p *phase, v *ir.Value) error {
 	d.recurrent(v, 5)
 	d.out("out", v)
 	head := out.Shape.Last()
-	d.params(words{"tokens": Extent(ir.Var(ir.T)), "seqs": Extent(ir.Var(ir.B)), "heads": Extent(out.Shape[1]), "key_heads": size(int64(a.KeyHeads)),
-		"head": size(head), "block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(ir.NB)), "eps": float(a.Eps)})
+	d.params(words{"tokens": Extent(ir.Var(sym.T)), "seqs": Extent(ir.Var(sym.B)), "heads": Extent(out.Shape[1]), "key_heads": size(int64(a.KeyHeads)),
+		"head": size(head), "block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(sym.NB)), "eps": float(a.Eps)})
 	d.coverBy(int(roundUp(head, 32)))
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -31,14 +32,14 @@ func normResidual(p *phase, v *ir.Value) error {
 // normApart says why a norm is a dispatch of its own where the product that reads it could
 // compute it.
 func (p *phase) normApart(v *ir.Value, d emitter) {
-	if p.out.Bounds[ir.T] > p.target.NormTokens {
+	if p.out.Bounds[sym.T] > p.target.NormTokens {
 		return
 	}
 	for _, product := range p.f.Values {
 		if product.Op != ir.OpLinear && product.Op != ir.OpFusedLinear || product.Args[0] != v {
 			continue
 		}
-		if longer, spared := p.target.NormRepeats(v, product, p.out.Bounds[ir.T], p.out.Bounds[ir.B]); longer > spared {
+		if longer, spared := p.target.NormRepeats(v, product, p.out.Bounds[sym.T], p.out.Bounds[sym.B]); longer > spared {
 			p.chose(v, d, fmt.Sprintf("%s × %d, for %d columns", p.upTo(v.Type.Shape[0]), last(v), last(product)), "a dispatch before the product",
 				fmt.Sprintf("in every tile of the product it would take %.1f µs longer, and spare %.1f µs, on %s", longer, spared, &p.chip))
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -61,7 +62,7 @@ func mask(p *phase, v *ir.Value) error {
 	}
 	d.constant("fc_slopes", bit(len(v.Args) > 4))
 	d.out("out", v)
-	d.params(words{"heads": Extent(s[0]), "tokens": Extent(s[1]), "seqs": Extent(ir.Var(ir.B)), "context": Extent(ir.Var(ir.Smax)),
+	d.params(words{"heads": Extent(s[0]), "tokens": Extent(s[1]), "seqs": Extent(ir.Var(sym.B)), "context": Extent(ir.Var(sym.Smax)),
 		"window": size(int64(v.Attr.(ir.MaskAttr).Window))})
 	d.mayReplace(v.Args[0], v)
 	d.cover()

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -108,7 +109,7 @@ func (c *Chip) cacheRate() float64 { return cacheBytes * float64(c.Cores) * c.Cl
 
 func (d demand) alone() float64 { return max(d.memory, d.compute, 1e-3) }
 
-func (c *Chip) demand(cost Cost, d *Dispatch, sizes *Sizes) demand {
+func (c *Chip) demand(cost Cost, d *Dispatch, sizes *sym.Sizes) demand {
 	groups := 1.0
 	for _, g := range d.Grid {
 		groups *= float64(g.Eval(sizes))
@@ -136,11 +137,11 @@ func (c *Chip) demand(cost Cost, d *Dispatch, sizes *Sizes) demand {
 // Simulate runs a step of a phase through the model of a chip: dispatches between
 // two barriers share memory and cores, a barrier waits for all before it, command
 // buffers run in order while the CPU encodes the next.
-func (p *Plan) Simulate(ph *Phase, sizes *Sizes, chip *Chip) (*Timeline, error) {
+func (p *Plan) Simulate(ph *Phase, sizes *sym.Sizes, chip *Chip) (*Timeline, error) {
 	if !ph.Holds(sizes) {
-		return nil, fmt.Errorf("%s takes no step of %d tokens over %d keys", ph.Name, sizes[ir.T], sizes[ir.Smax])
+		return nil, fmt.Errorf("%s takes no step of %d tokens over %d keys", ph.Name, sizes[sym.T], sizes[sym.Smax])
 	}
-	t := &Timeline{Chip: chip, Spans: make([]Span, len(ph.Dispatches)), Tokens: sizes[ir.T]}
+	t := &Timeline{Chip: chip, Spans: make([]Span, len(ph.Dispatches)), Tokens: sizes[sym.T]}
 	demands := make([]demand, len(ph.Dispatches))
 	for i := range ph.Dispatches {
 		d := &ph.Dispatches[i]

@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // step is a step of one sequence whose context is full.
-func step(ph *Phase) *Sizes {
+func step(ph *Phase) *sym.Sizes {
 	s := ph.Bounds
-	s[ir.R] = 1
+	s[sym.R] = 1
 	return &s
 }
 
@@ -22,7 +22,7 @@ func predict(t *testing.T, chip, arch, weights, phase string, off ...string) (*T
 	c, err := FindChip(chip)
 	require.NoError(t, err)
 	for i := range plan.Phases {
-		if ph := &plan.Phases[i]; ph.Name == phase && ph.Bounds[ir.Smax] == 512 {
+		if ph := &plan.Phases[i]; ph.Name == phase && ph.Bounds[sym.Smax] == 512 {
 			timeline, err := plan.Simulate(ph, step(ph), c)
 			require.NoError(t, err)
 			return timeline, timeline.Predict()

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -167,13 +167,13 @@ func (e Expr) validate() error {
 func (p *Plan) validatePhase(ph *Phase) error {
 	for i, n := range ph.Bounds {
 		if least := ph.Least[i]; least < 0 || n < least || n > math.MaxInt32 {
-			return fmt.Errorf("steps of %s = %d to %d", ir.Sym(i), least, n)
+			return fmt.Errorf("steps of %s = %d to %d", sym.Sym(i), least, n)
 		}
 	}
-	if ph.Bounds[ir.T] > 0 == (ph.Bounds[ir.C] > 0) || ph.Least[ir.T]+ph.Least[ir.C] < 1 || ph.Bounds[ir.Smax] < 1 {
-		return fmt.Errorf("steps of %d tokens over contexts of up to %d, and %d copies of blocks", ph.Least[ir.T], ph.Bounds[ir.Smax], ph.Least[ir.C])
+	if ph.Bounds[sym.T] > 0 == (ph.Bounds[sym.C] > 0) || ph.Least[sym.T]+ph.Least[sym.C] < 1 || ph.Bounds[sym.Smax] < 1 {
+		return fmt.Errorf("steps of %d tokens over contexts of up to %d, and %d copies of blocks", ph.Least[sym.T], ph.Bounds[sym.Smax], ph.Least[sym.C])
 	}
-	if l := ph.Longest; l.Min < min(1, ph.Bounds[ir.T]) || l.Max < l.Min || l.Max > math.MaxInt32 {
+	if l := ph.Longest; l.Min < min(1, ph.Bounds[sym.T]) || l.Max < l.Min || l.Max > math.MaxInt32 {
 		return fmt.Errorf("sequences of %d to %d tokens", l.Min, l.Max)
 	}
 	next := 0

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Embeddings is the name of the result of models that are built for it: the hidden states of
@@ -35,7 +36,7 @@ func Decode(b *ir.Builder, c *Config, norm Norm, add func(l *LayerBuilder, x *ir
 	layers := m.Layers()
 	x := Scaled(b, b.Embed(b.Input(ir.Tokens), m.Table), c.EmbeddingScale)
 	if c.Positions {
-		x = b.Add(x, b.Embed(b.Input(ir.Positions), b.Weight("position_embd.weight", c.Context, c.Width)))
+		x = b.Add(x, b.Embed(b.Input(sym.Positions), b.Weight("position_embd.weight", c.Context, c.Width)))
 	}
 	for i, l := range layers {
 		b.Layer(i, func() { x = add(l, x) })

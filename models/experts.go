@@ -1,6 +1,9 @@
 package models
 
-import "github.com/smelt-ml/smelt/ir"
+import (
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
+)
 
 // ExpertFields are what files say of mixtures; folders call the number of experts, and their
 // width, as given. A GGUF file without the width means absent(c).

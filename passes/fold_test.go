@@ -9,6 +9,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -16,7 +17,7 @@ import (
 // of float32.
 func TestRopeTable(t *testing.T) {
 	f, err := ir.Build("rope", anything{}, ir.Options{Block: 8}, func(b *ir.Builder) {
-		x := b.SplitHeads(b.Embed(b.Input(ir.Tokens), b.Weight("x", 4, 256)), 2)
+		x := b.SplitHeads(b.Embed(b.Input(sym.Tokens), b.Weight("x", 4, 256)), 2)
 		b.Return("y", b.Rope(x, ir.RopeAttr{Rotated: 128, Theta: 1e6, FreqScale: 0.25, Magnitude: 1}, nil))
 	})
 	require.NoError(t, err)

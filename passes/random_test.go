@@ -9,6 +9,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -22,10 +23,10 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 	weight := func(shape ...ir.Dim) *ir.Value {
 		return f.Append(ir.OpWeight, ir.TensorOf(dtype.F32, shape...), ir.NameAttr{Name: fmt.Sprint("w", len(f.Values))}, ir.NoLayer)
 	}
-	T := ir.Var(ir.T)
-	tokens, positions, slots := input(ir.Tokens, T), input(ir.Positions, T), input(ir.Slots, T)
-	lens, table := input(ir.ContextLens, ir.Var(ir.B)), input(ir.BlockTable, ir.Var(ir.B), ir.Var(ir.NB))
-	starts := input(ir.CuSeqlens, ir.Var(ir.B).Plus(1))
+	T := ir.Var(sym.T)
+	tokens, positions, slots := input(sym.Tokens, T), input(sym.Positions, T), input(sym.Slots, T)
+	lens, table := input(sym.ContextLens, ir.Var(sym.B)), input(sym.BlockTable, ir.Var(sym.B), ir.Var(sym.NB))
+	starts := input(sym.CuSeqlens, ir.Var(sym.B).Plus(1))
 
 	widths := []int{8, 8, 16, 24, 4}
 	width := func() ir.Dim { return ir.Const(widths[r.IntN(len(widths))]) }
@@ -159,9 +160,9 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 	for i := range 1 + r.IntN(4) {
 		f.Results = append(f.Results, ir.Result{Name: fmt.Sprint("r", i), Value: pick()})
 	}
-	rows := input(ir.LogitRows, ir.Var(ir.R))
+	rows := input(sym.LogitRows, ir.Var(sym.R))
 	if x := pick(); x.Type.Shape[0] == T && len(x.Type.Shape) == 2 && r.IntN(2) == 0 {
-		f.Results = append(f.Results[:1], ir.Result{Name: "rows", Value: f.Append(ir.OpGatherRows, ir.TensorOf(dtype.F32, ir.Var(ir.R), x.Type.Shape[1]), nil, ir.NoLayer, x, rows)})
+		f.Results = append(f.Results[:1], ir.Result{Name: "rows", Value: f.Append(ir.OpGatherRows, ir.TensorOf(dtype.F32, ir.Var(sym.R), x.Type.Shape[1]), nil, ir.NoLayer, x, rows)})
 	}
 	return f
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // wantedRows takes the rows that logits are wanted of as early as it can: behind the last
@@ -159,7 +160,7 @@ func perToken(t ir.Type) bool {
 	if t.Kind == ir.Tuple {
 		return !slices.ContainsFunc(t.Elems, func(e ir.Type) bool { return !perToken(e) })
 	}
-	return t.Kind == ir.Tensor && t.Shape[0] == ir.Var(ir.T)
+	return t.Kind == ir.Tensor && t.Shape[0] == ir.Var(sym.T)
 }
 
 // withRows is t with the wanted rows as its outermost axis.
@@ -169,7 +170,7 @@ func withRows(t ir.Type) ir.Type {
 		t.Elems[i] = withRows(e)
 	}
 	if t.Kind == ir.Tensor {
-		t.Shape[0] = ir.Var(ir.R)
+		t.Shape[0] = ir.Var(sym.R)
 	}
 	return t
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // TestKeepsRows computes what ops make of embeddings for five tokens at once and for each by
@@ -54,10 +55,10 @@ func TestKeepsRows(t *testing.T) {
 		ir.OpLayerNorm: weighted(ir.OpLayerNorm, ir.NormAttr{Eps: 1e-3}, width),
 		ir.OpGain:      weighted(ir.OpGain, nil, width),
 		ir.OpReshape: func(g graph) *ir.Value {
-			return given(g, ir.OpReshape, ir.TensorOf(dtype.F32, ir.Var(ir.T), ir.Const(2), ir.Const(width/2)))
+			return given(g, ir.OpReshape, ir.TensorOf(dtype.F32, ir.Var(sym.T), ir.Const(2), ir.Const(width/2)))
 		},
 		ir.OpCast: func(g graph) *ir.Value {
-			return given(g, ir.OpCast, ir.TensorOf(dtype.F16, ir.Var(ir.T), ir.Const(width)))
+			return given(g, ir.OpCast, ir.TensorOf(dtype.F16, ir.Var(sym.T), ir.Const(width)))
 		},
 		ir.OpSlice:        unary(ir.OpSlice, ir.SliceAttr{Start: 2, End: 5}),
 		ir.OpScale:        unary(ir.OpScale, ir.ScaleAttr{Value: 3}),
@@ -81,7 +82,7 @@ func TestKeepsRows(t *testing.T) {
 		}
 		require.Contains(t, makes, op)
 		g := graph{Func: ir.NewFunc("rows", ir.Source)}
-		tokens := g.Append(ir.OpInput, ir.TensorOf(dtype.I32, ir.Var(ir.T)), ir.NameAttr{Name: ir.Tokens}, ir.NoLayer)
+		tokens := g.Append(ir.OpInput, ir.TensorOf(dtype.I32, ir.Var(sym.T)), ir.NameAttr{Name: sym.Tokens}, ir.NoLayer)
 		g.x, g.y = emit(g, ir.OpEmbed, nil, tokens, weight(g, 9, width)), emit(g, ir.OpEmbed, nil, tokens, weight(g, 9, width))
 		g.Results = []ir.Result{{Name: "y", Value: makes[op](g)}}
 		require.NoError(t, g.Verify())

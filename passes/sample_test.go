@@ -15,6 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -152,9 +153,9 @@ func (s sample) define(b *ir.Builder) {
 		}
 		factors = b.Const(data)
 	}
-	x := b.Embed(b.Input(ir.Tokens), table)
+	x := b.Embed(b.Input(sym.Tokens), table)
 	if s.learned {
-		x = b.Add(x, b.Embed(b.Input(ir.Positions), b.Weight("positions", 2*blockSlots, s.width)))
+		x = b.Add(x, b.Embed(b.Input(sym.Positions), b.Weight("positions", 2*blockSlots, s.width)))
 	}
 	for i := range s.layers {
 		b.Layer(i, func() {
@@ -179,8 +180,8 @@ func (s sample) define(b *ir.Builder) {
 					y = b.RMSNorm(y, weight(name+"_norm", heads*s.head), eps)
 				}
 				if s.wordy { // two reshapes for one
-					y = b.Reshape(y, ir.Var(ir.T), ir.Const(s.head), ir.Const(heads))
-					return b.Reshape(y, ir.Var(ir.T), ir.Const(heads), ir.Const(s.head))
+					y = b.Reshape(y, ir.Var(sym.T), ir.Const(s.head), ir.Const(heads))
+					return b.Reshape(y, ir.Var(sym.T), ir.Const(heads), ir.Const(s.head))
 				}
 				return b.SplitHeads(y, heads)
 			}
@@ -232,7 +233,7 @@ func (s sample) define(b *ir.Builder) {
 			mix := func(x *ir.Value) *ir.Value { return x }
 			if s.shared {
 				gate, up := linear("shared_gate", n, s.ffn, s.width), linear("shared_up", n, s.ffn, s.width)
-				inner := b.Reshape(commute(b.Mul, b.Activate(ir.SiLU, gate), up), ir.Var(ir.T), ir.Const(1), ir.Const(s.ffn))
+				inner := b.Reshape(commute(b.Mul, b.Activate(ir.SiLU, gate), up), ir.Var(sym.T), ir.Const(1), ir.Const(s.ffn))
 				weighted := b.WeightedSum(inner, b.Activate(ir.Sigmoid, linear("shared", n, 1, s.width)))
 				x = commute(b.Add, x, linear("shared_down", weighted, s.width, s.ffn))
 			}

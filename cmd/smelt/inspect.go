@@ -12,6 +12,7 @@ import (
 
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
@@ -126,9 +127,9 @@ func inspectPlan(path string) (*sheet, error) {
 	}
 	for i := range p.Phases {
 		ph := &p.Phases[i]
-		of, what := lower.T, "tokens"
-		if ph.Bounds[lower.C] > 0 {
-			of, what = lower.C, "blocks"
+		of, what := sym.T, "tokens"
+		if ph.Bounds[sym.C] > 0 {
+			of, what = sym.C, "blocks"
 		}
 		s.Metadata = append(s.Metadata, entry{ph.Name, fmt.Sprintf("%d to %d %s, %d dispatches in %d command buffers, arena of %d bytes",
 			ph.Least[of], ph.Bounds[of], what, len(ph.Dispatches), len(ph.CommandBuffers), ph.ArenaBytes)})

@@ -20,7 +20,7 @@ package batch
 import (
 	"fmt"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Piece is what a step adds to one sequence.
@@ -49,7 +49,7 @@ const grain = 64
 // Step is the inputs of one step and their sizes.
 type Step struct {
 	Inputs  map[string][]int32 // by name, as package ir has them
-	Sizes   ir.Sizes
+	Sizes   sym.Sizes
 	Longest int64 // tokens of the sequence that brings most
 
 	tokens, positions, ends, types, slots, starts, lens, table, rows, copies []int32
@@ -82,11 +82,11 @@ func (s *Step) Pack(block, context int, pieces ...Piece) {
 		s.Inputs = make(map[string][]int32)
 	}
 	in := s.Inputs
-	in[ir.Tokens], in[ir.Positions], in[ir.Ends], in[ir.Slots], in[ir.CuSeqlens] = s.tokens, s.positions, s.ends, s.slots, s.starts
-	in[ir.TokenTypes] = s.types
-	in[ir.ContextLens], in[ir.BlockTable], in[ir.LogitRows], in[ir.Copies] = s.lens, s.table, s.rows, s.copies
-	s.Sizes = ir.Sizes{ir.T: int64(len(s.tokens)), ir.B: int64(len(pieces)), ir.R: int64(len(s.rows)), ir.NB: int64(width),
-		ir.Smax: Smax(longest, context)}
+	in[sym.Tokens], in[sym.Positions], in[sym.Ends], in[sym.Slots], in[sym.CuSeqlens] = s.tokens, s.positions, s.ends, s.slots, s.starts
+	in[sym.TokenTypes] = s.types
+	in[sym.ContextLens], in[sym.BlockTable], in[sym.LogitRows], in[sym.Copies] = s.lens, s.table, s.rows, s.copies
+	s.Sizes = sym.Sizes{sym.T: int64(len(s.tokens)), sym.B: int64(len(pieces)), sym.R: int64(len(s.rows)), sym.NB: int64(width),
+		sym.Smax: Smax(longest, context)}
 }
 
 // Copy is a cache block that another is to become like.
@@ -99,7 +99,7 @@ func (s *Step) PackCopies(copies ...Copy) {
 	for _, c := range copies {
 		s.copies = append(s.copies, c.From, c.To)
 	}
-	s.Inputs[ir.Copies], s.Sizes[ir.C] = s.copies, int64(len(copies))
+	s.Inputs[sym.Copies], s.Sizes[sym.C] = s.copies, int64(len(copies))
 }
 
 // SetTokens replaces the tokens of a step by what its pieces have there now, of which there
@@ -109,10 +109,10 @@ func (s *Step) SetTokens(pieces ...Piece) {
 	for i := range pieces {
 		s.tokens = append(s.tokens, pieces[i].Tokens...)
 	}
-	if len(s.tokens) != int(s.Sizes[ir.T]) {
-		panic(fmt.Sprintf("batch: %d tokens in the place of %d", len(s.tokens), s.Sizes[ir.T]))
+	if len(s.tokens) != int(s.Sizes[sym.T]) {
+		panic(fmt.Sprintf("batch: %d tokens in the place of %d", len(s.tokens), s.Sizes[sym.T]))
 	}
-	s.Inputs[ir.Tokens] = s.tokens
+	s.Inputs[sym.Tokens] = s.tokens
 }
 
 // add appends a sequence, with a row of width in the table of blocks; unused entries of it

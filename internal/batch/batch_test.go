@@ -9,14 +9,14 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/ref"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 func ExamplePack() {
 	s := batch.Pack(2, 8,
 		batch.Piece{Tokens: []int32{72, 73, 74}, Start: 1, Blocks: []int32{3, 0}},
 		batch.Piece{Tokens: []int32{75, 76}, Blocks: []int32{2}, Rows: batch.All})
-	for _, name := range []string{ir.Tokens, ir.Positions, ir.Slots, ir.CuSeqlens, ir.ContextLens, ir.BlockTable, ir.LogitRows} {
+	for _, name := range []string{sym.Tokens, sym.Positions, sym.Slots, sym.CuSeqlens, sym.ContextLens, sym.BlockTable, sym.LogitRows} {
 		fmt.Println(name, s.Inputs[name])
 	}
 	fmt.Println(s.Sizes, s.Longest)
@@ -96,15 +96,15 @@ func TestLaws(t *testing.T) {
 			s.Pack(m.block, m.context, sequences...)
 			in := s.Inputs
 			longest, keys := int64(0), int32(0)
-			require.Equal(t, int32(0), in[ir.CuSeqlens][0])
-			require.Len(t, in[ir.CuSeqlens], len(sequences)+1)
+			require.Equal(t, int32(0), in[sym.CuSeqlens][0])
+			require.Len(t, in[sym.CuSeqlens], len(sequences)+1)
 			var rows []int32
 			for b, q := range sequences {
-				from, to := in[ir.CuSeqlens][b], in[ir.CuSeqlens][b+1]
+				from, to := in[sym.CuSeqlens][b], in[sym.CuSeqlens][b+1]
 				require.Less(t, from, to, "cu_seqlens rises")
-				require.Equal(t, q.Tokens, in[ir.Tokens][from:to])
+				require.Equal(t, q.Tokens, in[sym.Tokens][from:to])
 				for i := from; i < to; i++ {
-					position, slot := in[ir.Positions][i], in[ir.Slots][i]
+					position, slot := in[sym.Positions][i], in[sym.Slots][i]
 					require.Equal(t, int32(q.Start)+i-from, position)
 					require.True(t, slot >= 0 && int(slot) < m.blocks*m.block)
 					require.NotContains(t, cache, slot, "slots collide")
@@ -114,18 +114,18 @@ func TestLaws(t *testing.T) {
 					}
 				}
 				// Through the table, every key of the context is where some step has put it.
-				require.Equal(t, int32(q.Start+len(q.Tokens)), in[ir.ContextLens][b])
-				table := in[ir.BlockTable][b*int(s.Sizes[ir.NB]) : (b+1)*int(s.Sizes[ir.NB])]
-				for j := range in[ir.ContextLens][b] {
+				require.Equal(t, int32(q.Start+len(q.Tokens)), in[sym.ContextLens][b])
+				table := in[sym.BlockTable][b*int(s.Sizes[sym.NB]) : (b+1)*int(s.Sizes[sym.NB])]
+				for j := range in[sym.ContextLens][b] {
 					slot := table[int(j)/m.block]*int32(m.block) + j%int32(m.block)
 					require.Equal(t, place{q.Blocks[0], j}, cache[slot])
 				}
-				longest, keys = max(longest, int64(to-from)), max(keys, in[ir.ContextLens][b])
+				longest, keys = max(longest, int64(to-from)), max(keys, in[sym.ContextLens][b])
 			}
-			require.ElementsMatch(t, rows, in[ir.LogitRows])
-			require.IsNonDecreasing(t, append([]int32{0}, in[ir.LogitRows]...))
+			require.ElementsMatch(t, rows, in[sym.LogitRows])
+			require.IsNonDecreasing(t, append([]int32{0}, in[sym.LogitRows]...))
 			require.Equal(t, longest, s.Longest)
-			smax := s.Sizes[ir.Smax]
+			smax := s.Sizes[sym.Smax]
 			require.True(t, int64(keys) <= smax && smax <= int64(m.context))
 			require.Equal(t, ref.SizesFor(in, int(smax)), s.Sizes, "the inputs have these sizes")
 			for name, fresh := range batch.Pack(m.block, m.context, sequences...).Inputs {
@@ -155,13 +155,13 @@ func TestPackCopies(t *testing.T) {
 	tokens := batch.Piece{Tokens: []int32{1, 2}, Start: 3, Blocks: []int32{0, 4}}
 	s.Pack(4, 8, tokens)
 	s.PackCopies(batch.Copy{From: 4, To: 7}, batch.Copy{From: 4, To: 1})
-	require.Equal(t, []int32{4, 7, 4, 1}, s.Inputs[ir.Copies])
+	require.Equal(t, []int32{4, 7, 4, 1}, s.Inputs[sym.Copies])
 	require.Equal(t, ref.SizesFor(s.Inputs, 0), s.Sizes)
-	require.Equal(t, ir.Sizes{ir.C: 2}, s.Sizes)
+	require.Equal(t, sym.Sizes{sym.C: 2}, s.Sizes)
 	require.Zero(t, s.Longest)
 	s.Pack(4, 8, tokens)
 	require.Equal(t, batch.Pack(4, 8, tokens).Sizes, s.Sizes)
-	require.Empty(t, s.Inputs[ir.Copies])
+	require.Empty(t, s.Inputs[sym.Copies])
 }
 
 func TestSmax(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -25,7 +25,7 @@ func NewEmbedder(plan *lower.Plan, executable *device.Executable) (*Embedder, er
 	e := &Embedder{}
 	for i := range plan.Phases {
 		bounds := &plan.Phases[i].Bounds
-		e.tokens, e.sequences = max(e.tokens, int(min(bounds[ir.T], bounds[ir.R]))), max(e.sequences, int(bounds[ir.B]))
+		e.tokens, e.sequences = max(e.tokens, int(min(bounds[sym.T], bounds[sym.R]))), max(e.sequences, int(bounds[sym.B]))
 	}
 	// Texts fill whole blocks: each may leave one almost empty.
 	block := plan.Block()

@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/internal/engine/schedule"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -85,9 +85,9 @@ func LimitsOf(plan *lower.Plan) Limits {
 	prompts := 0
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
-		l.Sequences = max(l.Sequences, int(ph.Bounds[ir.B]))
+		l.Sequences = max(l.Sequences, int(ph.Bounds[sym.B]))
 		if ph.Longest.Max > 1 {
-			prompts = max(prompts, int(ph.Bounds[ir.T]))
+			prompts = max(prompts, int(ph.Bounds[sym.T]))
 		}
 	}
 	if prompts == 0 {
@@ -535,7 +535,7 @@ func (e *Engine) prepare() {
 // what follows its rows. What fails ends the requests that run.
 func (e *Engine) step() Ran {
 	sizes := &e.packed[e.next].Sizes
-	ran := Ran{Sequences: int(sizes[ir.B]), Tokens: int(sizes[ir.T]), Rows: int(sizes[ir.R]), Guessing: e.guesser.spent()}
+	ran := Ran{Sequences: int(sizes[sym.B]), Tokens: int(sizes[sym.T]), Rows: int(sizes[sym.R]), Guessing: e.guesser.spent()}
 	for i := range e.pieces {
 		if p := &e.pieces[i]; p.Rows == batch.All {
 			ran.Drafted += len(p.Tokens) - 1

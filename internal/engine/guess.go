@@ -6,7 +6,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/draft"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -25,7 +25,7 @@ func GuessesOf(plan *lower.Plan, sequences int) int {
 	rows := 0
 	for i := range plan.Phases {
 		if ph := &plan.Phases[i]; ph.Longest.Max > 1 {
-			rows = max(rows, int(ph.Bounds[ir.R]))
+			rows = max(rows, int(ph.Bounds[sym.R]))
 		}
 	}
 	return max(0, rows-sequences)

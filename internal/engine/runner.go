@@ -8,7 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -39,7 +39,7 @@ func NewRunner(plan *lower.Plan, executable *device.Executable, blocks int) (*Ru
 
 func newRunner(plan *lower.Plan, executable *device.Executable, blocks int, result string) (*Runner, error) {
 	r := &Runner{plan: plan, block: plan.Block(), name: result, stateful: plan.Stateful()}
-	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
+	one := sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: 1}
 	for i := range plan.Buffers {
 		b := &plan.Buffers[i]
 		switch {
@@ -50,7 +50,7 @@ func newRunner(plan *lower.Plan, executable *device.Executable, blocks int, resu
 		}
 	}
 	for i := range plan.Phases {
-		r.copies = max(r.copies, int(plan.Phases[i].Bounds[ir.C]))
+		r.copies = max(r.copies, int(plan.Phases[i].Bounds[sym.C]))
 	}
 	if r.vocab == 0 {
 		return nil, fmt.Errorf("the plan of %s returns no %q%s", plan.Model, result, hints[result])
@@ -140,13 +140,13 @@ func (r *Runner) runPacked(ctx context.Context, s *batch.Step) error {
 func (r *Runner) piece(q batch.Piece, left int) (most int) {
 	for i := range r.plan.Phases {
 		ph := &r.plan.Phases[i]
-		n := min(int64(left), ph.Bounds[ir.T], ph.Longest.Max)
+		n := min(int64(left), ph.Bounds[sym.T], ph.Longest.Max)
 		rows := int64(1)
 		if q.Rows == batch.All {
-			n = min(n, ph.Bounds[ir.R])
+			n = min(n, ph.Bounds[sym.R])
 			rows = n
 		}
-		sizes := lower.Sizes{ir.T: n, ir.B: 1, ir.R: rows, ir.NB: int64(len(q.Blocks)), ir.Smax: batch.Smax(q.Start+int(n), r.plan.Context)}
+		sizes := sym.Sizes{sym.T: n, sym.B: 1, sym.R: rows, sym.NB: int64(len(q.Blocks)), sym.Smax: batch.Smax(q.Start+int(n), r.plan.Context)}
 		if ph.Takes(&sizes, n) {
 			most = max(most, int(n))
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -161,8 +161,8 @@ func (s *Sequence) Score(ctx context.Context, ids []int32, row func(i int, logit
 
 // Profiled is a step whose dispatches were timed.
 type Profiled struct {
-	Phase int         // index in Plan.Phases
-	Sizes lower.Sizes // Smax is the length of the sequence after the step
+	Phase int       // index in Plan.Phases
+	Sizes sym.Sizes // Smax is the length of the sequence after the step
 	// Nanoseconds by dispatch of the phase. The dispatches ran one after the other.
 	Nanoseconds []int64
 }
@@ -175,7 +175,7 @@ func (s *Sequence) Profile(ctx context.Context, ids []int32) ([]Profiled, error)
 	var steps []Profiled
 	err := s.feed(ctx, ids, batch.Last, func(int) error {
 		p := s.r.profiled()
-		p.Sizes[ir.Smax] = int64(s.length)
+		p.Sizes[sym.Smax] = int64(s.length)
 		steps = append(steps, p)
 		return nil
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -49,7 +50,7 @@ func tables(head func(after, token int) float32) func(name string, i, j int) flo
 // loadFollowing loads that model for steps of some phases.
 func loadFollowing(t *testing.T, on string, weights func(name string, i, j int) float32, chooses bool, opts lower.Options, phases ...lower.Range) (*lower.Plan, *device.Executable) {
 	f, err := ir.Build("following", shapes{}, ir.Options{Block: 64}, func(b *ir.Builder) {
-		x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", vocab, vocab))
+		x := b.Embed(b.Input(sym.Tokens), b.Weight("embedding", vocab, vocab))
 		logits := b.Linear(b.GatherRows(x), b.Weight("head", vocab, vocab))
 		b.Return(Logits, logits)
 		if chooses {
@@ -90,9 +91,9 @@ func TestProfile(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, steps, 2)
 	require.Equal(t, 8, s.Length())
-	for i, want := range []lower.Sizes{
-		{ir.T: 5, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 7},
-		{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 8},
+	for i, want := range []sym.Sizes{
+		{sym.T: 5, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: 7},
+		{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: 8},
 	} {
 		require.Equal(t, want, steps[i].Sizes)
 		require.Len(t, steps[i].Nanoseconds, len(s.r.plan.Phases[steps[i].Phase].Dispatches))

@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // featured is a decoder of random weights with what attention may have: tests compile it
@@ -70,7 +71,7 @@ func (m featured) define(b *ir.Builder) {
 		}
 		return b.RMSNorm(x, b.Weight(name+".gain", featuredWidth), 1e-5)
 	}
-	x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", featuredVocab, featuredWidth))
+	x := b.Embed(b.Input(sym.Tokens), b.Weight("embedding", featuredVocab, featuredWidth))
 	for i := range 2 {
 		b.Layer(i, func() {
 			at := func(name string) string { return strconv.Itoa(i) + "." + name }

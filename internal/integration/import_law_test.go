@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 }
 
 // leaves are rooms that every room may import.
-var leaves = []string{"ir/dtype"}
+var leaves = []string{"ir/dtype", "ir/sym"}
 
 // room returns the room of a package: of those that the law names, the one with the longest
 // path, or else its first folder, below internal/ its second.

@@ -18,8 +18,8 @@ import (
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -295,27 +295,27 @@ func TestMixtures(t *testing.T) {
 func TestMixturesNotice(t *testing.T) {
 	faults := map[string]func(s *batch.Step){
 		"a token goes to another slot": func(s *batch.Step) {
-			slots := s.Inputs[ir.Slots]
+			slots := s.Inputs[sym.Slots]
 			slots[0] = slots[len(slots)-1]
 		},
-		"a token is not stored": func(s *batch.Step) { s.Inputs[ir.Slots][0] = -1 },
+		"a token is not stored": func(s *batch.Step) { s.Inputs[sym.Slots][0] = -1 },
 		"a neighbour's context": func(s *batch.Step) {
-			table, width := s.Inputs[ir.BlockTable], int(s.Sizes[ir.NB])
-			copy(table[:width], table[(s.Sizes[ir.B]-1)*s.Sizes[ir.NB]:])
+			table, width := s.Inputs[sym.BlockTable], int(s.Sizes[sym.NB])
+			copy(table[:width], table[(s.Sizes[sym.B]-1)*s.Sizes[sym.NB]:])
 		},
 		"a token of the neighbour's": func(s *batch.Step) {
-			if starts := s.Inputs[ir.CuSeqlens]; len(starts) > 2 && starts[1] > 1 {
+			if starts := s.Inputs[sym.CuSeqlens]; len(starts) > 2 && starts[1] > 1 {
 				starts[1]--
 			}
 		},
-		"the last key is not seen": func(s *batch.Step) { s.Inputs[ir.ContextLens][0]-- },
+		"the last key is not seen": func(s *batch.Step) { s.Inputs[sym.ContextLens][0]-- },
 		"the positions of another": func(s *batch.Step) {
-			positions := s.Inputs[ir.Positions]
+			positions := s.Inputs[sym.Positions]
 			positions[0] = positions[len(positions)-1]
 		},
 		"logits of another row": func(s *batch.Step) {
-			if rows := s.Inputs[ir.LogitRows]; len(rows) > 0 {
-				rows[0] = int32(s.Sizes[ir.T] - 1)
+			if rows := s.Inputs[sym.LogitRows]; len(rows) > 0 {
+				rows[0] = int32(s.Sizes[sym.T] - 1)
 			}
 		},
 	}

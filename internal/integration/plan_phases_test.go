@@ -10,6 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -17,7 +18,7 @@ import (
 type step struct{ t, b, r, longest, keys int64 }
 
 func (s step) phase(p *lower.Plan) *lower.Phase {
-	i := p.PhaseFor(&lower.Sizes{ir.T: s.t, ir.B: s.b, ir.R: s.r, ir.NB: 1, ir.Smax: s.keys}, s.longest)
+	i := p.PhaseFor(&sym.Sizes{sym.T: s.t, sym.B: s.b, sym.R: s.r, sym.NB: 1, sym.Smax: s.keys}, s.longest)
 	if i < 0 {
 		return nil
 	}
@@ -59,8 +60,8 @@ func TestPhases(t *testing.T) {
 		} {
 			name := ""
 			if ph := s.phase(p.Plan); ph != nil {
-				if name = fmt.Sprintf("%s %d", ph.Name, ph.Least[ir.T]); ph.Bounds[ir.T] > ph.Least[ir.T] {
-					name += fmt.Sprintf("-%d", ph.Bounds[ir.T])
+				if name = fmt.Sprintf("%s %d", ph.Name, ph.Least[sym.T]); ph.Bounds[sym.T] > ph.Least[sym.T] {
+					name += fmt.Sprintf("-%d", ph.Bounds[sym.T])
 				}
 			}
 			require.Equal(t, want, name, "%s: %+v", target, s)

@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // xsplitOptions compile for caches of vLLM's layout.
@@ -76,7 +77,7 @@ func TestXSplit(t *testing.T) {
 				require.Greater(t, c.close, 20)
 
 				_, err = m.compare(alone, onDevice(t, l, m.blocks), bound, func(s *batch.Step) {
-					s.Inputs[ir.BlockTable][0] = s.Inputs[ir.BlockTable][len(s.Inputs[ir.BlockTable])-1]
+					s.Inputs[sym.BlockTable][0] = s.Inputs[sym.BlockTable][len(s.Inputs[sym.BlockTable])-1]
 				})
 				require.Error(t, err, "a block of another sequence is noticed")
 			})

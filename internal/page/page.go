@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -25,7 +26,7 @@ type Input struct {
 	Phase    *lower.Phase
 	Trace    *Trace
 	Timeline *lower.Timeline // of a step of Sizes
-	Sizes    *lower.Sizes
+	Sizes    *sym.Sizes
 
 	Fusions     []Fusion
 	WeightBytes int64

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // picture is the graph of a stage.
@@ -130,7 +131,7 @@ func (d *drawing) dot() []byte {
 func graphOf(f *ir.Func, p *paint) *drawing {
 	d := &drawing{}
 	hidden := func(v *ir.Value) bool {
-		return v.Op == ir.OpWeight || v.Op == ir.OpConst || v.Op == ir.OpInput && v.Name() != ir.Tokens
+		return v.Op == ir.OpWeight || v.Op == ir.OpConst || v.Op == ir.OpInput && v.Name() != sym.Tokens
 	}
 	id := func(v *ir.Value) string {
 		if shown(v) {

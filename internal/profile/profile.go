@@ -29,7 +29,7 @@ import (
 	"sync"
 
 	"github.com/smelt-ml/smelt/internal/batch"
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated/counted"
 	"github.com/smelt-ml/smelt/lower"
@@ -139,7 +139,7 @@ func (r *Row) Misses() []string {
 type Step struct {
 	Name   string
 	Phase  *lower.Phase
-	Sizes  lower.Sizes
+	Sizes  sym.Sizes
 	inputs map[string][]int32
 }
 
@@ -152,7 +152,7 @@ func Steps(plan *lower.Plan, tokens int) []Step {
 	var steps []Step
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
-		if n := ph.Bounds[ir.C]; n > 0 {
+		if n := ph.Bounds[sym.C]; n > 0 {
 			copies := make([]batch.Copy, n)
 			for i := range copies {
 				copies[i] = batch.Copy{From: int32(2 * i), To: int32(2*i + 1)}
@@ -162,9 +162,9 @@ func Steps(plan *lower.Plan, tokens int) []Step {
 			steps = append(steps, Step{fmt.Sprintf("%s %d", ph.Name, n), ph, packed.Sizes, packed.Inputs})
 			continue
 		}
-		each, sequences, keys := 1, int(ph.Bounds[ir.B]), int(ph.Bounds[ir.Smax])
+		each, sequences, keys := 1, int(ph.Bounds[sym.B]), int(ph.Bounds[sym.Smax])
 		if ph.Longest.Min > 1 {
-			each, sequences = int(min(max(int64(tokens), ph.Least[ir.T]), ph.Bounds[ir.T])), 1
+			each, sequences = int(min(max(int64(tokens), ph.Least[sym.T]), ph.Bounds[sym.T])), 1
 			keys = each
 		}
 		of := make([]batch.Piece, sequences)
@@ -180,8 +180,8 @@ func Steps(plan *lower.Plan, tokens int) []Step {
 		}
 		packed := batch.Pack(block, plan.Context, of...)
 		s := Step{Phase: ph, Sizes: packed.Sizes, inputs: packed.Inputs}
-		s.Sizes[ir.Smax] = int64(keys)
-		s.Name = fmt.Sprintf("%s %d", ph.Name, s.Sizes[ir.Smax])
+		s.Sizes[sym.Smax] = int64(keys)
+		s.Name = fmt.Sprintf("%s %d", ph.Name, s.Sizes[sym.Smax])
 		steps = append(steps, s)
 	}
 	return steps
@@ -373,7 +373,7 @@ func size(plan *lower.Plan, s Step, buffer int32) int64 {
 	case lower.Arena:
 		return 0
 	case lower.CacheK, lower.CacheV, lower.State:
-		return b.Bytes.Eval(&s.Sizes) * max(s.Sizes[ir.NB]*s.Sizes[ir.B], 2*s.Sizes[ir.C])
+		return b.Bytes.Eval(&s.Sizes) * max(s.Sizes[sym.NB]*s.Sizes[sym.B], 2*s.Sizes[sym.C])
 	}
 	return b.Bytes.Eval(&s.Sizes)
 }
@@ -391,10 +391,10 @@ func contents(plan *lower.Plan, s Step, buffer int32, to []byte) {
 	if b.Kind != lower.Input {
 		return
 	}
-	values, _ := ir.Given(s.inputs, b.Name)
+	values, _ := sym.Given(s.inputs, b.Name)
 	if b.Owners != nil {
 		values = make([]int32, len(to)/4)
-		b.Owners.Fill(values, s.inputs[ir.CuSeqlens])
+		b.Owners.Fill(values, s.inputs[sym.CuSeqlens])
 	}
 	for i, v := range values[:len(to)/4] {
 		binary.LittleEndian.PutUint32(to[4*i:], uint32(v))
@@ -450,7 +450,7 @@ func shape(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) strin
 		}
 	}
 	if k.Params == "AttentionParams" || k.Params == "AttentionWriteParams" {
-		out += fmt.Sprintf(" over %d keys", s.Sizes[ir.Smax])
+		out += fmt.Sprintf(" over %d keys", s.Sizes[sym.Smax])
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Cache is what a layer keeps between steps: its KV cache, K and V being
@@ -134,12 +135,12 @@ func (r *run) context(v *ir.Value, i int) (context, error) {
 	c := context{positions: r.tensor(v, i).Ints, cuSeqlens: r.tensor(v, i+1).Ints, lens: r.tensor(v, i+2).Ints}
 	c.sequence = make([]int, len(c.positions))
 	if first, last := c.cuSeqlens[0], c.cuSeqlens[len(c.lens)]; first != 0 || int(last) != len(c.positions) {
-		return c, fmt.Errorf("%s run from %d to %d over %d tokens", ir.CuSeqlens, first, last, len(c.positions))
+		return c, fmt.Errorf("%s run from %d to %d over %d tokens", sym.CuSeqlens, first, last, len(c.positions))
 	}
 	for b := range c.lens {
 		from, to := c.cuSeqlens[b], c.cuSeqlens[b+1]
 		if from > to || int(to) > len(c.positions) {
-			return c, fmt.Errorf("%s of sequence %d run from %d to %d", ir.CuSeqlens, b, from, to)
+			return c, fmt.Errorf("%s of sequence %d run from %d to %d", sym.CuSeqlens, b, from, to)
 		}
 		for t := from; t < to; t++ {
 			c.sequence[t] = b
@@ -177,7 +178,7 @@ func (r *run) pages(cache *Cache, lens, table *Tensor) (pages, error) {
 	p := pages{cache: cache, lens: lens.Ints, table: table.Ints, perTable: table.last()}
 	for b, n := range p.lens {
 		if n < 0 || int(n) > p.perTable*cache.Block {
-			return p, fmt.Errorf("%s of sequence %d is %d with %d blocks of %d", ir.ContextLens, b, n, p.perTable, cache.Block)
+			return p, fmt.Errorf("%s of sequence %d is %d with %d blocks of %d", sym.ContextLens, b, n, p.perTable, cache.Block)
 		}
 		for i := range (int(n) + cache.Block - 1) / cache.Block {
 			if block := p.table[b*p.perTable+i]; block < 0 || int(block) >= cache.Blocks {

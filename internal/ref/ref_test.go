@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 var inf = math.Inf(1)
@@ -23,13 +24,13 @@ func two() map[string][]int32 {
 	in := batch.Pack(2, 4,
 		batch.Piece{Tokens: []int32{2, 3, 4}, Start: 1, Blocks: []int32{3, 0}},
 		batch.Piece{Tokens: []int32{5, 6}, Blocks: []int32{2}}).Inputs
-	in[ir.Slots][3] = -1
+	in[sym.Slots][3] = -1
 	return in
 }
 
 func TestSizesFor(t *testing.T) {
 	s := ref.SizesFor(two(), 5)
-	require.Equal(t, ir.Sizes{ir.T: 5, ir.B: 2, ir.R: 2, ir.NB: 2, ir.Smax: 5}, s)
+	require.Equal(t, sym.Sizes{sym.T: 5, sym.B: 2, sym.R: 2, sym.NB: 2, sym.Smax: 5}, s)
 }
 
 // start holds the inputs that texts here may name.
@@ -251,7 +252,7 @@ func TestCopyBlocks(t *testing.T) {
   return "cache" v11`)
 	run := func(copies ...int32) (got, was *ref.Cache, err error) {
 		in := two()
-		in[ir.Copies] = copies
+		in[sym.Copies] = copies
 		caches := ref.CachesFor(f, 5)
 		for i := range caches[0].K {
 			caches[0].K[i], caches[0].V[i] = float64(i), float64(-i)
@@ -334,8 +335,8 @@ func TestMask(t *testing.T) {
   return "x" v15
   return "y" v16
   return "z" v19`)
-	in[ir.ContextLens][0] = 3 // the last token of the first sequence stands beyond: it sees three keys
-	in[ir.Positions][3] = -1  // this one sees none
+	in[sym.ContextLens][0] = 3 // the last token of the first sequence stands beyond: it sees three keys
+	in[sym.Positions][3] = -1  // this one sees none
 	out, err := ref.Run(f, ref.Env{Sizes: ref.SizesFor(in, 4), Inputs: in, Weight: ref.Of(map[string][]float32{"table": make([]float32, 7), "sinks": {float32(math.Ln2)}}), Caches: ref.CachesFor(f, 4)})
 	require.NoError(t, err)
 	n := -inf
@@ -613,24 +614,24 @@ func TestErrors(t *testing.T) {
 		return func(e *ref.Env) { e.Inputs[name][i] = n }
 	}
 	for want, damage := range map[string]func(e *ref.Env){
-		"v10 = embed v1 v9 : f32[T,4]: token 1 is 7 in a vocabulary of 7":                      set(ir.Tokens, 1, 7),
-		"token 0 is -1 in a vocabulary":                                                        set(ir.Tokens, 0, -1),
-		"v13 = cache_write v12 v11 v11 v3 : cache<f32,2,2,2>: token 2: slot 8 of a cache of 4": set(ir.Slots, 2, 8),
-		"context_lens of sequence 1 is 5 with 2 blocks of 2":                                   set(ir.ContextLens, 1, 5),
-		"context_lens of sequence 0 is -1 with 2":                                              set(ir.ContextLens, 0, -1),
-		"block 1 of sequence 0 is number 4 of a cache of 4":                                    set(ir.BlockTable, 1, 4),
-		"block 0 of sequence 1 is number -1":                                                   set(ir.BlockTable, 2, -1),
-		"cu_seqlens run from 1 to 5 over 5 tokens":                                             set(ir.CuSeqlens, 0, 1),
-		"cu_seqlens run from 0 to 4 over 5 tokens":                                             set(ir.CuSeqlens, 2, 4),
-		"cu_seqlens of sequence 0 run from 0 to 9":                                             set(ir.CuSeqlens, 1, 9),
-		"cu_seqlens of sequence 0 run from 0 to -2":                                            set(ir.CuSeqlens, 1, -2),
-		"v17 = gather_rows v16 v7 : f32[R,4]: row 5 of 5":                                      set(ir.LogitRows, 0, 5),
-		"context_lens of sequence 0 is 4, over Smax = 3":                                       func(e *ref.Env) { e.Sizes[ir.Smax] = 3 },
-		"5 numbers are given for shape [6]":                                                    func(e *ref.Env) { e.Sizes[ir.T] = 6 },
-		"extent T is -1":                                                                       func(e *ref.Env) { e.Sizes[ir.T] = -1 },
-		"extent B*Smax is 2199023255552":                                                       func(e *ref.Env) { e.Sizes[ir.Smax] = 1 << 40 },
-		"[B*Smax,2,2] has more than":                                                           func(e *ref.Env) { e.Sizes[ir.Smax] = 1 << 28 },
-		`v3 = input {name="slots"} : i32[T]: the input is not given`:                           func(e *ref.Env) { delete(e.Inputs, ir.Slots) },
+		"v10 = embed v1 v9 : f32[T,4]: token 1 is 7 in a vocabulary of 7":                      set(sym.Tokens, 1, 7),
+		"token 0 is -1 in a vocabulary":                                                        set(sym.Tokens, 0, -1),
+		"v13 = cache_write v12 v11 v11 v3 : cache<f32,2,2,2>: token 2: slot 8 of a cache of 4": set(sym.Slots, 2, 8),
+		"context_lens of sequence 1 is 5 with 2 blocks of 2":                                   set(sym.ContextLens, 1, 5),
+		"context_lens of sequence 0 is -1 with 2":                                              set(sym.ContextLens, 0, -1),
+		"block 1 of sequence 0 is number 4 of a cache of 4":                                    set(sym.BlockTable, 1, 4),
+		"block 0 of sequence 1 is number -1":                                                   set(sym.BlockTable, 2, -1),
+		"cu_seqlens run from 1 to 5 over 5 tokens":                                             set(sym.CuSeqlens, 0, 1),
+		"cu_seqlens run from 0 to 4 over 5 tokens":                                             set(sym.CuSeqlens, 2, 4),
+		"cu_seqlens of sequence 0 run from 0 to 9":                                             set(sym.CuSeqlens, 1, 9),
+		"cu_seqlens of sequence 0 run from 0 to -2":                                            set(sym.CuSeqlens, 1, -2),
+		"v17 = gather_rows v16 v7 : f32[R,4]: row 5 of 5":                                      set(sym.LogitRows, 0, 5),
+		"context_lens of sequence 0 is 4, over Smax = 3":                                       func(e *ref.Env) { e.Sizes[sym.Smax] = 3 },
+		"5 numbers are given for shape [6]":                                                    func(e *ref.Env) { e.Sizes[sym.T] = 6 },
+		"extent T is -1":                                                                       func(e *ref.Env) { e.Sizes[sym.T] = -1 },
+		"extent B*Smax is 2199023255552":                                                       func(e *ref.Env) { e.Sizes[sym.Smax] = 1 << 40 },
+		"[B*Smax,2,2] has more than":                                                           func(e *ref.Env) { e.Sizes[sym.Smax] = 1 << 28 },
+		`v3 = input {name="slots"} : i32[T]: the input is not given`:                           func(e *ref.Env) { delete(e.Inputs, sym.Slots) },
 		"no weights are given":                                                                 func(e *ref.Env) { e.Weight = nil },
 		`there is no weight "table"`:                                                           func(e *ref.Env) { e.Weight = ref.Of(nil) },
 		"3 elements are given for shape [7 4]":                                                 func(e *ref.Env) { e.Weight = ref.Of(map[string][]float32{"table": {1, 2, 3}}) },

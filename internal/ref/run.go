@@ -7,11 +7,12 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // Env is what a graph runs on.
 type Env struct {
-	Sizes  ir.Sizes
+	Sizes  sym.Sizes
 	Inputs map[string][]int32 // per-step inputs by name
 	// Weight returns the elements of a weight, which Run does not change.
 	Weight func(name string) ([]float64, error)
@@ -207,16 +208,16 @@ func (r *run) each(v *ir.Value, fill func(out *Tensor) error) (result, error) {
 
 // SizesFor returns the sizes that belong to a step's inputs. contextBound is
 // Smax; it must not be less than any context length.
-func SizesFor(inputs map[string][]int32, contextBound int) ir.Sizes {
-	var s ir.Sizes
-	s[ir.T] = int64(len(inputs[ir.Tokens]))
-	s[ir.B] = int64(len(inputs[ir.ContextLens]))
-	s[ir.R] = int64(len(inputs[ir.LogitRows]))
-	if s[ir.B] > 0 {
-		s[ir.NB] = int64(len(inputs[ir.BlockTable])) / s[ir.B]
+func SizesFor(inputs map[string][]int32, contextBound int) sym.Sizes {
+	var s sym.Sizes
+	s[sym.T] = int64(len(inputs[sym.Tokens]))
+	s[sym.B] = int64(len(inputs[sym.ContextLens]))
+	s[sym.R] = int64(len(inputs[sym.LogitRows]))
+	if s[sym.B] > 0 {
+		s[sym.NB] = int64(len(inputs[sym.BlockTable])) / s[sym.B]
 	}
-	s[ir.Smax] = int64(contextBound)
-	s[ir.C] = int64(len(inputs[ir.Copies]) / 2)
+	s[sym.Smax] = int64(contextBound)
+	s[sym.C] = int64(len(inputs[sym.Copies]) / 2)
 	return s
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // rules holds how each op is computed, indexed by op.
@@ -72,7 +73,7 @@ func init() {
 }
 
 func (r *run) input(v *ir.Value) (result, error) {
-	data, ok := ir.Given(r.Inputs, v.Name())
+	data, ok := sym.Given(r.Inputs, v.Name())
 	if !ok {
 		return result{}, errors.New("the input is not given")
 	}
@@ -349,11 +350,11 @@ func (r *run) cacheRead(v *ir.Value) (result, error) {
 	if v.Attr.(ir.CacheReadAttr).Values {
 		from = cache.V
 	}
-	bound := int(r.Sizes[ir.Smax])
+	bound := int(r.Sizes[sym.Smax])
 	return r.each(v, func(out *Tensor) error {
 		for b, n := range p.lens {
 			if int(n) > bound {
-				return fmt.Errorf("%s of sequence %d is %d, over %s = %d", ir.ContextLens, b, n, ir.Smax, bound)
+				return fmt.Errorf("%s of sequence %d is %d, over %s = %d", sym.ContextLens, b, n, sym.Smax, bound)
 			}
 			for j := range int(n) {
 				for h := range cache.KVHeads {
@@ -479,7 +480,7 @@ func (r *run) mask(v *ir.Value) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	bound, window := int(r.Sizes[ir.Smax]), v.Attr.(ir.MaskAttr).Window
+	bound, window := int(r.Sizes[sym.Smax]), v.Attr.(ir.MaskAttr).Window
 	return r.each(v, func(out *Tensor) error {
 		copy(out.Data, scores.Data)
 		for i := range out.rows() {

@@ -34,6 +34,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -178,7 +179,7 @@ func (r *runner) plan() {
 	prompt, context := 0, p.Context
 	for i := range p.Phases {
 		if ph := &p.Phases[i]; ph.Longest.Max > 1 {
-			prompt = max(prompt, int(ph.Bounds[lower.T]))
+			prompt = max(prompt, int(ph.Bounds[sym.T]))
 		}
 	}
 	if r.Prompt > 0 {
@@ -187,7 +188,7 @@ func (r *runner) plan() {
 	prompt = min(prompt, context-r.Tokens)
 	for i := range p.Phases { // short prompts may have a phase of their own
 		ph := &p.Phases[i]
-		tokens := min(prompt, int(ph.Bounds[lower.T]))
+		tokens := min(prompt, int(ph.Bounds[sym.T]))
 		if ph.Longest.Max > 1 && tokens > 1 && r.phaseOf(tokens, 0) == i {
 			r.steps = append(r.steps, step{tokens: tokens, phase: i})
 		}
@@ -227,19 +228,19 @@ func (r *runner) plan() {
 func (r *runner) crowd(phase int) {
 	p := r.base.plan
 	ph := &p.Phases[phase]
-	n := min(ph.Bounds[lower.T], ph.Bounds[lower.B])
+	n := min(ph.Bounds[sym.T], ph.Bounds[sym.B])
 	if ph.Longest.Max != 1 || n < 2 {
 		return
 	}
 	depth := min(crowded, p.Context-r.Tokens)
 	for i := range phase {
-		if o := &p.Phases[i]; o.Longest.Max == 1 && o.Least[lower.T] == ph.Least[lower.T] {
-			depth = max(depth, int(o.Bounds[lower.Smax]))
+		if o := &p.Phases[i]; o.Longest.Max == 1 && o.Least[sym.T] == ph.Least[sym.T] {
+			depth = max(depth, int(o.Bounds[sym.Smax]))
 		}
 	}
 	s := step{depth: depth, tokens: r.Tokens, sequences: int(n), random: true, apart: true, phase: phase, first: r.blocks}
 	blocks := len(batch.Contiguous(p.Block(), depth+r.Tokens))
-	sizes := lower.Sizes{lower.T: n, lower.B: n, lower.R: n, lower.NB: int64(blocks), lower.Smax: int64(depth + r.Tokens)}
+	sizes := sym.Sizes{sym.T: n, sym.B: n, sym.R: n, sym.NB: int64(blocks), sym.Smax: int64(depth + r.Tokens)}
 	if depth+r.Tokens <= p.Context && p.PhaseFor(&sizes, 1) == phase {
 		r.steps = append(r.steps, s)
 		r.blocks += blocks * s.sequences
@@ -250,7 +251,7 @@ func (r *runner) crowd(phase int) {
 func (r *runner) phaseOf(tokens, depth int) int {
 	n := int64(tokens)
 	blocks := int64(len(batch.Contiguous(r.base.plan.Block(), r.base.plan.Context)))
-	return r.base.plan.PhaseFor(&lower.Sizes{lower.T: n, lower.B: 1, lower.R: 1, lower.NB: blocks, lower.Smax: int64(depth) + n}, n)
+	return r.base.plan.PhaseFor(&sym.Sizes{sym.T: n, sym.B: 1, sym.R: 1, sym.NB: blocks, sym.Smax: int64(depth) + n}, n)
 }
 
 // touched lists the steps, by index, whose phases have a site with another setting. The others

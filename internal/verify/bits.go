@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -333,9 +334,9 @@ func (r *rig) operands(dispatch int) (o operands, shown bool, err error) {
 func (r *rig) alone(ctx context.Context, dispatch int, of operands, token, n int) error {
 	step := r.step
 	defer func() { r.step = step }()
-	one := batch.Piece{Tokens: step.Inputs[ir.Tokens][:1], Blocks: r.blocks, Rows: batch.All}
+	one := batch.Piece{Tokens: step.Inputs[sym.Tokens][:1], Blocks: r.blocks, Rows: batch.All}
 	r.step.Inputs = batch.Pack(r.plan.Block(), r.plan.Context, one).Inputs
-	r.step.Sizes[ir.T], r.step.Sizes[ir.R] = 1, 1
+	r.step.Sizes[sym.T], r.step.Sizes[sym.R] = 1, 1
 	for _, x := range of.floats {
 		defer moveFirst(x, token, n)()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -380,7 +381,7 @@ func (f *follower) madeOf(v *ir.Value, row, element int) (string, int) {
 	var weights []*ir.Value
 	switch v.Op {
 	case ir.OpEmbed:
-		return v.Args[1].Name(), int(f.rig.step.Inputs[ir.Tokens][row])
+		return v.Args[1].Name(), int(f.rig.step.Inputs[sym.Tokens][row])
 	case ir.OpLinear:
 		weights = v.Args[1:2]
 	case ir.OpFusedLinear:

@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -52,7 +53,7 @@ func (p *probe) String() string {
 func (p *probe) isInt() bool { return p.part == "" && p.value.Type.DType == dtype.I32 }
 
 // rows splits the probe's elements, as the sizes of a step have them.
-func (p *probe) rows(sizes *lower.Sizes) int { return int(p.shape[0].Eval(sizes)) }
+func (p *probe) rows(sizes *sym.Sizes) int { return int(p.shape[0].Eval(sizes)) }
 
 // picker chooses the values of a graph that are probed.
 type picker func(f *ir.Func) func(v *ir.Value) bool
@@ -111,9 +112,9 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 			replaced[v.Args[i].ID] = true
 		}
 		switch v.Name() {
-		case ir.ContextLens:
+		case sym.ContextLens:
 			lens = v
-		case ir.BlockTable:
+		case sym.BlockTable:
 			table = v
 		}
 	}
@@ -215,7 +216,7 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 			r.starts = append(r.starts, len(loaded.Phases))
 			for k := range ph.Dispatches {
 				one := *ph
-				one.Least[ir.T], one.Longest.Min = 1, 1 // a token by itself, see alone
+				one.Least[sym.T], one.Longest.Min = 1, 1 // a token by itself, see alone
 				one.Dispatches, one.CommandBuffers = []lower.Dispatch{ph.Dispatches[k]}, []int{0}
 				loaded.Phases = append(loaded.Phases, one)
 			}
@@ -284,7 +285,7 @@ func (r *rig) runOne(ctx context.Context, dispatch int) error {
 		if err != nil {
 			return err
 		}
-		afterDispatch(r.on, p.value, int(r.step.Sizes[ir.T]), data)
+		afterDispatch(r.on, p.value, int(r.step.Sizes[sym.T]), data)
 	}
 	return nil
 }

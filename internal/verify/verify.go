@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -391,11 +392,11 @@ func graphsOf(p *Compiled, opts Options) (*graphs, error) {
 	g := &graphs{plan: p.Plan, target: target, opts: lower.Options{Context: opts.Context, Sequences: opts.Sequences}}
 	for i := range p.Plan.Phases {
 		ph := &p.Plan.Phases[i]
-		if ph.Bounds[ir.T] == 0 {
+		if ph.Bounds[sym.T] == 0 {
 			continue // it computes nothing that could differ
 		}
 		g.ranges = append(g.ranges, lower.Range{
-			Name: ph.Name, Func: p.Fused[i], MinT: ph.Least[ir.T], MaxT: ph.Bounds[ir.T], Longest: ph.Longest, MaxContext: ph.Bounds[ir.Smax],
+			Name: ph.Name, Func: p.Fused[i], MinT: ph.Least[sym.T], MaxT: ph.Bounds[sym.T], Longest: ph.Longest, MaxContext: ph.Bounds[sym.Smax],
 		})
 	}
 	return g, nil
@@ -694,8 +695,8 @@ func (c *verifier) planAndModel(ctx context.Context) error {
 		return fmt.Errorf("running the plan: %w", err)
 	}
 	most := &c.Plan.Phases[0].Bounds
-	opts.Context, opts.Prefill, opts.Block = c.Plan.Context, int(most[ir.T]), c.Plan.Block()
-	opts.Sequences, opts.Rows = int(most[ir.B]), int(most[ir.R])
+	opts.Context, opts.Prefill, opts.Block = c.Plan.Context, int(most[sym.T]), c.Plan.Block()
+	opts.Sequences, opts.Rows = int(most[sym.B]), int(most[sym.R])
 	g, err := c.compile(opts)
 	if err != nil {
 		return err

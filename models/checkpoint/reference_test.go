@@ -21,6 +21,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
@@ -51,7 +52,7 @@ func newOracle(t testing.TB, m *checkpoint.Checkpoint, block, blocks int) *oracl
 // step returns the logits of the rows that the inputs ask for.
 func (o *oracle) step(inputs map[string][]int32) [][]float64 {
 	bound := 0
-	for _, n := range inputs[ir.ContextLens] {
+	for _, n := range inputs[sym.ContextLens] {
 		bound = max(bound, int(n))
 	}
 	out, err := ref.Run(o.f, ref.Env{

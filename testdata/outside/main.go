@@ -11,12 +11,13 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 const vocab = 32
 
 func counter(b *ir.Builder) {
-	x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", vocab, vocab))
+	x := b.Embed(b.Input(sym.Tokens), b.Weight("embedding", vocab, vocab))
 	b.Layer(0, func() {
 		h := b.RMSNorm(x, b.Weight("norm", vocab), 1e-6)
 		gate := b.SiLU(b.Linear(h, b.Weight("gate", vocab, vocab)))

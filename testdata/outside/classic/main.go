@@ -20,6 +20,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // The sizes of every model here.
@@ -71,9 +72,9 @@ func (m model) define(b *ir.Builder) {
 	norm := func(name string, x *ir.Value) *ir.Value {
 		return b.LayerNorm(x, b.Weight(name, width), vector(name, width, m.shift), eps)
 	}
-	x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", vocab, width))
+	x := b.Embed(b.Input(sym.Tokens), b.Weight("embedding", vocab, width))
 	if m.learned {
-		x = b.Add(x, b.Embed(b.Input(ir.Positions), b.Weight("positions", longest, width)))
+		x = b.Add(x, b.Embed(b.Input(sym.Positions), b.Weight("positions", longest, width)))
 	}
 	for i := range layers {
 		b.Layer(i, func() {
