@@ -17,6 +17,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -129,7 +130,7 @@ func WriteDebugHelp(w io.Writer) error { return passes.WriteHelp(w) }
 
 // Program is a compiled model.
 type Program struct {
-	Plan *lower.Plan
+	Plan *plan.Plan
 	// Stages are the graphs that the Plan was made from, one pair for each phase;
 	// nil where the Plan was read from a file.
 	Stages []Stages
@@ -318,12 +319,12 @@ func ranges(opts Options) ([]lower.Range, error) {
 			continue
 		}
 		phases = append(phases, lower.Range{
-			Name: "prefill", MinT: least, MaxT: prefill, Longest: lower.Interval{Min: 2, Max: prefill}, MaxContext: context,
+			Name: "prefill", MinT: least, MaxT: prefill, Longest: plan.Interval{Min: 2, Max: prefill}, MaxContext: context,
 		})
 		prefill = least - 1
 	}
 	decode := func(name string, least, most int64) {
-		r := lower.Range{Name: name, MinT: least, MaxT: most, Longest: lower.Interval{Min: 1, Max: 1}, MaxContext: context}
+		r := lower.Range{Name: name, MinT: least, MaxT: most, Longest: plan.Interval{Min: 1, Max: 1}, MaxContext: context}
 		if short := target.SplitContext; short > 0 && short < context {
 			r.MaxContext = short
 			phases = append(phases, r)
@@ -410,7 +411,7 @@ func (p *Program) Close() error { return p.model.Close() }
 // Phase returns the Plan's phase of that name for the largest steps over the whole context
 // and, where the program was compiled here, its graphs. "decode" of several sequences is
 // the phase that takes a token of each.
-func (p *Program) Phase(name string, sequences ...int) (*lower.Phase, *Stages, error) {
+func (p *Program) Phase(name string, sequences ...int) (*plan.Phase, *Stages, error) {
 	tokens := int64(0) // of a step, where it is known
 	if len(sequences) > 0 && sequences[0] > 1 && name == "decode" {
 		name, tokens = "batch", int64(sequences[0])
@@ -434,7 +435,7 @@ func (p *Program) Save(w io.Writer) error {
 	if p.model == nil {
 		return fmt.Errorf("the plan of %s is a file already: saving needs its model", p.Plan.Model)
 	}
-	return (&lower.File{Plan: p.Plan, Model: identify(p.model)}).Write(w)
+	return (&plan.File{Plan: p.Plan, Model: identify(p.model)}).Write(w)
 }
 
 // ErrNoWeights is wrapped where a shape without weights is asked to run.
@@ -449,13 +450,13 @@ func ReadPlan(path string) (*Program, error) {
 	return &Program{Plan: f.Plan}, nil
 }
 
-func readPlan(path string) (*lower.File, error) {
+func readPlan(path string) (*plan.File, error) {
 	r, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	f, err := lower.Read(r)
+	f, err := plan.Read(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -43,7 +44,7 @@ type Explanation struct {
 	Emulated []string `json:"emulated,omitempty"`
 
 	// Choices are what the sizes decided, one for each kind of dispatch.
-	Choices []lower.Choice `json:"choices"`
+	Choices []plan.Choice `json:"choices"`
 
 	// Prediction is set by those who ask for one; see [Program.Simulate].
 	Prediction *lower.Prediction `json:"prediction,omitempty"`
@@ -109,7 +110,7 @@ func (p *Program) Explain(phase string, sequences ...int) (*Explanation, error) 
 		Phase: phase, Target: p.Plan.Target, Layers: len(p.Plan.Caches), Fusions: map[string]int{},
 		Dispatches: len(ph.Dispatches), CommandBuffers: len(ph.CommandBuffers),
 		ArenaBytes: ph.ArenaBytes, MinArenaBytes: ph.MinArenaBytes, UnplannedBytes: ph.UnplannedBytes, Kernels: map[string]int{},
-		Choices: append([]lower.Choice{}, ph.Choices...),
+		Choices: append([]plan.Choice{}, ph.Choices...),
 	}
 	if stages != nil {
 		e.Stages = append(e.Stages, summary("source", stages.Source), summary("fused", stages.Fused))
@@ -151,7 +152,7 @@ func (p *Program) Explain(phase string, sequences ...int) (*Explanation, error) 
 
 // StepSizes returns the sizes of the largest step of a phase that samples one
 // token: all of its tokens, at the end of a full context.
-func StepSizes(ph *lower.Phase) *sym.Sizes {
+func StepSizes(ph *plan.Phase) *sym.Sizes {
 	s := ph.Bounds
 	s[sym.R] = s[sym.B]
 	return &s
@@ -168,7 +169,7 @@ func (p *Program) Simulate(phase, chip string, sequences ...int) (*lower.Timelin
 	if err != nil {
 		return nil, err
 	}
-	return p.Plan.Simulate(ph, StepSizes(ph), c)
+	return lower.Simulate(p.Plan, ph, StepSizes(ph), c)
 }
 
 // Savings compiles a phase once more without each rule that matched, and without all of
@@ -273,7 +274,7 @@ func (p *Program) costWithout(stages *Stages, chip *lower.Chip, rules ...string)
 		return cost, err
 	}
 	ph := &plan.Phases[0]
-	t, err := plan.Simulate(ph, StepSizes(ph), chip)
+	t, err := lower.Simulate(plan, ph, StepSizes(ph), chip)
 	if err != nil {
 		return cost, err
 	}
@@ -292,7 +293,7 @@ func summary(name string, f *ir.Func) StageSummary {
 }
 
 // cacheBytes is the size of all caches of a sequence at its full context.
-func cacheBytes(plan *lower.Plan, bounds *sym.Sizes) int64 {
+func cacheBytes(plan *plan.Plan, bounds *sym.Sizes) int64 {
 	var total int64
 	for i := range plan.Buffers {
 		if b := &plan.Buffers[i]; b.Kind.Kept() {

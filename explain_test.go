@@ -11,6 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
@@ -22,7 +23,7 @@ func costOf(t *testing.T, p *Program, phase, chip string) Saving {
 	require.NoError(t, err)
 	s := Saving{Dispatches: len(ph.Dispatches), Seconds: timeline.Total / 1e6}
 	for i := range ph.Dispatches {
-		c := p.Plan.Cost(&ph.Dispatches[i], StepSizes(ph))
+		c := lower.CostOf(p.Plan, &ph.Dispatches[i], StepSizes(ph))
 		s.BytesRead += c.Read
 		s.BytesWritten += c.Written
 	}
@@ -131,7 +132,7 @@ func TestSavingsOfReplication(t *testing.T) {
 			require.True(t, ok)
 			if k.Family == "repeat_kv" || k.Family == "repeat_kv_pair" {
 				launches++
-				cost = cost.Plus(p.Plan.Cost(d, StepSizes(ph)))
+				cost = cost.Plus(lower.CostOf(p.Plan, d, StepSizes(ph)))
 			}
 		}
 		return launches, cost
@@ -192,7 +193,7 @@ func TestWriteApartOnSmallChips(t *testing.T) {
 		require.Equal(t, tt.perLayer, e.DispatchesPerLayer, "%s, %d sequences", tt.chip, tt.sequences)
 		require.Equal(t, c.Layers, e.Fusions["rope_qkv_write"])
 		require.Equal(t, c.Layers*(6-tt.perLayer), e.Fusions["attention_write"])
-		said := slices.ContainsFunc(e.Choices, func(c lower.Choice) bool {
+		said := slices.ContainsFunc(e.Choices, func(c plan.Choice) bool {
 			return c.Op == "rope_qkv_write" && strings.Contains(c.Reason, "µs longer")
 		})
 		require.Equal(t, tt.perLayer == 6, said, "%v", e.Choices)
@@ -224,7 +225,7 @@ func TestNormApart(t *testing.T) {
 		e, err := p.Explain("prefill")
 		require.NoError(t, err)
 		require.Equal(t, []int{tt.perLayer, tt.outside}, []int{e.DispatchesPerLayer, e.DispatchesOutsideLayers}, tt.chip)
-		said := slices.ContainsFunc(e.Choices, func(c lower.Choice) bool {
+		said := slices.ContainsFunc(e.Choices, func(c plan.Choice) bool {
 			return c.Op == "rms_norm" && strings.Contains(c.Reason, "µs longer")
 		})
 		require.Equal(t, tt.chip != "", said, "%v", e.Choices)

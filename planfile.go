@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
@@ -13,15 +13,15 @@ import (
 var ErrOtherModel = errors.New("the plan belongs to another model")
 
 // identify describes a model so that a Plan file can recognise its weights.
-func identify(m *Model) lower.ModelID {
+func identify(m *Model) plan.ModelID {
 	if m.file == nil { // it is defined in Go
-		return lower.ModelID{}
+		return plan.ModelID{}
 	}
-	return lower.ModelID(m.file.Identity())
+	return plan.ModelID(m.file.Identity())
 }
 
 // matches says in which way a model is not the one that a Plan was made for.
-func matches(f *lower.File, m *Model) error {
+func matches(f *plan.File, m *Model) error {
 	for _, t := range f.Plan.Tensors {
 		d, shape, ok := m.weights.Weight(t.Name, t.Shape)
 		if !ok {

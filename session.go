@@ -8,7 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/engine"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // ErrNoTokens is wrapped where a prompt is empty and the model has no token to start with.

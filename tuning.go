@@ -21,6 +21,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Tuning says what [Model.Tune] does.
@@ -79,7 +80,7 @@ func (m *Model) Tune(ctx context.Context, t Tuning) (*Tuned, error) {
 	defer d.Close()
 	how := tune.Options{Prompt: t.Prompt, Tokens: t.Tokens, Rounds: t.Rounds, Only: t.Only, Progress: t.Progress}
 	run := func(o Options) (*Tuned, error) {
-		compile := func(tuning *lower.Tuning) (*lower.Plan, error) {
+		compile := func(tuning *lower.Tuning) (*plan.Plan, error) {
 			o.Tuning = tuning
 			p, err := m.Compile(o)
 			if err != nil {

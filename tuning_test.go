@@ -13,7 +13,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // privately gives the test a cache folder of its own, in which tunings count.
@@ -86,7 +86,7 @@ func TestTune(t *testing.T) {
 	require.Positive(t, marked)
 
 	// Other shapes join, the same ones take the place of what was there.
-	again := &smelt.Tuned{Sites: []*smelt.TunedSite{{Choice: "linear_mat", Kernel: "k", Shape: "s", Exact: true, Winner: lower.Setting{"tile": 64}}}}
+	again := &smelt.Tuned{Sites: []*smelt.TunedSite{{Choice: "linear_mat", Kernel: "k", Shape: "s", Exact: true, Winner: plan.Setting{"tile": 64}}}}
 	_, err = smelt.KeepTuning(d, again)
 	require.NoError(t, err)
 	more, err := smelt.LoadTuning(d)

@@ -9,9 +9,9 @@ import (
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Fetch gives the bytes and the stored type of a tensor of the model file. The
@@ -21,7 +21,7 @@ type Fetch func(name string) (data []byte, elem dtype.Type, err error)
 // Executable is a Plan on a device, with its weights.
 type Executable struct {
 	device    *Device
-	plan      *lower.Plan
+	plan      *plan.Plan
 	kernels   []string
 	natives   []bool // by kernel
 	memory    Memory
@@ -35,12 +35,12 @@ type Executable struct {
 }
 
 // Load prepares a Plan for execution: kernels are looked up, tables flattened and
-// weights bound where they lie. It returns lower.ErrPlan for a Plan that does not
+// weights bound where they lie. It returns plan.ErrPlan for a Plan that does not
 // hold together, ErrKernel for one with kernels that the device lacks, ErrPipeline for
 // one whose launches exceed an Apple GPU's threadgroup memory or threads, ErrWeights
 // where tensors are missing or not what the Plan says, and a *MemoryError where
 // converted copies do not fit. The Plan must not be changed until Close.
-func (d *Device) Load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
+func (d *Device) Load(plan *plan.Plan, fetch Fetch) (*Executable, error) {
 	p, err := d.load(plan, fetch)
 	if err != nil {
 		return nil, fmt.Errorf("device: loading %s on %s: %w", plan.Model, d.info.Name, err)
@@ -48,21 +48,21 @@ func (d *Device) Load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
 	return p, nil
 }
 
-func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
-	if err := plan.Validate(); err != nil {
+func (d *Device) load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
+	if err := compiled.Validate(); err != nil {
 		return nil, err
 	}
-	if len(plan.Phases) > 1<<16 {
-		return nil, fmt.Errorf("%w: %d phases", lower.ErrPlan, len(plan.Phases))
+	if len(compiled.Phases) > 1<<16 {
+		return nil, fmt.Errorf("%w: %d phases", plan.ErrPlan, len(compiled.Phases))
 	}
-	t, err := flatten(plan)
+	t, err := flatten(compiled)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", lower.ErrPlan, err)
+		return nil, fmt.Errorf("%w: %w", plan.ErrPlan, err)
 	}
-	if err := checkPipelines(plan); err != nil {
+	if err := checkPipelines(compiled); err != nil {
 		return nil, err
 	}
-	if err := checkLaunches(plan); err != nil {
+	if err := checkLaunches(compiled); err != nil {
 		return nil, err
 	}
 	d.lock()
@@ -70,7 +70,7 @@ func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
 	if d.closed {
 		return nil, fmt.Errorf("the device is %w", ErrClosed)
 	}
-	p := &Executable{device: d, plan: plan, kernels: t.kernels, buffers: make([]handle, len(plan.Buffers)), instances: map[*Instance]struct{}{}}
+	p := &Executable{device: d, plan: compiled, kernels: t.kernels, buffers: make([]handle, len(compiled.Buffers)), instances: map[*Instance]struct{}{}}
 	weights, err := p.bind(fetch)
 	if err != nil {
 		p.release()
@@ -146,7 +146,7 @@ func (p *Executable) bind(fetch Fetch) ([]weight, error) {
 	var missing []error
 	for i := range p.plan.Buffers {
 		b := &p.plan.Buffers[i]
-		if b.Kind != lower.Weight {
+		if b.Kind != plan.Weight {
 			continue
 		}
 		w, err := find(b, fetch)
@@ -185,9 +185,9 @@ func (p *Executable) bind(fetch Fetch) ([]weight, error) {
 	for i := range p.plan.Buffers {
 		var err error
 		switch b := &p.plan.Buffers[i]; {
-		case b.Kind == lower.Weight && p.buffers[i] == nil:
+		case b.Kind == plan.Weight && p.buffers[i] == nil:
 			p.buffers[i], err = p.convert(b, weights[i])
-		case b.Kind == lower.Const:
+		case b.Kind == plan.Const:
 			p.buffers[i], err = p.fill(int64(len(b.Data)), func(to []byte) { copy(to, b.Data) })
 		}
 		if err != nil {
@@ -198,7 +198,7 @@ func (p *Executable) bind(fetch Fetch) ([]weight, error) {
 }
 
 // find fetches a weight and checks it against the Plan.
-func find(b *lower.Buffer, fetch Fetch) (weight, error) {
+func find(b *plan.Buffer, fetch Fetch) (weight, error) {
 	data, stored, err := fetch(b.Name)
 	if err != nil {
 		return weight{}, fmt.Errorf("tensor %q: %w", b.Name, err)
@@ -253,7 +253,7 @@ func (p *Executable) wrap(weights []weight) error {
 	return nil
 }
 
-func (p *Executable) convert(b *lower.Buffer, w weight) (handle, error) {
+func (p *Executable) convert(b *plan.Buffer, w weight) (handle, error) {
 	n, _ := b.Bytes.IsConst()
 	return p.fill(n, func(to []byte) {
 		switch {
@@ -278,7 +278,7 @@ func (p *Executable) fill(bytes int64, with func(to []byte)) (handle, error) {
 }
 
 // Plan returns the Plan that was loaded.
-func (p *Executable) Plan() *lower.Plan { return p.plan }
+func (p *Executable) Plan() *plan.Plan { return p.plan }
 
 // Memory tells what the executable's weights take. Caches and arenas are the
 // instances'.

@@ -20,25 +20,25 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // doubling is a Plan that doubles three numbers n times, in as many command buffers
 // as are asked for.
-func doubling(n, commandBuffers int) *lower.Plan {
+func doubling(n, commandBuffers int) *plan.Plan {
 	s := newSketch(4)
 	data := make([]byte, 12)
 	for i, v := range []float32{1, -2, 3} {
 		binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(v))
 	}
-	from := s.buffer(lower.Buffer{Kind: lower.Const, Name: "numbers", DType: dtype.F32, Bytes: lower.Number(12), Data: data})
+	from := s.buffer(plan.Buffer{Kind: plan.Const, Name: "numbers", DType: dtype.F32, Bytes: plan.Number(12), Data: data})
 	values := [2]ref{s.value(), s.value()}
 	for i := range values {
-		values[i].bytes = lower.Number(12)
+		values[i].bytes = plan.Number(12)
 	}
-	to := s.output("result", lower.Number(12))
-	three := lower.Number(3)
-	params := words{"rows": lower.Number(1), "width": three, "a_stride": three, "b_stride": three, "value": lower.Number(int64(math.Float32bits(2)))}
+	to := s.output("result", plan.Number(12))
+	three := plan.Number(3)
+	params := words{"rows": plan.Number(1), "width": three, "a_stride": three, "b_stride": three, "value": plan.Number(int64(math.Float32bits(2)))}
 	ph := &s.plan.Phases[0]
 	for i := range n {
 		write := values[i%2]
@@ -46,7 +46,7 @@ func doubling(n, commandBuffers int) *lower.Plan {
 			write = to
 		}
 		d := s.launch("scale_f32", params, args{"a": from, "out": write})
-		d.Grid, d.Group = [3]lower.Expr{lower.Number(1), lower.Number(1), lower.Number(1)}, [3]uint32{256, 1, 1}
+		d.Grid, d.Group = [3]plan.Expr{plan.Number(1), plan.Number(1), plan.Number(1)}, [3]uint32{256, 1, 1}
 		from = write
 		if i > 0 && i*commandBuffers/n != (i-1)*commandBuffers/n {
 			ph.CommandBuffers = append(ph.CommandBuffers, i)
@@ -75,7 +75,7 @@ func doubled(t testing.TB, s *Instance, times int) {
 	require.Equal(t, []float32{f, -2 * f, 3 * f}, got)
 }
 
-func begin(t testing.TB, d *Device, plan *lower.Plan) *Instance {
+func begin(t testing.TB, d *Device, plan *plan.Plan) *Instance {
 	t.Helper()
 	p, err := d.Load(plan, noTensors)
 	require.NoError(t, err)
@@ -198,9 +198,9 @@ func TestProfiles(t *testing.T) {
 // Plan one text, with the macros that leave that kernel, several at a time, and none twice.
 func TestKernelsAreCompiledAlone(t *testing.T) {
 	d := fakeDevice(t, fakemetal.Options{CompileUS: 20_000}, Options{Threads: 4})
-	plan := doubling(3, 1)
-	ph := &plan.Phases[0]
-	activation := func(bits uint32) []lower.Constant { return []lower.Constant{{Index: 0, Bits: bits}} }
+	compiled := doubling(3, 1)
+	ph := &compiled.Phases[0]
+	activation := func(bits uint32) []plan.Constant { return []plan.Constant{{Index: 0, Bits: bits}} }
 	ph.Dispatches[1].Kernel, ph.Dispatches[1].Constants = "activate_f32", activation(1)
 	ph.Dispatches[2].Kernel = "soft_cap_f32"
 	again := ph.Dispatches[1]
@@ -209,7 +209,7 @@ func TestKernelsAreCompiledAlone(t *testing.T) {
 	other.Constants = activation(2)
 	ph.Dispatches = append(ph.Dispatches, other, again)
 	fakemetal.Reset()
-	p, err := d.Load(plan, noTensors)
+	p, err := d.Load(compiled, noTensors)
 	require.NoError(t, err)
 	var macros []string
 	for _, given := range fakemetal.Compiled() {
@@ -222,7 +222,7 @@ func TestKernelsAreCompiledAlone(t *testing.T) {
 	require.Equal(t, 4, p.Compiled().Pipelines)
 	require.Greater(t, p.Compiled().Time, 20*time.Millisecond)
 
-	p, err = d.Load(plan, noTensors)
+	p, err = d.Load(compiled, noTensors)
 	require.NoError(t, err)
 	require.Zero(t, p.Compiled().Pipelines)
 	require.Equal(t, 4, fakemetal.Read().Compiled)

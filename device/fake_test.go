@@ -27,6 +27,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // fake makes the process's Metal what the options say until the test ends.
@@ -150,7 +151,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 				barriers, buffers := 0, 0
 				placed := row.o.Products != nil
 				type wait struct { // of a dispatch inside a command buffer of the GPU's
-					*lower.Dispatch
+					*plan.Dispatch
 					phase int
 					again bool // in a step of a phase that another step was of
 				}

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // check looks at the values of one input before a step: kernels address the cache
@@ -17,7 +17,7 @@ type check struct {
 	blocks int32 // of the instance's caches
 	block  int32 // slots of a block
 	vocab  int64 // rows of the embedding table; 0 where nothing is looked up
-	phases []lower.Phase
+	phases []plan.Phase
 	run    func(c check, step *Step) error
 }
 

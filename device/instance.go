@@ -8,10 +8,9 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/smelt-ml/smelt/lower"
-
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // ringSlots is how many steps' inputs are kept apart, so that those of the next
@@ -60,12 +59,12 @@ type Step struct {
 }
 
 // Inputs lists the names of the Plan's inputs that a step is given.
-func (p *Executable) Inputs() []string { return p.named(lower.Input) }
+func (p *Executable) Inputs() []string { return p.named(plan.Input) }
 
 // Outputs lists the names of the Plan's outputs.
-func (p *Executable) Outputs() []string { return p.named(lower.Output) }
+func (p *Executable) Outputs() []string { return p.named(plan.Output) }
 
-func (p *Executable) named(kind lower.Kind) []string {
+func (p *Executable) named(kind plan.Kind) []string {
 	var names []string
 	for i := range p.plan.Buffers {
 		if b := &p.plan.Buffers[i]; b.Kind == kind && b.Owners == nil {
@@ -134,18 +133,18 @@ func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 			n = max(n, b.Bytes.Eval(&p.plan.Phases[j].Bounds))
 		}
 		switch b.Kind {
-		case lower.CacheK, lower.CacheV, lower.State:
+		case plan.CacheK, plan.CacheV, plan.State:
 			if blocks < 1 || n > 0 && int64(blocks) > maxValue/n {
 				return nil, m, fmt.Errorf("a session of %d cache blocks", blocks)
 			}
 			n *= int64(blocks)
 			m.Cache += n
-		case lower.Arena:
+		case plan.Arena:
 			m.Arena += n
-		case lower.Input:
+		case plan.Input:
 			n = roundUp(n, bufferAlign)
 			m.Inputs += n * ringSlots
-		case lower.Output:
+		case plan.Output:
 			m.Outputs += n
 		}
 		sizes[i] = n
@@ -155,16 +154,16 @@ func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
 
-var purposes = map[lower.Kind]purpose{lower.Arena: dense, lower.CacheK: sparse, lower.CacheV: sparse, lower.State: sparse}
+var purposes = map[plan.Kind]purpose{plan.Arena: dense, plan.CacheK: sparse, plan.CacheV: sparse, plan.State: sparse}
 
 func (s *Instance) allocate() error {
 	d := s.executable.device.driver
 	for i, n := range s.sizes {
 		kind := s.executable.plan.Buffers[i].Kind
-		if kind == lower.Weight || kind == lower.Const {
+		if kind == plan.Weight || kind == plan.Const {
 			continue
 		}
-		if kind == lower.Input {
+		if kind == plan.Input {
 			s.strides[i] = uint64(n)
 			n *= ringSlots
 		}
@@ -172,7 +171,7 @@ func (s *Instance) allocate() error {
 		if s.buffers[i], err = d.create(n, purposes[kind]); err != nil {
 			return s.executable.explain(err, 0)
 		}
-		if kind == lower.Input || kind == lower.Output || kind == lower.Arena {
+		if kind == plan.Input || kind == plan.Output || kind == plan.Arena {
 			s.bytes[i] = d.contents(s.buffers[i], n)
 		}
 	}
@@ -224,21 +223,21 @@ func (s *Instance) runStep(ctx context.Context, step *Step) error {
 
 // prepare checks a step and puts its inputs into their slot of the ring.
 func (s *Instance) prepare(step *Step) error {
-	plan := s.executable.plan
-	if step.Phase < 0 || step.Phase >= len(plan.Phases) {
-		return fmt.Errorf("phase %d of %d", step.Phase, len(plan.Phases))
+	compiled := s.executable.plan
+	if step.Phase < 0 || step.Phase >= len(compiled.Phases) {
+		return fmt.Errorf("phase %d of %d", step.Phase, len(compiled.Phases))
 	}
-	ph := &plan.Phases[step.Phase]
+	ph := &compiled.Phases[step.Phase]
 	for i, n := range step.Sizes {
 		if n < ph.Least[i] || n > ph.Bounds[i] {
 			return fmt.Errorf("%s = %d; %s takes %d to %d", sym.Sym(i).String(), n, ph.Name, ph.Least[i], ph.Bounds[i])
 		}
 	}
 	slot := s.steps % ringSlots
-	for i := range plan.Buffers {
-		b := &plan.Buffers[i]
+	for i := range compiled.Buffers {
+		b := &compiled.Buffers[i]
 		switch b.Kind {
-		case lower.Input:
+		case plan.Input:
 			if b.Owners != nil { // once cu_seqlens is known to be one
 				continue
 			}
@@ -251,7 +250,7 @@ func (s *Instance) prepare(step *Step) error {
 				return fmt.Errorf("input %q has %d values; these sizes ask for %d", b.Name, len(values), n/4)
 			}
 			copy(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], len(values)), values)
-		case lower.Output:
+		case plan.Output:
 			to, ok := step.Outputs[b.Name]
 			if n := b.Bytes.Eval(&step.Sizes); ok && (b.DType != dtype.F32 || int64(len(to))*4 != n) {
 				return fmt.Errorf("output %q is %d bytes of %s, for %d floats", b.Name, n, b.DType, len(to))
@@ -263,8 +262,8 @@ func (s *Instance) prepare(step *Step) error {
 			return fmt.Errorf("input %q: %w", c.input, err)
 		}
 	}
-	for i := range plan.Buffers {
-		if b := &plan.Buffers[i]; b.Owners != nil {
+	for i := range compiled.Buffers {
+		if b := &compiled.Buffers[i]; b.Owners != nil {
 			n := int(b.Bytes.Eval(&step.Sizes) / 4)
 			b.Owners.Fill(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], n), step.Inputs[sym.CuSeqlens])
 		}
@@ -276,14 +275,14 @@ func (s *Instance) prepare(step *Step) error {
 }
 
 func (s *Instance) execute(ctx context.Context, step *Step) error {
-	plan := s.executable.plan
+	compiled := s.executable.plan
 	device := s.executable.device
 	if device.opts.Poison {
 		s.poison()
 	}
 	s.times = s.times[:0]
 	if step.Profile {
-		s.times = slices.Grow(s.times, len(plan.Phases[step.Phase].Dispatches))[:len(plan.Phases[step.Phase].Dispatches)]
+		s.times = slices.Grow(s.times, len(compiled.Phases[step.Phase].Dispatches))[:len(compiled.Phases[step.Phase].Dispatches)]
 	}
 	if ctx.Done() != nil {
 		watch := s.stop.arm()
@@ -302,13 +301,13 @@ func (s *Instance) execute(ctx context.Context, step *Step) error {
 			if cause == nil {
 				cause = fmt.Errorf("the session is %w", ErrClosed)
 			}
-			return s.stopped(&plan.Phases[step.Phase], cause)
+			return s.stopped(&compiled.Phases[step.Phase], cause)
 		}
 		return s.executable.explain(err, s.executable.firstDispatch(step.Phase))
 	}
 	s.executable.reader.stepDone()
-	for i := range plan.Buffers {
-		if b := &plan.Buffers[i]; b.Kind == lower.Output {
+	for i := range compiled.Buffers {
+		if b := &compiled.Buffers[i]; b.Kind == plan.Output {
 			if to := step.Outputs[b.Name]; len(to) > 0 {
 				copy(to, view[float32](s.bytes[i], len(to)))
 			}
@@ -318,7 +317,7 @@ func (s *Instance) execute(ctx context.Context, step *Step) error {
 }
 
 // stopped says how far a step came that was cancelled.
-func (s *Instance) stopped(ph *lower.Phase, cause error) error {
+func (s *Instance) stopped(ph *plan.Phase, cause error) error {
 	if n := len(ph.CommandBuffers); n > 0 {
 		return fmt.Errorf("%s after %d of %d command buffers: %w", ph.Name, s.counts.commandBuffers, n, cause)
 	}
@@ -328,7 +327,7 @@ func (s *Instance) stopped(ph *lower.Phase, cause error) error {
 // poison fills arena and outputs with NaN, whatever floats are in them.
 func (s *Instance) poison() {
 	for i := range s.executable.plan.Buffers {
-		if kind := s.executable.plan.Buffers[i].Kind; kind == lower.Arena || kind == lower.Output {
+		if kind := s.executable.plan.Buffers[i].Kind; kind == plan.Arena || kind == plan.Output {
 			for j := range s.bytes[i] {
 				s.bytes[i][j] = 0xff
 			}
@@ -355,13 +354,13 @@ func output[T int32 | float32](s *Instance, name string, elem dtype.Type) ([]T, 
 	}
 	for i := range s.executable.plan.Buffers {
 		b := &s.executable.plan.Buffers[i]
-		if b.Kind != lower.Output || b.Name != name {
+		if b.Kind != plan.Output || b.Name != name {
 			continue
 		}
 		switch {
 		case b.DType != elem:
 			return nil, fmt.Errorf("device: output %q is %s, not %s", name, b.DType, elem)
-		case s.produced == (lower.Sizes{}):
+		case s.produced == (sym.Sizes{}):
 			return nil, fmt.Errorf("device: output %q: no step has given it values", name)
 		}
 		return view[T](s.bytes[i], int(b.Bytes.Eval(&s.produced)/4)), nil

@@ -17,6 +17,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func floats(data []byte) []float32 {
@@ -46,17 +47,17 @@ func TestGatedUnit(t *testing.T) {
 	ph := &s.plan.Phases[0]
 	row := lower.CeilDiv(ir.Var(sym.T), 1).Times(4 * k)
 	matrix := func(name string, rows int64) ref {
-		s.plan.Tensors = append(s.plan.Tensors, lower.Tensor{Name: name, DType: dtype.F32, Shape: []int{int(rows), k}})
-		return s.buffer(lower.Buffer{Kind: lower.Weight, Name: name, DType: dtype.F32, Bytes: lower.Number(4 * rows * k)})
+		s.plan.Tensors = append(s.plan.Tensors, plan.Tensor{Name: name, DType: dtype.F32, Shape: []int{int(rows), k}})
+		return s.buffer(plan.Buffer{Kind: plan.Weight, Name: name, DType: dtype.F32, Bytes: plan.Number(4 * rows * k)})
 	}
 	table, gate, up := matrix("table", vocab), matrix("gate", n), matrix("up", n)
 	ids := s.input("tokens", perToken)
-	arena := s.buffer(lower.Buffer{Kind: lower.Arena, Bytes: lower.Number(4 * maxT * k * 4)})
+	arena := s.buffer(plan.Buffer{Kind: plan.Arena, Bytes: plan.Number(4 * maxT * k * 4)})
 	value := func(i int64) ref { return ref{arena.buffer, i * 4 * maxT * k, row} }
 	x, g, u, h := value(0), value(1), value(2), value(3)
 	out := s.output("out", row)
-	num := lower.Number
-	launch := func(d *lower.Dispatch, threads uint32, grid ...lower.Expr) {
+	num := plan.Number
+	launch := func(d *plan.Dispatch, threads uint32, grid ...plan.Expr) {
 		copy(d.Grid[:], grid)
 		d.Group[0] = threads
 	}
@@ -124,8 +125,8 @@ func TestGatedUnit(t *testing.T) {
 func TestBadInputsLeaveCaches(t *testing.T) {
 	const vocab, head, block, blocks = 10, 32, 4, 3
 	s := newSketch(8)
-	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: head, Block: block}}
-	num := lower.Number
+	s.plan.Caches = []plan.Cache{{DType: dtype.F32, KVHeads: 1, Head: head, Block: block}}
+	num := plan.Number
 	perSeq := lower.Extent(ir.Var(sym.B)).Times(4)
 	ids, slots := s.input("tokens", perToken), s.input("slots", perToken)
 	s.input("positions", perToken)
@@ -133,13 +134,13 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	lens := s.input("context_lens", perSeq)
 	pages, _ := ir.Var(sym.B).Times(ir.Var(sym.NB))
 	table := s.input("block_table", lower.Extent(pages).Times(4))
-	s.plan.Tensors = []lower.Tensor{{Name: "rows", DType: dtype.F32, Shape: []int{vocab, head}}}
-	rows := s.buffer(lower.Buffer{Kind: lower.Weight, Name: "rows", DType: dtype.F32, Bytes: num(4 * vocab * head)})
-	arena := s.buffer(lower.Buffer{Kind: lower.Arena, Bytes: num(4 * 8 * head)})
+	s.plan.Tensors = []plan.Tensor{{Name: "rows", DType: dtype.F32, Shape: []int{vocab, head}}}
+	rows := s.buffer(plan.Buffer{Kind: plan.Weight, Name: "rows", DType: dtype.F32, Bytes: num(4 * vocab * head)})
+	arena := s.buffer(plan.Buffer{Kind: plan.Arena, Bytes: num(4 * 8 * head)})
 	arena.bytes = lower.Extent(ir.Var(sym.T)).Times(4 * head)
 	var caches [2]ref
-	for i, kind := range []lower.Kind{lower.CacheK, lower.CacheV} {
-		caches[i] = s.buffer(lower.Buffer{Kind: kind, Name: []string{"k.0", "v.0"}[i], DType: dtype.F32, Bytes: num(4 * block * head)})
+	for i, kind := range []plan.Kind{plan.CacheK, plan.CacheV} {
+		caches[i] = s.buffer(plan.Buffer{Kind: kind, Name: []string{"k.0", "v.0"}[i], DType: dtype.F32, Bytes: num(4 * block * head)})
 	}
 	s.plan.Vocab = vocab
 	d := s.launch("embed", words{"tokens": tokens, "width": num(head), "vocab": num(vocab)}, args{"tokens": ids, "table": rows, "out": arena})
@@ -147,12 +148,12 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	d.Grid[0], d.Grid[1] = num(1), tokens
 	d = s.launch("cache_write_f32_f32", words{"tokens": tokens, "kv_heads": num(1), "head": num(head), "block": num(block),
 		"k_stride": num(head), "v_stride": num(head)}, args{"k": arena, "v": arena, "slots": slots, "k_cache": caches[0], "v_cache": caches[1]})
-	d.Grid, d.Group[0] = [3]lower.Expr{num(1), tokens, num(1)}, 64
+	d.Grid, d.Group[0] = [3]plan.Expr{num(1), tokens, num(1)}, 64
 	context, _ := ir.Var(sym.B).Times(ir.Var(sym.Smax))
 	d = s.launch("cache_read_f32", words{"seqs": lower.Extent(ir.Var(sym.B)), "context": lower.Extent(ir.Var(sym.Smax)), "kv_heads": num(1),
 		"head": num(head), "block": num(block), "table_stride": lower.Extent(ir.Var(sym.NB))},
 		args{"cache": caches[0], "context_lens": lens, "block_table": table, "out": s.output("out", lower.Extent(context).Times(4*head))})
-	d.Grid, d.Group[0] = [3]lower.Expr{num(1), lower.Extent(context), num(1)}, 64
+	d.Grid, d.Group[0] = [3]plan.Expr{num(1), lower.Extent(context), num(1)}, 64
 
 	device, err := Open("cpu", Options{Threads: 1})
 	require.NoError(t, err)
@@ -205,8 +206,8 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 
 // A Plan whose launches a kernel does not cover is refused before anything runs.
 func TestLoadChecksLaunches(t *testing.T) {
-	num := lower.Number
-	plan := func(change func(d *lower.Dispatch)) *lower.Plan {
+	num := plan.Number
+	compiled := func(change func(d *plan.Dispatch)) *plan.Plan {
 		s := newSketch(8)
 		d := s.launch("scale_f32", words{"rows": tokens, "width": num(4), "a_stride": num(4), "b_stride": num(0), "value": num(0)},
 			args{"a": s.weight("x", dtype.F32, dtype.F32, 32), "out": s.output("out", perToken.Times(4))})
@@ -218,21 +219,21 @@ func TestLoadChecksLaunches(t *testing.T) {
 	require.NoError(t, err)
 	defer device.Close()
 	tensors := func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil }
-	_, err = device.Load(plan(func(*lower.Dispatch) {}), tensors)
+	_, err = device.Load(compiled(func(*plan.Dispatch) {}), tensors)
 	require.NoError(t, err)
 	k, ok := kernels.Lookup("scale_f32")
 	require.True(t, ok)
 	a, _ := k.Named("a")
-	for want, change := range map[string]func(*lower.Dispatch){
-		fmt.Sprintf("sizes [8 4 8 4 64 0]: invalid launch: kernel scale_f32: a: buffer %d has 128 bytes, the sizes ask for 156", a.Index): func(d *lower.Dispatch) { d.Params[paramOf(d.Kernel, "a_stride")] = num(5) },
-		"grid: [2 8 1] threadgroups, the sizes ask for [1 8 1]":                                                                           func(d *lower.Dispatch) { d.Grid[0] = num(2) },
-		"sizes [1 1 1 1 1 0]: invalid launch: kernel scale_f32: grid: [1 8 1]":                                                            func(d *lower.Dispatch) { d.Grid[1] = num(8) },
-		"threadgroup: [128 1 1] threads, the kernel takes 256":                                                                            func(d *lower.Dispatch) { d.Group[0] = 128 },
-		fmt.Sprintf("parameters at buffer 3; scale_f32 takes them at %d", k.ParamsIndex):                                                  func(d *lower.Dispatch) { d.ParamsAt = 3 },
-		"width: 0: nothing to do": func(d *lower.Dispatch) { d.Params[paramOf(d.Kernel, "width")] = num(0) },
+	for want, change := range map[string]func(*plan.Dispatch){
+		fmt.Sprintf("sizes [8 4 8 4 64 0]: invalid launch: kernel scale_f32: a: buffer %d has 128 bytes, the sizes ask for 156", a.Index): func(d *plan.Dispatch) { d.Params[paramOf(d.Kernel, "a_stride")] = num(5) },
+		"grid: [2 8 1] threadgroups, the sizes ask for [1 8 1]":                                                                           func(d *plan.Dispatch) { d.Grid[0] = num(2) },
+		"sizes [1 1 1 1 1 0]: invalid launch: kernel scale_f32: grid: [1 8 1]":                                                            func(d *plan.Dispatch) { d.Grid[1] = num(8) },
+		"threadgroup: [128 1 1] threads, the kernel takes 256":                                                                            func(d *plan.Dispatch) { d.Group[0] = 128 },
+		fmt.Sprintf("parameters at buffer 3; scale_f32 takes them at %d", k.ParamsIndex):                                                  func(d *plan.Dispatch) { d.ParamsAt = 3 },
+		"width: 0: nothing to do": func(d *plan.Dispatch) { d.Params[paramOf(d.Kernel, "width")] = num(0) },
 	} {
-		_, err := device.Load(plan(change), tensors)
-		require.ErrorIs(t, err, lower.ErrPlan)
+		_, err := device.Load(compiled(change), tensors)
+		require.ErrorIs(t, err, plan.ErrPlan)
 		require.ErrorContains(t, err, want)
 	}
 }

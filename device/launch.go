@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Launch is one dispatch of a kernel on the caller's memory, in the form that packages
@@ -31,15 +31,15 @@ func (d *Device) Launch(l Launch) error {
 }
 
 func (d *Device) launch(l Launch) error {
-	plan, err := l.plan()
+	compiled, err := l.plan()
 	if err != nil {
 		return err
 	}
-	t, err := flatten(plan)
+	t, err := flatten(compiled)
 	if err != nil {
-		return fmt.Errorf("%w: %w", lower.ErrPlan, err)
+		return fmt.Errorf("%w: %w", plan.ErrPlan, err)
 	}
-	if err := checkPipelines(plan); err != nil {
+	if err := checkPipelines(compiled); err != nil {
 		return err
 	}
 	d.lock()
@@ -47,9 +47,9 @@ func (d *Device) launch(l Launch) error {
 	if d.closed {
 		return fmt.Errorf("the device is %w", ErrClosed)
 	}
-	p := &Executable{device: d, plan: plan, kernels: t.kernels}
+	p := &Executable{device: d, plan: compiled, kernels: t.kernels}
 	defer p.release()
-	for _, b := range plan.Phases[0].Dispatches[0].Bindings {
+	for _, b := range compiled.Phases[0].Dispatches[0].Bindings {
 		from := l.Buffers[b.Index]
 		h, err := p.fill(int64(len(from)), func(to []byte) { copy(to, from) })
 		if err != nil {
@@ -68,7 +68,7 @@ func (d *Device) launch(l Launch) error {
 	if err := d.driver.run(instance, &stepRecord{}, &counters{kernels: make([]kernelCount, 1)}, nil); err != nil {
 		return p.explain(err, 0)
 	}
-	for i, b := range plan.Phases[0].Dispatches[0].Bindings {
+	for i, b := range compiled.Phases[0].Dispatches[0].Bindings {
 		if to := l.Buffers[b.Index]; b.Write {
 			copy(to, d.driver.contents(p.buffers[i], int64(len(to))))
 		}
@@ -77,7 +77,7 @@ func (d *Device) launch(l Launch) error {
 }
 
 // plan is a Plan of the launch alone: a buffer for each binding, and no sizes.
-func (l *Launch) plan() (*lower.Plan, error) {
+func (l *Launch) plan() (*plan.Plan, error) {
 	k, ok := kernels.Lookup(l.Kernel)
 	if !ok {
 		return nil, ErrKernel
@@ -85,30 +85,30 @@ func (l *Launch) plan() (*lower.Plan, error) {
 	if k.ParamsIndex >= len(l.Buffers) || len(l.Buffers[k.ParamsIndex])%4 != 0 {
 		return nil, fmt.Errorf("%w: no parameters at buffer %d", ErrStep, k.ParamsIndex)
 	}
-	d := lower.Dispatch{Kernel: l.Kernel, Layer: -1, ParamsAt: uint32(k.ParamsIndex), Group: l.Group}
+	d := plan.Dispatch{Kernel: l.Kernel, Layer: -1, ParamsAt: uint32(k.ParamsIndex), Group: l.Group}
 	for i, bits := range l.Constants {
 		if i >= constantWords {
 			return nil, fmt.Errorf("%w: function constant %d", ErrStep, i)
 		}
-		d.Constants = append(d.Constants, lower.Constant{Index: i, Bits: bits})
+		d.Constants = append(d.Constants, plan.Constant{Index: i, Bits: bits})
 	}
 	for i, n := range l.Grid {
-		d.Grid[i] = lower.Number(int64(n))
+		d.Grid[i] = plan.Number(int64(n))
 	}
 	words := l.Buffers[k.ParamsIndex]
 	for i := 0; i < len(words); i += 4 {
-		d.Params = append(d.Params, lower.Number(int64(binary.NativeEndian.Uint32(words[i:]))))
+		d.Params = append(d.Params, plan.Number(int64(binary.NativeEndian.Uint32(words[i:]))))
 	}
-	plan := &lower.Plan{Model: l.Kernel}
+	compiled := &plan.Plan{Model: l.Kernel}
 	for i, b := range l.Buffers {
 		if b == nil || i == k.ParamsIndex {
 			continue
 		}
 		a, _ := k.Arg(i)
-		bytes := lower.Number(int64(len(b)))
-		d.Bindings = append(d.Bindings, lower.Binding{Index: uint32(i), Buffer: int32(len(plan.Buffers)), Bytes: bytes, Read: true, Write: a.Access == kernels.Write})
-		plan.Buffers = append(plan.Buffers, lower.Buffer{Kind: lower.Arena, Bytes: bytes})
+		bytes := plan.Number(int64(len(b)))
+		d.Bindings = append(d.Bindings, plan.Binding{Index: uint32(i), Buffer: int32(len(compiled.Buffers)), Bytes: bytes, Read: true, Write: a.Access == kernels.Write})
+		compiled.Buffers = append(compiled.Buffers, plan.Buffer{Kind: plan.Arena, Bytes: bytes})
 	}
-	plan.Phases = []lower.Phase{{Name: "launch", Dispatches: []lower.Dispatch{d}, CommandBuffers: []int{0}}}
-	return plan, nil
+	compiled.Phases = []plan.Phase{{Name: "launch", Dispatches: []plan.Dispatch{d}, CommandBuffers: []int{0}}}
+	return compiled, nil
 }

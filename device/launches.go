@@ -6,15 +6,15 @@ import (
 
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // checkLaunches asks kernels.Check about every dispatch, with the sizes of a phase at
 // their bounds and at their smallest: grids, parameters and bytes grow together in
 // between. A kernel that is not in the table is the device's to know or refuse.
-func checkLaunches(plan *lower.Plan) error {
-	for i := range plan.Phases {
-		ph := &plan.Phases[i]
+func checkLaunches(compiled *plan.Plan) error {
+	for i := range compiled.Phases {
+		ph := &compiled.Phases[i]
 		for _, sizes := range []sym.Sizes{ph.Bounds, smallest(ph)} {
 			for j := range ph.Dispatches {
 				d := &ph.Dispatches[j]
@@ -30,7 +30,7 @@ func checkLaunches(plan *lower.Plan) error {
 					err = kernels.Check(l)
 				}
 				if err != nil {
-					return fmt.Errorf("%w: phase %s, dispatch %d (%s), sizes %v: %w", lower.ErrPlan, ph.Name, j, d.Label(), sizes, err)
+					return fmt.Errorf("%w: phase %s, dispatch %d (%s), sizes %v: %w", plan.ErrPlan, ph.Name, j, d.Label(), sizes, err)
 				}
 			}
 		}
@@ -39,7 +39,7 @@ func checkLaunches(plan *lower.Plan) error {
 }
 
 // smallest returns the sizes of the least step that a phase takes.
-func smallest(ph *lower.Phase) sym.Sizes {
+func smallest(ph *plan.Phase) sym.Sizes {
 	sizes := ph.Least
 	for i, bound := range ph.Bounds {
 		sizes[i] = max(sizes[i], min(bound, 1))
@@ -49,7 +49,7 @@ func smallest(ph *lower.Phase) sym.Sizes {
 
 // launchOf is a dispatch with its sizes put in. Where a cache is bound the Plan knows
 // one block.
-func launchOf(d *lower.Dispatch, sizes *sym.Sizes) (*kernels.Launch, error) {
+func launchOf(d *plan.Dispatch, sizes *sym.Sizes) (*kernels.Launch, error) {
 	l := &kernels.Launch{Kernel: d.Kernel, Constants: make(map[uint32]uint32, len(d.Constants)), Group: d.Group}
 	for _, c := range d.Constants {
 		l.Constants[c.Index] = c.Bits
@@ -87,6 +87,6 @@ func launchOf(d *lower.Dispatch, sizes *sym.Sizes) (*kernels.Launch, error) {
 }
 
 // hostScratch tells whether an argument is no kernel's but memory for the CPU's kernels.
-func hostScratch(d *lower.Dispatch, index uint32) bool {
+func hostScratch(d *plan.Dispatch, index uint32) bool {
 	return d.OnCPU && index == kernels.HostScratch
 }

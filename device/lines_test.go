@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // TestLinesThroughTheBridge runs a Plan with every matrix that can be in lines in them: a
@@ -50,9 +51,9 @@ func TestLinesThroughTheBridge(t *testing.T) {
 			require.NoError(t, err)
 			opts.Tuning = &lower.Tuning{}
 			for i := range program.Plan.Phases {
-				for _, s := range program.Plan.Phases[i].Sites() {
+				for _, s := range program.Plan.Phases[i].Sites {
 					if s.Choice == "layout" {
-						opts.Tuning.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: lower.Setting{"rearranged": 1}})
+						opts.Tuning.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: plan.Setting{"rearranged": 1}})
 					}
 				}
 			}

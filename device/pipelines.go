@@ -4,14 +4,14 @@ import (
 	"fmt"
 
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // checkPipelines refuses a Plan with a kernel that no Apple GPU makes a pipeline of,
 // or launches as the Plan says: Metal would tell so late, or abort. It looks at each
 // variant once: a kernel with a size of threadgroup. Kernels that the table does not
 // have are the driver's to find.
-func checkPipelines(plan *lower.Plan) error {
+func checkPipelines(plan *plan.Plan) error {
 	type variant struct {
 		kernel string
 		group  [3]uint32

@@ -7,7 +7,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func TestPipelineLimits(t *testing.T) {
@@ -37,10 +37,10 @@ func TestPipelineLimits(t *testing.T) {
 }
 
 func TestPipelinesAreChecked(t *testing.T) {
-	plan := &lower.Plan{Phases: []lower.Phase{{Name: "decode", Dispatches: []lower.Dispatch{
+	plan := &plan.Plan{Phases: []plan.Phase{{Name: "decode", Dispatches: []plan.Dispatch{
 		{Kernel: "linear_vec_f16_f32", Group: [3]uint32{256, 1, 1}},
 		{Kernel: "not in the table", Group: [3]uint32{4096, 1, 1}},
-		{Kernel: "linear_mat_f16_f32", Op: ir.OpLinear, Value: 9, Layer: 3, Group: [3]uint32{128, 2, 1}},
+		{Kernel: "linear_mat_f16_f32", Op: ir.OpLinear.String(), Value: 9, Layer: 3, Group: [3]uint32{128, 2, 1}},
 	}}}}
 	err := checkPipelines(plan)
 	require.ErrorIs(t, err, ErrPipeline)

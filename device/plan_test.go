@@ -16,18 +16,19 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // sketch is a Plan in the making, of one phase, for the kernels of package trial.
 type sketch struct {
-	plan lower.Plan
+	plan plan.Plan
 	next int64 // free byte of the arena
 }
 
 func newSketch(maxT int64) *sketch {
-	return &sketch{plan: lower.Plan{
+	return &sketch{plan: plan.Plan{
 		Model: "sketch", Target: "cpu", Act: dtype.F32, Context: 64,
-		Phases: []lower.Phase{{Name: "all", CommandBuffers: []int{0}, Least: sym.Sizes{sym.T: 1}, Longest: lower.Interval{Min: 1, Max: maxT},
+		Phases: []plan.Phase{{Name: "all", CommandBuffers: []int{0}, Least: sym.Sizes{sym.T: 1}, Longest: plan.Interval{Min: 1, Max: maxT},
 			Bounds: sym.Sizes{sym.T: maxT, sym.B: 4, sym.R: maxT, sym.NB: 4, sym.Smax: 64}}},
 	}}
 }
@@ -36,60 +37,60 @@ func newSketch(maxT int64) *sketch {
 type ref struct {
 	buffer int32
 	offset int64
-	bytes  lower.Expr
+	bytes  plan.Expr
 }
 
-func (s *sketch) buffer(b lower.Buffer) ref {
+func (s *sketch) buffer(b plan.Buffer) ref {
 	s.plan.Buffers = append(s.plan.Buffers, b)
 	return ref{int32(len(s.plan.Buffers) - 1), 0, b.Bytes}
 }
 
 var perToken = lower.CeilDiv(ir.Var(sym.T), 1).Times(4)
 
-func (s *sketch) input(name string, bytes lower.Expr) ref {
-	return s.buffer(lower.Buffer{Kind: lower.Input, Name: name, DType: dtype.I32, Bytes: bytes})
+func (s *sketch) input(name string, bytes plan.Expr) ref {
+	return s.buffer(plan.Buffer{Kind: plan.Input, Name: name, DType: dtype.I32, Bytes: bytes})
 }
 
-func (s *sketch) output(name string, bytes lower.Expr) ref {
-	return s.buffer(lower.Buffer{Kind: lower.Output, Name: name, DType: dtype.F32, Bytes: bytes})
+func (s *sketch) output(name string, bytes plan.Expr) ref {
+	return s.buffer(plan.Buffer{Kind: plan.Output, Name: name, DType: dtype.F32, Bytes: bytes})
 }
 
 func (s *sketch) weight(name string, stored dtype.Type, bound dtype.Type, n int) ref {
-	s.plan.Tensors = append(s.plan.Tensors, lower.Tensor{Name: name, DType: stored, Shape: []int{n}})
-	return s.buffer(lower.Buffer{Kind: lower.Weight, Name: name, DType: bound, Bytes: lower.Number(bound.Bytes(int64(n)))})
+	s.plan.Tensors = append(s.plan.Tensors, plan.Tensor{Name: name, DType: stored, Shape: []int{n}})
+	return s.buffer(plan.Buffer{Kind: plan.Weight, Name: name, DType: bound, Bytes: plan.Number(bound.Bytes(int64(n)))})
 }
 
 // value takes room for a float per token in the arena.
 func (s *sketch) value() ref {
 	at := -1
 	for i := range s.plan.Buffers {
-		if s.plan.Buffers[i].Kind == lower.Arena {
+		if s.plan.Buffers[i].Kind == plan.Arena {
 			at = i
 		}
 	}
 	if at < 0 {
-		at = int(s.buffer(lower.Buffer{Kind: lower.Arena}).buffer)
+		at = int(s.buffer(plan.Buffer{Kind: plan.Arena}).buffer)
 	}
 	r := ref{int32(at), s.next, perToken}
 	s.next += roundUp(4*s.plan.Phases[0].Bounds[sym.T], 64)
-	s.plan.Buffers[at].Bytes = lower.Number(s.next)
+	s.plan.Buffers[at].Bytes = plan.Number(s.next)
 	return r
 }
 
 var tokens = lower.Extent(ir.Var(sym.T))
 
 // run appends a dispatch after a barrier; the last argument is what it writes.
-func (s *sketch) run(kernel string, params []lower.Expr, args ...ref) *lower.Dispatch {
+func (s *sketch) run(kernel string, params []plan.Expr, args ...ref) *plan.Dispatch {
 	ph := &s.plan.Phases[0]
-	d := lower.Dispatch{
-		Kernel: kernel, Value: ir.ID(1 + len(ph.Dispatches)), Layer: ir.NoLayer,
+	d := plan.Dispatch{
+		Kernel: kernel, Value: int32(1 + len(ph.Dispatches)), Layer: -1,
 		Params: params, ParamsAt: uint32(len(args)), Barrier: len(ph.Dispatches) > 0,
-		Grid:  [3]lower.Expr{lower.CeilDiv(ir.Var(sym.T), 256), lower.Number(1), lower.Number(1)},
+		Grid:  [3]plan.Expr{lower.CeilDiv(ir.Var(sym.T), 256), plan.Number(1), plan.Number(1)},
 		Group: [3]uint32{32, 1, 1},
 	}
 	for i, a := range args {
 		last := i == len(args)-1
-		d.Bindings = append(d.Bindings, lower.Binding{Index: uint32(i), Buffer: a.buffer, Offset: a.offset, Bytes: a.bytes, Read: !last, Write: last})
+		d.Bindings = append(d.Bindings, plan.Binding{Index: uint32(i), Buffer: a.buffer, Offset: a.offset, Bytes: a.bytes, Read: !last, Write: last})
 	}
 	ph.Dispatches = append(ph.Dispatches, d)
 	return &ph.Dispatches[len(ph.Dispatches)-1]
@@ -98,23 +99,23 @@ func (s *sketch) run(kernel string, params []lower.Expr, args ...ref) *lower.Dis
 // What one of the project's kernels takes, by the names in its table.
 type (
 	args  map[string]ref
-	words map[string]lower.Expr
+	words map[string]plan.Expr
 )
 
 // launch appends a dispatch of one of the project's kernels after a barrier.
-func (s *sketch) launch(kernel string, given words, bound args) *lower.Dispatch {
+func (s *sketch) launch(kernel string, given words, bound args) *plan.Dispatch {
 	k, ok := kernels.Lookup(kernel)
 	if !ok || len(given) != k.ParamWords {
 		panic(fmt.Sprintf("%s with %d parameters", kernel, len(given)))
 	}
-	d := s.run(kernel, make([]lower.Expr, k.ParamWords))
+	d := s.run(kernel, make([]plan.Expr, k.ParamWords))
 	d.ParamsAt = uint32(k.ParamsIndex)
 	for name, e := range given {
 		d.Params[paramOf(kernel, name)] = e
 	}
 	for _, a := range k.Args {
 		if r, ok := bound[a.Name]; ok {
-			d.Bindings = append(d.Bindings, lower.Binding{Index: uint32(a.Index), Buffer: r.buffer, Offset: r.offset, Bytes: r.bytes,
+			d.Bindings = append(d.Bindings, plan.Binding{Index: uint32(a.Index), Buffer: r.buffer, Offset: r.offset, Bytes: r.bytes,
 				Read: a.Access == kernels.Read, Write: a.Access == kernels.Write})
 		}
 	}
@@ -126,12 +127,12 @@ func (s *sketch) launch(kernel string, given words, bound args) *lower.Dispatch 
 
 // set returns function constants by name; those that a kernel requires and that are not
 // named are zero.
-func set(kernel string, bits map[string]uint32) []lower.Constant {
+func set(kernel string, bits map[string]uint32) []plan.Constant {
 	k, _ := kernels.Lookup(kernel)
-	var out []lower.Constant
+	var out []plan.Constant
 	for _, c := range k.Constants {
 		if v, ok := bits[c.Name]; ok || !c.Optional {
-			out = append(out, lower.Constant{Index: uint32(c.Index), Bits: v})
+			out = append(out, plan.Constant{Index: uint32(c.Index), Bits: v})
 		}
 	}
 	if len(out) < len(bits) {
@@ -149,12 +150,12 @@ func paramOf(kernel, name string) int {
 	return i
 }
 
-func (s *sketch) fill(x float32, to ref) *lower.Dispatch {
-	return s.run("fill", []lower.Expr{tokens, lower.Number(int64(math.Float32bits(x)))}, to)
+func (s *sketch) fill(x float32, to ref) *plan.Dispatch {
+	return s.run("fill", []plan.Expr{tokens, plan.Number(int64(math.Float32bits(x)))}, to)
 }
 
-func (s *sketch) add(a, b, to ref) *lower.Dispatch {
-	return s.run("add", []lower.Expr{tokens}, a, b, to)
+func (s *sketch) add(a, b, to ref) *plan.Dispatch {
+	return s.run("add", []plan.Expr{tokens}, a, b, to)
 }
 
 func (s *sketch) cut() {

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func emptySketch(dispatches int, groups int64) *sketch {
 	s := newSketch(1)
 	s.input("tokens", perToken)
 	for range dispatches {
-		s.run("empty", nil).Grid[0] = lower.Number(groups)
+		s.run("empty", nil).Grid[0] = plan.Number(groups)
 	}
 	return s
 }

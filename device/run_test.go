@@ -18,6 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 var devices = []string{"emu", "cpu"}
@@ -26,7 +27,7 @@ var devices = []string{"emu", "cpu"}
 func sumSketch(maxT int64, ones int) *sketch {
 	s := newSketch(maxT)
 	x := s.value()
-	s.run("widen", []lower.Expr{tokens}, s.input("tokens", perToken), x)
+	s.run("widen", []plan.Expr{tokens}, s.input("tokens", perToken), x)
 	one := s.value()
 	s.fill(1, one).Barrier = false
 	for i := range ones {
@@ -67,7 +68,7 @@ func TestCounters(t *testing.T) {
 	s := sumSketch(100, 6)
 	s.plan.Phases[0].CommandBuffers = []int{0, 3, 4}
 	d := s.run("empty", nil)
-	d.Grid[2] = lower.Number(0) // nothing to do: not dispatched
+	d.Grid[2] = plan.Number(0) // nothing to do: not dispatched
 	for _, name := range devices {
 		for _, opts := range []Options{{Threads: 1}, {Threads: 3}, {Threads: 2, ShuffleDispatches: true}} {
 			instance := s.start(t, name, opts)
@@ -101,12 +102,12 @@ func TestNativeStages(t *testing.T) {
 	s := newSketch(1 << 22)
 	tokens := s.input("tokens", perToken)
 	a, b := s.value(), s.value()
-	s.run("widen", []lower.Expr{lower.Extent(ir.Var(sym.T))}, tokens, a)
+	s.run("widen", []plan.Expr{lower.Extent(ir.Var(sym.T))}, tokens, a)
 	s.fill(2, b).Barrier = false
-	four := lower.Number(4)
-	s.run("total", []lower.Expr{lower.Extent(ir.Var(sym.T))}, a, s.output("a", four)).Grid[0] = lower.Number(1)
-	d := s.run("total", []lower.Expr{lower.Extent(ir.Var(sym.T))}, b, s.output("b", four))
-	d.Grid[0], d.Barrier = lower.Number(1), false
+	four := plan.Number(4)
+	s.run("total", []plan.Expr{lower.Extent(ir.Var(sym.T))}, a, s.output("a", four)).Grid[0] = plan.Number(1)
+	d := s.run("total", []plan.Expr{lower.Extent(ir.Var(sym.T))}, b, s.output("b", four))
+	d.Grid[0], d.Barrier = plan.Number(1), false
 
 	in := make([]int32, n)
 	for i := range in {
@@ -142,11 +143,11 @@ func TestBuffers(t *testing.T) {
 	odd := s.weight("odd", dtype.F32, dtype.F32, 4)
 	data := make([]byte, 16)
 	binary.LittleEndian.PutUint32(data, math.Float32bits(100))
-	constant := s.buffer(lower.Buffer{Kind: lower.Const, Name: "c", DType: dtype.F32, Bytes: lower.Number(16), Data: data})
+	constant := s.buffer(plan.Buffer{Kind: plan.Const, Name: "c", DType: dtype.F32, Bytes: plan.Number(16), Data: data})
 	x, y, out := s.value(), s.value(), s.output("out", perToken)
 	s.add(half, brain, x)
 	s.add(x, odd, y)
-	s.add(y, constant, out).Constants = []lower.Constant{{Index: 0, Bits: 1}}
+	s.add(y, constant, out).Constants = []plan.Constant{{Index: 0, Bits: 1}}
 
 	misaligned := make([]byte, 17)[1:]
 	for i := range 4 {
@@ -200,10 +201,10 @@ func TestBuffers(t *testing.T) {
 // A cache is bound whole, whatever the Plan says of its blocks.
 func TestCacheBinding(t *testing.T) {
 	s := newSketch(4)
-	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 2, Head: 8, Block: 16}}
-	block := lower.Number(2 * 8 * 16 * 4)
-	k := s.buffer(lower.Buffer{Kind: lower.CacheK, Name: "k.0", DType: dtype.F32, Bytes: block})
-	s.run("bytes", nil, k, s.output("n", lower.Number(4)))
+	s.plan.Caches = []plan.Cache{{DType: dtype.F32, KVHeads: 2, Head: 8, Block: 16}}
+	block := plan.Number(2 * 8 * 16 * 4)
+	k := s.buffer(plan.Buffer{Kind: plan.CacheK, Name: "k.0", DType: dtype.F32, Bytes: block})
+	s.run("bytes", nil, k, s.output("n", plan.Number(4)))
 	p, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
 	require.NoError(t, err)
 	instance, err := p.NewInstance(5)
@@ -247,8 +248,8 @@ func TestKernelFailure(t *testing.T) {
 	s := newSketch(10)
 	out := s.output("out", perToken)
 	s.fill(3, out)
-	d := s.run("diverge", []lower.Expr{lower.Number(5)})
-	d.Op, d.Value, d.Layer, d.Grid[1] = ir.OpAttention, 9, 3, tokens
+	d := s.run("diverge", []plan.Expr{plan.Number(5)})
+	d.Op, d.Value, d.Layer, d.Grid[1] = ir.OpAttention.String(), 9, 3, tokens
 	s.add(out, out, out)
 	for _, name := range devices {
 		instance := s.start(t, name, Options{Threads: 2})
@@ -292,7 +293,7 @@ func TestCancel(t *testing.T) {
 func checkCancel(t *testing.T, cut func(*sketch), how string) {
 	s := newSketch(1)
 	hold := s.run("hold", nil)
-	hold.Grid[0] = lower.Number(1)
+	hold.Grid[0] = plan.Number(1)
 	cut(s)
 	s.fill(1, s.output("out", perToken))
 	instance := s.start(t, "cpu", Options{Threads: 2})
@@ -404,8 +405,8 @@ func TestClose(t *testing.T) {
 
 func TestMemoryRefusal(t *testing.T) {
 	s := sumSketch(1000, 1)
-	s.plan.Caches = []ir.Cache{{DType: dtype.F16, KVHeads: 8, Head: 128, Block: 1024}}
-	s.buffer(lower.Buffer{Kind: lower.CacheK, Name: "k.0", DType: dtype.F16, Bytes: lower.Number(2 << 20)})
+	s.plan.Caches = []plan.Cache{{DType: dtype.F16, KVHeads: 8, Head: 128, Block: 1024}}
+	s.buffer(plan.Buffer{Kind: plan.CacheK, Name: "k.0", DType: dtype.F16, Bytes: plan.Number(2 << 20)})
 	d := open(t, "cpu", Options{MemoryLimit: 64 << 20})
 	p, err := d.Load(&s.plan, noTensors)
 	require.NoError(t, err)
@@ -439,9 +440,9 @@ func openAndLoad(t *testing.T, s *sketch) *Executable {
 
 func TestBadSteps(t *testing.T) {
 	s := newSketch(8)
-	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: 8, Block: 16}}
+	s.plan.Caches = []plan.Cache{{DType: dtype.F32, KVHeads: 1, Head: 8, Block: 16}}
 	s.plan.Phases[0].Least[sym.T], s.plan.Phases[0].Longest.Max = 2, 2
-	perSeq, one := lower.Extent(ir.Var(sym.B)), lower.Number(4)
+	perSeq, one := lower.Extent(ir.Var(sym.B)), plan.Number(4)
 	s.input("slots", perToken)
 	s.input("cu_seqlens", perSeq.Times(4).Plus(one))
 	s.input("context_lens", perSeq.Times(4))
@@ -489,23 +490,23 @@ func TestBadSteps(t *testing.T) {
 // TestBadCopies refuses copies that name no block, or that depend on their order.
 func TestBadCopies(t *testing.T) {
 	s := newSketch(8)
-	s.plan.Caches = []ir.Cache{{DType: dtype.F32, KVHeads: 1, Head: 8, Block: 16}}
+	s.plan.Caches = []plan.Cache{{DType: dtype.F32, KVHeads: 1, Head: 8, Block: 16}}
 	s.input("tokens", perToken)
 	copies := s.input("copies", lower.Extent(ir.Var(sym.C)).Times(8))
-	four := lower.Number(4)
-	d := s.launch("scale_f32", words{"rows": tokens, "width": four, "a_stride": four, "b_stride": lower.Number(0), "value": lower.Number(0)},
+	four := plan.Number(4)
+	d := s.launch("scale_f32", words{"rows": tokens, "width": four, "a_stride": four, "b_stride": plan.Number(0), "value": plan.Number(0)},
 		args{"a": s.weight("x", dtype.F32, dtype.F32, 32), "out": s.output("out", perToken.Times(4))})
-	d.Grid, d.Group[0] = [3]lower.Expr{lower.Number(1), tokens, lower.Number(1)}, 256
+	d.Grid, d.Group[0] = [3]plan.Expr{plan.Number(1), tokens, plan.Number(1)}, 256
 	caches := args{"pairs": copies}
-	for kind, name := range map[lower.Kind]string{lower.CacheK: "k", lower.CacheV: "v"} {
-		b := s.buffer(lower.Buffer{Kind: kind, Name: name + ".0", DType: dtype.F32, Bytes: lower.Number(4 * 16 * 8)})
+	for kind, name := range map[plan.Kind]string{plan.CacheK: "k", plan.CacheV: "v"} {
+		b := s.buffer(plan.Buffer{Kind: kind, Name: name + ".0", DType: dtype.F32, Bytes: plan.Number(4 * 16 * 8)})
 		caches[name+"_from"], caches[name+"_cache"] = b, b
 	}
 	all := s.plan.Phases[0]
-	s.plan.Phases = []lower.Phase{{Name: "copy", CommandBuffers: []int{0}, Least: sym.Sizes{sym.C: 1}, Bounds: sym.Sizes{sym.Smax: 64, sym.C: 2}}}
-	width := lower.Number(16 * 8)
+	s.plan.Phases = []plan.Phase{{Name: "copy", CommandBuffers: []int{0}, Least: sym.Sizes{sym.C: 1}, Bounds: sym.Sizes{sym.Smax: 64, sym.C: 2}}}
+	width := plan.Number(16 * 8)
 	d = s.launch("copy_blocks_f32", words{"pairs": lower.Extent(ir.Var(sym.C)), "width": width, "block_stride": width}, caches)
-	d.Grid, d.Group = [3]lower.Expr{lower.Number(1), lower.Extent(ir.Var(sym.C)), lower.Number(1)}, [3]uint32{256, 1, 1}
+	d.Grid, d.Group = [3]plan.Expr{plan.Number(1), lower.Extent(ir.Var(sym.C)), plan.Number(1)}, [3]uint32{256, 1, 1}
 	s.plan.Phases = append(s.plan.Phases, all)
 	device, err := Open("cpu", Options{Threads: 1})
 	require.NoError(t, err)
@@ -552,15 +553,15 @@ func TestBounds(t *testing.T) {
 	require.ErrorContains(t, err, "parameter 0 is 8589934592")
 
 	s = newSketch(8)
-	s.fill(1, s.output("out", perToken)).Bindings[0].Bytes = perToken.Plus(lower.Number(4))
+	s.fill(1, s.output("out", perToken)).Bindings[0].Bytes = perToken.Plus(plan.Number(4))
 	_, err = open(t, "cpu", Options{}).Load(&s.plan, noTensors)
-	require.ErrorIs(t, err, lower.ErrPlan)
+	require.ErrorIs(t, err, plan.ErrPlan)
 
 	// Checked at load at the bounds and again at each step: the second is reached
 	// by a instance whose buffer is smaller than the Plan says.
 	s.plan.Phases[0].Dispatches[0].Bindings[0].Bytes = perToken
 	p := openAndLoad(t, s)
-	s.plan.Buffers[0].Bytes = lower.Number(8)
+	s.plan.Buffers[0].Bytes = plan.Number(8)
 	instance, err := p.NewInstance(1)
 	require.NoError(t, err)
 	require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(2)}))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // symbols is SMELT_SYMBOLS.
@@ -99,7 +99,7 @@ type tables struct {
 const maxValue = 1 << 56
 
 // flatten makes the tables of a valid Plan.
-func flatten(p *lower.Plan) (*tables, error) {
+func flatten(p *plan.Plan) (*tables, error) {
 	t := &tables{
 		buffers: len(p.Buffers), kernelAt: map[string]uint32{}, numberAt: map[int64]uint32{},
 		valueAt: map[string]uint32{}, constAt: map[[constantWords + 1]uint32]uint32{},
@@ -113,7 +113,7 @@ func flatten(p *lower.Plan) (*tables, error) {
 	return t, nil
 }
 
-func (t *tables) addPhase(p *lower.Plan, ph *lower.Phase) error {
+func (t *tables) addPhase(p *plan.Plan, ph *plan.Phase) error {
 	flat := phase{firstDispatch: uint32(len(t.dispatches)), dispatches: uint32(len(ph.Dispatches))}
 	copy(flat.bounds[:], ph.Bounds[:])
 	starts := make(map[int]bool, len(ph.CommandBuffers))
@@ -129,7 +129,7 @@ func (t *tables) addPhase(p *lower.Plan, ph *lower.Phase) error {
 	return nil
 }
 
-func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, start bool) error {
+func (t *tables) addDispatch(p *plan.Plan, ph *plan.Phase, d *plan.Dispatch, start bool) error {
 	flat := dispatch{
 		kernel: t.kernel(d.Kernel), paramsAt: d.ParamsAt, group: d.Group, barrier: flag(d.Barrier), commandBuffer: flag(start),
 		onCPU:         flag(d.OnCPU),
@@ -139,7 +139,7 @@ func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, 
 	}
 	flat.firstConstant, flat.constantsSet = t.constantSet(d.Constants)
 	var err error
-	add := func(e lower.Expr) uint32 {
+	add := func(e plan.Expr) uint32 {
 		if err == nil {
 			err = boundedBy(e, &ph.Bounds)
 		}
@@ -164,14 +164,14 @@ func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, 
 	return err
 }
 
-func hintsOf(d *lower.Dispatch) (hints [kernels.NumHints]uint32) {
+func hintsOf(d *plan.Dispatch) (hints [kernels.NumHints]uint32) {
 	copy(hints[:], d.Hints)
 	return hints
 }
 
-func (t *tables) addMatrices(p *lower.Plan) {
+func (t *tables) addMatrices(p *plan.Plan) {
 	t.matrices = make([]matrix, len(p.Buffers))
-	tensors := make(map[string]*lower.Tensor, len(p.Tensors))
+	tensors := make(map[string]*plan.Tensor, len(p.Tensors))
 	for i := range p.Tensors {
 		tensors[p.Tensors[i].Name] = &p.Tensors[i]
 	}
@@ -212,7 +212,7 @@ func (t *tables) name(text string) uint32 {
 	return at
 }
 
-func (t *tables) constantSet(list []lower.Constant) (first, set uint32) {
+func (t *tables) constantSet(list []plan.Constant) (first, set uint32) {
 	var key [constantWords + 1]uint32
 	for _, c := range list {
 		key[c.Index] = c.Bits
@@ -229,7 +229,7 @@ func (t *tables) constantSet(list []lower.Constant) (first, set uint32) {
 }
 
 // value returns the row of an expression; equal ones share one.
-func (t *tables) value(e lower.Expr) uint32 {
+func (t *tables) value(e plan.Expr) uint32 {
 	if n, ok := e.IsConst(); ok {
 		i, ok := t.numberAt[n]
 		if !ok {
@@ -253,7 +253,7 @@ func (t *tables) value(e lower.Expr) uint32 {
 	return i
 }
 
-func (t *tables) addValue(e lower.Expr) uint32 {
+func (t *tables) addValue(e plan.Expr) uint32 {
 	v := value{constant: e.Constant, firstTerm: uint32(len(t.terms)), terms: uint32(len(e.Terms))}
 	for _, u := range e.Terms {
 		flat := term{mul: u.Mul, add: u.Add, div: u.Div}
@@ -266,7 +266,7 @@ func (t *tables) addValue(e lower.Expr) uint32 {
 
 // boundedBy checks that an expression grows with the sizes and stays far from
 // overflow up to the bounds, so that what holds at the bounds holds below.
-func boundedBy(e lower.Expr, bounds *sym.Sizes) error {
+func boundedBy(e plan.Expr, bounds *sym.Sizes) error {
 	sum := math.Abs(float64(e.Constant))
 	for i := range e.Terms {
 		u := &e.Terms[i]

@@ -20,6 +20,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // TestTuneByMadeUpTimes tunes a GPU whose time is that of its threadgroups alone: the setting
@@ -31,11 +32,11 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 	defer model.Close()
 	for name, row := range map[string]struct {
 		clock fakemetal.Options
-		want  map[string]lower.Setting // by choice
+		want  map[string]plan.Setting // by choice
 	}{
 		"threadgroups": {
 			fakemetal.Options{GroupNS: 1000},
-			map[string]lower.Setting{"linear_vec": {"rows": 4, "simdgroups": 8}, "linear_mat": {"tile": 64}, "shared_heads": {"heads": 2}},
+			map[string]plan.Setting{"linear_vec": {"rows": 4, "simdgroups": 8}, "linear_mat": {"tile": 64}, "shared_heads": {"heads": 2}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +61,7 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 				require.Equal(t, quickest, s.Winner, "%s %s: %v", s.Kernel, s.Shape, s.Tried)
 				want, ok := row.want[s.Choice]
 				if s.Choice == "linear_vec" && (s.Kernel == "linear_vec_f32_f32" || strings.HasPrefix(s.Shape, "T ≤ 8 ")) { // of Q8_0 or of several tokens a simdgroup owns two rows
-					want = lower.Setting{"rows": 2, "simdgroups": want["simdgroups"]}
+					want = plan.Setting{"rows": 2, "simdgroups": want["simdgroups"]}
 				}
 				if ok && !(s.Choice == "linear_mat" && s.Shape[0] == 'R') { // of one row of logits
 					require.Equal(t, want, s.Winner, "%s %s by default %v", s.Kernel, s.Shape, s.Default)
@@ -90,7 +91,7 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 				p, err := model.Compile(o)
 				require.NoError(t, err)
 				for i := range p.Plan.Phases {
-					for _, s := range p.Plan.Phases[i].Sites() {
+					for _, s := range p.Plan.Phases[i].Sites {
 						for _, w := range found.Sites {
 							if w.Key() == s.Key() {
 								require.Equal(t, w.Winner, s.Taken)
@@ -120,11 +121,11 @@ func TestTuneRefusesOtherBits(t *testing.T) {
 	d, err := device.Open("metal", device.Options{Threads: 2})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, d.Close()) }()
-	broken := lower.Setting{"rows": 4, "simdgroups": 8}
+	broken := plan.Setting{"rows": 4, "simdgroups": 8}
 	for _, sequences := range []int{1, 4} {
 		for _, faulty := range []bool{false, true} {
 			found, err := tune.Run(t.Context(), tune.Subject{
-				Compile: func(with *lower.Tuning) (*lower.Plan, error) {
+				Compile: func(with *lower.Tuning) (*plan.Plan, error) {
 					p, err := model.Compile(smelt.Options{Target: "metal", Level: 1, Chip: "m4-max", Context: 64, Prefill: 16, Sequences: sequences, Block: 16, Tuning: with})
 					if err != nil || with == nil || !faulty {
 						return p.Plan, err
@@ -162,7 +163,7 @@ func TestTuneRefusesOtherBits(t *testing.T) {
 }
 
 // spoil changes what a kernel adds before it takes a root.
-func spoil(t *testing.T, p *lower.Plan, kernel string) {
+func spoil(t *testing.T, p *plan.Plan, kernel string) {
 	k, ok := kernels.Lookup(kernel)
 	require.True(t, ok)
 	eps, ok := k.Param("eps")
@@ -170,7 +171,7 @@ func spoil(t *testing.T, p *lower.Plan, kernel string) {
 	for i := range p.Phases {
 		for j := range p.Phases[i].Dispatches {
 			if d := &p.Phases[i].Dispatches[j]; d.Kernel == kernel {
-				d.Params[eps] = lower.Number(int64(math.Float32bits(0.25)))
+				d.Params[eps] = plan.Number(int64(math.Float32bits(0.25)))
 			}
 		}
 	}

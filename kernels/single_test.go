@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/internal/lint"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // TestSingleSources checks that macros replace every function constant and choose every
@@ -90,7 +90,7 @@ type variant struct {
 }
 
 // variants lists what the phases' dispatches are made of, each once.
-func variants(t *testing.T, phases ...lower.Phase) []variant {
+func variants(t *testing.T, phases ...plan.Phase) []variant {
 	t.Helper()
 	found := map[string]variant{}
 	for _, ph := range phases {
@@ -130,7 +130,7 @@ func TestDecodePlansCompileLittle(t *testing.T) {
 			defer model.Close()
 			program, err := model.Compile(smelt.Options{Target: "metal", Level: 1})
 			require.NoError(t, err)
-			i := slices.IndexFunc(program.Plan.Phases, func(ph lower.Phase) bool { return ph.Bounds[sym.T] == 1 })
+			i := slices.IndexFunc(program.Plan.Phases, func(ph plan.Phase) bool { return ph.Bounds[sym.T] == 1 })
 			require.GreaterOrEqual(t, i, 0)
 			list := variants(t, program.Plan.Phases[i])
 			count := func(key, file, text string, macros ...string) int {

@@ -7,24 +7,25 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
 // compiled is the Plan of a known shape for both phases.
 // compiled is a shape compiled for a GPU, leaving out some passes.
-func compiled(t testing.TB, arch, weights string, level, context int, off ...string) *Plan {
+func compiled(t testing.TB, arch, weights string, level, context int, off ...string) *plan.Plan {
 	t.Helper()
 	return compiledFor(t, "metal", arch, weights, level, context, off...)
 }
 
-func compiledFor(t testing.TB, machine, arch, weights string, level, context int, off ...string) *Plan {
+func compiledFor(t testing.TB, machine, arch, weights string, level, context int, off ...string) *plan.Plan {
 	t.Helper()
 	return compiledWith(t, machine, arch, weights, level, Options{Context: context}, off...)
 }
 
 // compiledWith does it with more options than the context.
-func compiledWith(t testing.TB, machine, arch, weights string, level int, opts Options, off ...string) *Plan {
+func compiledWith(t testing.TB, machine, arch, weights string, level int, opts Options, off ...string) *plan.Plan {
 	t.Helper()
 	m, err := checkpoint.Arch(arch, weights)
 	require.NoError(t, err)
@@ -50,7 +51,7 @@ func compiledWith(t testing.TB, machine, arch, weights string, level int, opts O
 
 // everyPlan calls check for each phase of every known shape, as written and
 // optimised.
-func everyPlan(t *testing.T, check func(t *testing.T, p *Plan, ph *Phase)) {
+func everyPlan(t *testing.T, check func(t *testing.T, p *plan.Plan, ph *plan.Phase)) {
 	for _, arch := range checkpoint.Archs() {
 		for level, name := range []string{"source", "fused"} {
 			t.Run(arch+"/"+name, func(t *testing.T) {
@@ -64,7 +65,7 @@ func everyPlan(t *testing.T, check func(t *testing.T, p *Plan, ph *Phase)) {
 }
 
 func TestArenaNearBound(t *testing.T) {
-	everyPlan(t, func(t *testing.T, _ *Plan, ph *Phase) {
+	everyPlan(t, func(t *testing.T, _ *plan.Plan, ph *plan.Phase) {
 		require.Positive(t, ph.MinArenaBytes)
 		require.GreaterOrEqual(t, ph.ArenaBytes, ph.MinArenaBytes, ph.Name)
 		require.LessOrEqual(t, float64(ph.ArenaBytes), 1.1*float64(ph.MinArenaBytes), ph.Name)

@@ -2,23 +2,12 @@ package lower
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
-
-// Choice is what lower decided by size for one kind of dispatch.
-type Choice struct {
-	Op         string `json:"op"`
-	Kernel     string `json:"kernel"` // host name
-	Shape      string `json:"shape"`  // what the sizes are that decided
-	Choice     string `json:"choice"`
-	Reason     string `json:"reason"`
-	Measured   bool   `json:"measured"`   // on the device: see [Tuning]
-	Dispatches int    `json:"dispatches"` // of this kind in the phase
-}
 
 // vecShape is how linear_vec is launched.
 type vecShape struct {
@@ -214,21 +203,8 @@ func (p *phase) noted(v *ir.Value, d emitter, shape, choice string, by decision)
 	if _, ok := v.Attr.(ir.AttentionWriteAttr); ok { // what is chosen is how it attends
 		op = ir.OpAttention
 	}
-	c := Choice{Op: op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: by.why, Measured: by.measured}
-	p.out.add(c)
-}
-
-// add counts a choice of a dispatch.
-func (p *Phase) add(c Choice) {
-	i := slices.IndexFunc(p.Choices, func(have Choice) bool {
-		have.Dispatches = 0
-		return have == c
-	})
-	if i < 0 {
-		i = len(p.Choices)
-		p.Choices = append(p.Choices, c)
-	}
-	p.Choices[i].Dispatches++
+	c := plan.Choice{Op: op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: by.why, Measured: by.measured}
+	p.out.Note(c)
 }
 
 // upTo is an extent with its bound: "T ≤ 512", or the number.

@@ -11,6 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -90,7 +91,7 @@ func chipNamed(t *testing.T, name string) *Chip {
 }
 
 // tuned is one phase of a shape compiled for a chip and steps of up to maxT tokens.
-func tuned(t *testing.T, arch, chip string, maxT int64, context int) *Phase {
+func tuned(t *testing.T, arch, chip string, maxT int64, context int) *plan.Phase {
 	t.Helper()
 	m, err := checkpoint.Arch(arch, "q4_0")
 	require.NoError(t, err)
@@ -109,7 +110,7 @@ func tuned(t *testing.T, arch, chip string, maxT int64, context int) *Phase {
 // A chip changes how a step is cut, never how many dispatches it has, but for
 // attention over contexts that one chip cuts and another does not.
 func TestDispatchesOfEveryChip(t *testing.T) {
-	perLayer := func(ph *Phase) int {
+	perLayer := func(ph *plan.Phase) int {
 		n := 0
 		for i := range ph.Dispatches {
 			if ph.Dispatches[i].Layer == 1 {
@@ -201,7 +202,7 @@ func TestSharedHeadsByPrediction(t *testing.T) {
 					c.Layers = 1
 					m, err := checkpoint.Synthetic(c, "q4_0")
 					require.NoError(t, err)
-					predicted := func(tuning *Tuning) (*Phase, float64, int64) {
+					predicted := func(tuning *Tuning) (*plan.Phase, float64, int64) {
 						f, err := m.Build(ir.Options{KV: dtype.F16, Block: context})
 						require.NoError(t, err)
 						target, err := NewTarget("metal", tokens)
@@ -210,21 +211,21 @@ func TestSharedHeadsByPrediction(t *testing.T) {
 						Tune(target, chipNamed(t, chip))
 						_, err = passes.Compile(f, target, passes.Options{Level: 1})
 						require.NoError(t, err)
-						r := Range{Name: "step", Func: f, MinT: tokens, MaxT: tokens, Longest: Interval{1, 1}}
+						r := Range{Name: "step", Func: f, MinT: tokens, MaxT: tokens, Longest: plan.Interval{Min: 1, Max: 1}}
 						plan, err := Lower(arch, []Range{r}, target, Options{Context: context, Sequences: int(tokens), Tuning: tuning})
 						require.NoError(t, err)
 						ph := &plan.Phases[0]
 						sizes, us, cost := ph.Bounds, 0.0, Cost{}
 						for i := range ph.Dispatches {
 							if d := &ph.Dispatches[i]; strings.HasPrefix(d.Kernel, "attention_") {
-								cost = cost.Plus(plan.Cost(d, &sizes))
-								us += chipNamed(t, chip).demand(plan.Cost(d, &sizes), d, &sizes).alone()
+								cost = cost.Plus(CostOf(plan, d, &sizes))
+								us += chipNamed(t, chip).demand(CostOf(plan, d, &sizes), d, &sizes).alone()
 							}
 						}
 						return ph, us, cost.Reread
 					}
 					ph, chosen, reread := predicted(nil)
-					for _, site := range ph.Sites() {
+					for _, site := range ph.Sites {
 						if site.Choice != "shared_heads" {
 							continue
 						}

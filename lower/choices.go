@@ -8,6 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // choice is a row of the table of what Plans leave to size, and to measurement where a
@@ -19,7 +20,7 @@ type choice struct {
 	// exact says that by the kernels' laws no setting changes a bit of a result. Of others
 	// none is kept, whatever it saves.
 	exact    bool
-	settings func(sizes) []Setting
+	settings func(sizes) []plan.Setting
 }
 
 // sizes are what decides at a site.
@@ -33,53 +34,53 @@ type sizes struct {
 // The choices.
 var (
 	// Rows of the weights that a simdgroup of linear_vec owns, and simdgroups of a threadgroup.
-	vecLaunch = &choice{"linear_vec", []string{"rows", "simdgroups"}, true, func(at sizes) (all []Setting) {
+	vecLaunch = &choice{"linear_vec", []string{"rows", "simdgroups"}, true, func(at sizes) (all []plan.Setting) {
 		for rows := int64(2); rows <= mostRows(at.stored, at.tokens); rows *= 2 {
 			for simdgroups := int64(2); simdgroups <= 8; simdgroups *= 2 {
-				all = append(all, Setting{"rows": rows, "simdgroups": simdgroups})
+				all = append(all, plan.Setting{"rows": rows, "simdgroups": simdgroups})
 			}
 		}
 		return all
 	}}
 	// Tokens of a tile of linear_mat.
-	matTile = &choice{"linear_mat", []string{"tile"}, true, func(at sizes) []Setting {
+	matTile = &choice{"linear_mat", []string{"tile"}, true, func(at sizes) []plan.Setting {
 		if at.act.Bytes(1) != 2 {
 			return only("tile", 32)
 		}
 		return only("tile", 32, 64)
 	}}
 	// Whether products of few tokens run as mat-vec or in tiles, which sum in other orders.
-	vecOrMat = &choice{"product", []string{"vec"}, false, func(at sizes) []Setting {
+	vecOrMat = &choice{"product", []string{"vec"}, false, func(at sizes) []plan.Setting {
 		if at.tokens < 2 || at.tokens > 32 {
 			return nil
 		}
 		return only("vec", 0, 1)
 	}}
 	// Keys of a partition of attention, whose sums are put together at the end.
-	partition = &choice{"partition", []string{"keys"}, false, func(sizes) []Setting {
+	partition = &choice{"partition", []string{"keys"}, false, func(sizes) []plan.Setting {
 		return only("keys", 256, 512, 1024)
 	}}
 	// Query heads that a threadgroup of attention takes, which read its KV head's keys once.
-	sharedHeads = &choice{"shared_heads", []string{"heads"}, true, func(at sizes) (all []Setting) {
+	sharedHeads = &choice{"shared_heads", []string{"heads"}, true, func(at sizes) (all []plan.Setting) {
 		for n := int64(1); n == 1 || n < 2*at.shared && n <= kernels.MaxHeads && n*at.head <= kernels.MaxQueries; n *= 2 {
-			all = append(all, Setting{"heads": n})
+			all = append(all, plan.Setting{"heads": n})
 		}
 		return all
 	}}
 	// What the CPU's kernels are told; 0 leaves it to them.
-	streams = hinted(kernels.HintStreams, func(at sizes) []Setting {
+	streams = hinted(kernels.HintStreams, func(at sizes) []plan.Setting {
 		if at.tokens > 1 {
 			return nil
 		}
 		return only("streams", 0, 1)
 	})
-	ahead = hinted(kernels.HintAhead, func(at sizes) []Setting {
+	ahead = hinted(kernels.HintAhead, func(at sizes) []plan.Setting {
 		if at.tokens > 3 {
 			return nil
 		}
 		return only("ahead", 0, 64, 1024, 4096, 8192)
 	})
-	piece = hinted(kernels.HintPiece, func(at sizes) []Setting {
+	piece = hinted(kernels.HintPiece, func(at sizes) []plan.Setting {
 		if at.tokens < 4 {
 			return nil
 		}
@@ -89,7 +90,7 @@ var (
 		}
 		return only("piece", slices.DeleteFunc(values, func(n int64) bool { return n >= at.k })...)
 	})
-	pairs = hinted(kernels.HintPairs, func(at sizes) []Setting {
+	pairs = hinted(kernels.HintPairs, func(at sizes) []plan.Setting {
 		if at.tokens > 1 || at.stored != dtype.Q6_K {
 			return nil
 		}
@@ -97,7 +98,7 @@ var (
 	})
 	// Whether the device keeps a matrix in an order of its own: a CPU unless it was measured to
 	// be slower, a GPU where it was measured to be faster.
-	layout = &choice{"layout", []string{"rearranged"}, true, func(sizes) []Setting { return only("rearranged", 0, 1) }}
+	layout = &choice{"layout", []string{"rearranged"}, true, func(sizes) []plan.Setting { return only("rearranged", 0, 1) }}
 )
 
 // choices is the table.
@@ -120,14 +121,14 @@ func choiceNamed(name string) *choice {
 }
 
 // hinted is the choice of a hint to native kernels.
-func hinted(h kernels.Hint, settings func(sizes) []Setting) *choice {
+func hinted(h kernels.Hint, settings func(sizes) []plan.Setting) *choice {
 	return &choice{h.String(), []string{h.String()}, true, settings}
 }
 
 // only returns the settings of a choice's only field.
-func only(field string, values ...int64) (all []Setting) {
+func only(field string, values ...int64) (all []plan.Setting) {
 	for _, v := range values {
-		all = append(all, Setting{field: v})
+		all = append(all, plan.Setting{field: v})
 	}
 	return all
 }
@@ -142,14 +143,14 @@ func mostRows(stored dtype.Type, tokens int64) int64 {
 
 // decision is what a choice came to at a site.
 type decision struct {
-	Setting
+	plan.Setting
 	why      string
 	measured bool
 }
 
 // decide returns what was measured to be best for a value's dispatches of a kernel, or else
 // what is given.
-func (p *phase) decide(c *choice, v *ir.Value, kernel string, at sizes, by Setting, why string) decision {
+func (p *phase) decide(c *choice, v *ir.Value, kernel string, at sizes, by plan.Setting, why string) decision {
 	where := spot{c, kernel, at.shape}
 	known, ok := p.decided[where]
 	if !ok {
@@ -160,12 +161,12 @@ func (p *phase) decide(c *choice, v *ir.Value, kernel string, at sizes, by Setti
 			site.Taken = w.Setting
 		}
 		if len(site.Settings) > 1 {
-			known.site = p.out.siteOf(site)
+			known.site = p.out.SiteOf(site)
 		}
 		p.decided[where] = known
 	}
 	if known.site >= 0 {
-		p.out.sites[known.site].values[v.ID] = true
+		p.out.Sites[known.site].Add(int32(v.ID))
 	}
 	return known.decision
 }
@@ -183,14 +184,14 @@ type decided struct {
 }
 
 // site is the choice in a place, where it is what is given if nothing was measured.
-func (c *choice) site(kernel string, at sizes, by Setting) Site {
-	return Site{Choice: c.name, Kernel: kernel, Shape: at.shape, Taken: by, Settings: c.settings(at), Exact: c.exact}
+func (c *choice) site(kernel string, at sizes, by plan.Setting) plan.Site {
+	return plan.Site{Choice: c.name, Kernel: kernel, Shape: at.shape, Taken: by, Settings: c.settings(at), Exact: c.exact}
 }
 
 // at returns the winner of a site if its setting is one that would be tried there today.
-func (t *Tuning) at(site *Site) *Winner {
+func (t *Tuning) at(site *plan.Site) *Winner {
 	w := t.Find(site.Key())
-	if w == nil || !slices.ContainsFunc(site.Settings, func(s Setting) bool { return maps.Equal(s, w.Setting) }) {
+	if w == nil || !slices.ContainsFunc(site.Settings, func(s plan.Setting) bool { return maps.Equal(s, w.Setting) }) {
 		return nil
 	}
 	return w
@@ -201,31 +202,18 @@ func (w *Winner) why() string {
 }
 
 // launch is decide for how the target launches a kernel, where the Plan says that.
-func (p *phase) launch(c *choice, v *ir.Value, e emitter, at sizes, by Setting, why string) decision {
+func (p *phase) launch(c *choice, v *ir.Value, e emitter, at sizes, by plan.Setting, why string) decision {
 	if !p.target.Launches {
 		return decision{by, why, false}
 	}
 	return p.decide(c, v, e.kernel.Name, at, by, why)
 }
 
-// siteOf returns the index of a site, which is added where it is new.
-func (p *Phase) siteOf(site Site) int {
-	i := slices.IndexFunc(p.sites, func(have Site) bool {
-		return have.Choice == site.Choice && have.Kernel == site.Kernel && have.Shape == site.Shape
-	})
-	if i < 0 {
-		i = len(p.sites)
-		site.values = map[ir.ID]bool{}
-		p.sites = append(p.sites, site)
-	}
-	return i
-}
-
 // hints tells the native kernel of a dispatch of a CPU what was measured to be best.
 func (e emitter) hints(v *ir.Value, at sizes, of ...*choice) {
 	for _, c := range of {
 		name := c.fields[0]
-		d := e.p.decide(c, v, e.kernel.Name, at, Setting{name: 0}, "")
+		d := e.p.decide(c, v, e.kernel.Name, at, plan.Setting{name: 0}, "")
 		if d.measured {
 			e.p.noted(v, e, at.shape, d.Setting.String(), d)
 		}

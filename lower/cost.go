@@ -8,6 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Cost is what a dispatch asks of the machine.
@@ -36,23 +37,23 @@ func (c Cost) Plus(d Cost) Cost {
 	return Cost{c.Read + d.Read, c.Written + d.Written, c.Reread + d.Reread, c.Ops + d.Ops, c.Shifts + d.Shifts}
 }
 
-// Cost returns what a dispatch costs in a step of the given sizes. Every sequence
+// CostOf returns what a dispatch costs in a step of the given sizes. Every sequence
 // is taken to have Smax keys once the step is written, and to bring as many of its tokens
 // as the others, its last.
-func (p *Plan) Cost(d *Dispatch, sizes *sym.Sizes) Cost {
+func CostOf(p *plan.Plan, d *plan.Dispatch, sizes *sym.Sizes) Cost {
 	var c Cost
 	cost, known := costs()[d.Kernel]
 	if !known {
 		cost = &kernelCost{}
 	}
 	l := &launch{d, sizes}
-	if p.idle(d, sizes) {
+	if idle(p, d, sizes) {
 		return c
 	}
 	for i, b := range d.Bindings {
 		bytes := b.Bytes.Eval(sizes)
 		if part := cost.part(b.Index); part != nil {
-			bytes = p.bytesOf(cost.kernel, &b, part(l))
+			bytes = bytesOf(p, cost.kernel, &b, part(l))
 		}
 		switch {
 		case d.OnCPU && b.Index == kernels.HostScratch: // it stays in the processor's caches
@@ -76,7 +77,7 @@ func (p *Plan) Cost(d *Dispatch, sizes *sym.Sizes) Cost {
 
 // idle tells whether a dispatch finds nothing to do in a step whose sequences bring as many
 // tokens each: they are another one's.
-func (p *Plan) idle(d *Dispatch, sizes *sym.Sizes) bool {
+func idle(p *plan.Plan, d *plan.Dispatch, sizes *sym.Sizes) bool {
 	each := ceilDiv(sizes[sym.T], max(sizes[sym.B], 1))
 	for _, b := range d.Bindings {
 		if o := p.Buffers[b.Buffer].Owners; o != nil && (each < o.Least || each > o.Most) {
@@ -87,7 +88,7 @@ func (p *Plan) idle(d *Dispatch, sizes *sym.Sizes) bool {
 }
 
 // boundBefore tells whether an earlier argument reads the same memory.
-func boundBefore(before []Binding, b *Binding) bool {
+func boundBefore(before []plan.Binding, b *plan.Binding) bool {
 	for i := range before {
 		if o := &before[i]; o.Buffer == b.Buffer && o.Offset == b.Offset && !o.Write {
 			return true
@@ -97,7 +98,7 @@ func boundBefore(before []Binding, b *Binding) bool {
 }
 
 // bytesOf returns the size of n elements of an argument.
-func (p *Plan) bytesOf(k *kernels.Kernel, b *Binding, n int64) int64 {
+func bytesOf(p *plan.Plan, k *kernels.Kernel, b *plan.Binding, n int64) int64 {
 	if t := p.Buffers[b.Buffer].DType; t != dtype.Invalid {
 		return t.Bytes(n)
 	}
@@ -107,7 +108,7 @@ func (p *Plan) bytesOf(k *kernels.Kernel, b *Binding, n int64) int64 {
 
 // launch is a dispatch in a step.
 type launch struct {
-	dispatch *Dispatch
+	dispatch *plan.Dispatch
 	sizes    *sym.Sizes
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Every family of kernels has a rule, and every rule a family.
@@ -30,7 +31,7 @@ func TestCostRules(t *testing.T) {
 
 // costsOf returns the costs of one layer's dispatches with their kernels' families,
 // those outside the layers by family, and the sum of all.
-func costsOf(t *testing.T, plan *Plan, phase string, sizes sym.Sizes) (layer []Cost, names []string, outside map[string]Cost, total Cost) {
+func costsOf(t *testing.T, plan *plan.Plan, phase string, sizes sym.Sizes) (layer []Cost, names []string, outside map[string]Cost, total Cost) {
 	outside = map[string]Cost{}
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
@@ -39,7 +40,7 @@ func costsOf(t *testing.T, plan *Plan, phase string, sizes sym.Sizes) (layer []C
 		}
 		for j := range ph.Dispatches {
 			d := &ph.Dispatches[j]
-			c := plan.Cost(d, &sizes)
+			c := CostOf(plan, d, &sizes)
 			total = total.Plus(c)
 			k, ok := kernels.Lookup(d.Kernel)
 			require.True(t, ok, d.Kernel)
@@ -191,30 +192,30 @@ func TestCostByHand(t *testing.T) {
 // What a dispatch reads under two arguments comes from memory once; what it writes
 // in place of what it reads goes both ways.
 func TestCostOfSharedArguments(t *testing.T) {
-	p := &Plan{Buffers: []Buffer{{Kind: Arena}}}
+	p := &plan.Plan{Buffers: []plan.Buffer{{Kind: plan.Arena}}}
 	k, ok := kernels.Lookup("mul_f32")
 	require.True(t, ok)
-	bind := func(name string, offset int64, write bool) Binding {
+	bind := func(name string, offset int64, write bool) plan.Binding {
 		a, ok := k.Named(name)
 		require.True(t, ok, name)
-		return Binding{Index: uint32(a.Index), Offset: offset, Bytes: Number(64), Write: write, Read: !write}
+		return plan.Binding{Index: uint32(a.Index), Offset: offset, Bytes: plan.Number(64), Write: write, Read: !write}
 	}
-	d := &Dispatch{Kernel: k.Name, Params: make([]Expr, k.ParamWords)}
+	d := &plan.Dispatch{Kernel: k.Name, Params: make([]plan.Expr, k.ParamWords)}
 	for name, n := range map[string]int64{"rows": 1, "width": 16} {
 		i, ok := k.Param(name)
 		require.True(t, ok, name)
-		d.Params[i] = Number(n)
+		d.Params[i] = plan.Number(n)
 	}
 	for _, c := range []struct {
-		bindings []Binding
+		bindings []plan.Binding
 		want     Cost
 	}{
-		{[]Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 128, true)}, Cost{Read: 128, Written: 64, Ops: 16}},
-		{[]Binding{bind("a", 0, false), bind("b", 0, false), bind("out", 128, true)}, Cost{Read: 64, Written: 64, Ops: 16}},
-		{[]Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 0, true)}, Cost{Read: 128, Written: 64, Ops: 16}},
+		{[]plan.Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 128, true)}, Cost{Read: 128, Written: 64, Ops: 16}},
+		{[]plan.Binding{bind("a", 0, false), bind("b", 0, false), bind("out", 128, true)}, Cost{Read: 64, Written: 64, Ops: 16}},
+		{[]plan.Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 0, true)}, Cost{Read: 128, Written: 64, Ops: 16}},
 	} {
 		d.Bindings = c.bindings
-		require.Equal(t, c.want, p.Cost(d, &sym.Sizes{}))
+		require.Equal(t, c.want, CostOf(p, d, &sym.Sizes{}))
 	}
 }
 
@@ -230,13 +231,13 @@ func TestShiftsOfWeights(t *testing.T) {
 			want, few := int64(0), strings.HasPrefix(d.Kernel, linearVec)
 			for k := range d.Bindings {
 				b := &plan.Buffers[d.Bindings[k].Buffer]
-				if few && d.typeOf(&d.Bindings[k]) != nil {
+				if few && d.TypeOf(&d.Bindings[k]) != nil {
 					kinds[b.DType] = true
 					n, _ := b.Bytes.IsConst()
 					want += kernels.ShiftCycles(uint32(b.DType), n/int64(b.DType.BlockBytes())*int64(b.DType.BlockElems()))
 				}
 			}
-			require.Equal(t, want, plan.Cost(d, &ph.Bounds).Shifts, d.Label())
+			require.Equal(t, want, CostOf(plan, d, &ph.Bounds).Shifts, d.Label())
 			require.Equal(t, few, want > 0, d.Label())
 		}
 	}

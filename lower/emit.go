@@ -6,6 +6,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // emitter fills in one dispatch by the names that package kernels has for what the
@@ -19,7 +20,7 @@ type emitter struct {
 
 // words are the parameters of a kernel by the names in kernels/abi/params.h: numbers,
 // expressions of the sizes, or the bits of floats.
-type words map[string]Expr
+type words map[string]plan.Expr
 
 func (p *phase) dispatch(kernel string, v *ir.Value) emitter {
 	k, ok := kernels.Lookup(kernel)
@@ -27,7 +28,7 @@ func (p *phase) dispatch(kernel string, v *ir.Value) emitter {
 		p.fail(fmt.Errorf("%w is called %s", ErrUnsupported, kernel))
 		k = &kernels.Kernel{Name: kernel}
 	}
-	p.out.Dispatches = append(p.out.Dispatches, Dispatch{Kernel: kernel, Op: v.Op, Value: v.ID, Layer: v.Layer})
+	p.out.Dispatches = append(p.out.Dispatches, plan.Dispatch{Kernel: kernel, Op: v.Op.String(), Value: int32(v.ID), Layer: v.Layer})
 	return emitter{p, len(p.out.Dispatches) - 1, k}
 }
 
@@ -38,7 +39,7 @@ func (p *phase) fail(err error) {
 	}
 }
 
-func (e emitter) dispatch() *Dispatch { return &e.p.out.Dispatches[e.index] }
+func (e emitter) dispatch() *plan.Dispatch { return &e.p.out.Dispatches[e.index] }
 
 // lacks notes that the kernel has nothing of that name.
 func (e emitter) lacks(what, name string) {
@@ -61,13 +62,13 @@ func (e emitter) constant(name string, bits uint32) {
 		e.lacks("function constant", name)
 	}
 	d := e.dispatch()
-	d.Constants = append(d.Constants, Constant{uint32(c.Index), bits})
+	d.Constants = append(d.Constants, plan.Constant{Index: uint32(c.Index), Bits: bits})
 }
 
 // params sets every parameter of the kernel.
 func (e emitter) params(given words) {
 	d := e.dispatch()
-	d.ParamsAt, d.Params = uint32(e.kernel.ParamsIndex), make([]Expr, len(e.kernel.ParamNames))
+	d.ParamsAt, d.Params = uint32(e.kernel.ParamsIndex), make([]plan.Expr, len(e.kernel.ParamNames))
 	for i, name := range e.kernel.ParamNames {
 		word, ok := given[name]
 		if !ok {
@@ -83,7 +84,7 @@ func (e emitter) params(given words) {
 }
 
 // launch sets a grid that was chosen here.
-func (e emitter) launch(grid [3]Expr, threads int) {
+func (e emitter) launch(grid [3]plan.Expr, threads int) {
 	d := e.dispatch()
 	d.Grid, d.Group = grid, [3]uint32{uint32(threads), 1, 1}
 }
@@ -94,26 +95,26 @@ func (e emitter) cover() { e.coverBy(e.kernel.MaxThreads) }
 
 // coverBy is cover with threadgroups of a chosen size.
 func (e emitter) coverBy(threads int) {
-	grid := [3]Expr{one(), one(), one()}
+	grid := [3]plan.Expr{one(), one(), one()}
 	if e.kernel.Grid == nil {
 		e.lacks("grid of its own", "")
 	}
 	for i, axis := range e.kernel.Grid {
 		for _, word := range axis.Words {
-			n, err := times(grid[i], e.dispatch().Params[word])
+			n, err := plan.Multiply(grid[i], e.dispatch().Params[word])
 			if err != nil {
 				e.p.fail(fmt.Errorf("the grid of %s: %w", e.kernel.Name, err))
 			}
 			grid[i] = n
 		}
-		grid[i] = grid[i].over(int64(axis.Tile))
+		grid[i] = grid[i].Over(int64(axis.Tile))
 	}
 	e.launch(grid, threads)
 }
 
-func (e emitter) bind(name string, at place, b Binding) { e.bindAt(e.arg(name), at, b) }
+func (e emitter) bind(name string, at place, b plan.Binding) { e.bindAt(e.arg(name), at, b) }
 
-func (e emitter) bindAt(index uint32, at place, b Binding) {
+func (e emitter) bindAt(index uint32, at place, b plan.Binding) {
 	d := e.dispatch()
 	b.Index, b.Buffer = index, at.buffer
 	d.Bindings = append(d.Bindings, b)
@@ -128,7 +129,7 @@ func (e emitter) in(name string, v *ir.Value) { e.inFrom(name, v, 0) }
 func (e emitter) inFrom(name string, v *ir.Value, offset int64) {
 	which := partOf(v)
 	at := e.p.partPlace(root(v), which)
-	e.bind(name, at, Binding{Offset: offset, Bytes: e.bytes(v, which, at, offset), Read: true})
+	e.bind(name, at, plan.Binding{Offset: offset, Bytes: e.bytes(v, which, at, offset), Read: true})
 }
 
 func (e emitter) out(name string, v *ir.Value) { e.outPart(name, v, 0) }
@@ -136,33 +137,33 @@ func (e emitter) out(name string, v *ir.Value) { e.outPart(name, v, 0) }
 // outPart binds one of the tensors that a value computes.
 func (e emitter) outPart(name string, v *ir.Value, which int) {
 	at := e.p.partPlace(v, which)
-	e.bind(name, at, Binding{Bytes: e.bytes(v, which, at, 0), Write: true})
+	e.bind(name, at, plan.Binding{Bytes: e.bytes(v, which, at, 0), Write: true})
 }
 
 // bytes is the extent of a binding: the whole buffer for weights, whose stored
 // type counts, else that of the tensor.
-func (e emitter) bytes(v *ir.Value, which int, at place, offset int64) Expr {
-	if b := e.p.plan.Buffers[at.buffer]; b.Kind == Weight || b.Kind == Const {
+func (e emitter) bytes(v *ir.Value, which int, at place, offset int64) plan.Expr {
+	if b := e.p.plan.Buffers[at.buffer]; b.Kind == plan.Weight || b.Kind == plan.Const {
 		return b.Bytes
 	}
 	t := tensorsOf(root(v))[which]
 	n, ok := t.Shape.Elements()
 	if !ok {
 		e.p.fail(fmt.Errorf("%s is no simple size", t))
-		return Expr{}
+		return plan.Expr{}
 	}
-	return Extent(n).Times(t.DType.Bytes(1)).Plus(Number(-offset))
+	return Extent(n).Times(t.DType.Bytes(1)).Plus(plan.Number(-offset))
 }
 
 // cache binds the keys or values behind a state. The size that counts is the
 // session's, so the binding claims one block.
 func (e emitter) cache(name string, state *ir.Value, values, write bool) {
-	buffer, err := e.p.tables.cache(layerOf(state), state.Type.Cache, values)
+	buffer, err := e.p.tables.cache(layerOf(state), plan.Cache(state.Type.Cache), values)
 	if err != nil {
 		e.p.fail(err)
 		return
 	}
-	e.bind(name, place{buffer: buffer, slot: -1}, Binding{Bytes: e.p.plan.Buffers[buffer].Bytes, Read: !write, Write: write})
+	e.bind(name, place{buffer: buffer, slot: -1}, plan.Binding{Bytes: e.p.plan.Buffers[buffer].Bytes, Read: !write, Write: write})
 }
 
 // caches binds both caches of a layer.

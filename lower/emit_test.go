@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // What a selector calls by a name that the kernel lacks, and what it leaves out, is an
@@ -22,28 +23,28 @@ func TestEmitterKnowsNames(t *testing.T) {
 	}
 	for want, emit := range map[string]func(e emitter){
 		"":                                   func(e emitter) { e.params(given); e.cover() },
-		`has no argument "c"`:                func(e emitter) { e.bind("c", place{slot: -1}, Binding{}) },
+		`has no argument "c"`:                func(e emitter) { e.bind("c", place{slot: -1}, plan.Binding{}) },
 		`has no function constant "fc_c"`:    func(e emitter) { e.constant("fc_c", 1) },
 		`has no parameter "c"`:               func(e emitter) { w := maps.Clone(given); w["c"] = one(); e.params(w) },
 		`is not given its parameter "width"`: func(e emitter) { e.params(without("width")) },
 	} {
-		p := &phase{tables: &tables{plan: &Plan{}}}
+		p := &phase{tables: &tables{plan: &plan.Plan{}}}
 		emit(p.dispatch("add_f32", x))
 		if want == "" {
 			require.NoError(t, p.err)
-			require.Equal(t, [3]Expr{Number(1), Extent(ir.Var(sym.T)), Number(1)}, p.out.Dispatches[0].Grid)
+			require.Equal(t, [3]plan.Expr{plan.Number(1), Extent(ir.Var(sym.T)), plan.Number(1)}, p.out.Dispatches[0].Grid)
 			require.Equal(t, [3]uint32{256, 1, 1}, p.out.Dispatches[0].Group)
 			continue
 		}
 		require.ErrorContains(t, p.err, "kernel add_f32 "+want)
 	}
 
-	p := &phase{tables: &tables{plan: &Plan{}}}
+	p := &phase{tables: &tables{plan: &plan.Plan{}}}
 	p.dispatch("add_f8", x).constant("fc_c", 1)
 	require.ErrorIs(t, p.err, ErrUnsupported)
 	require.ErrorContains(t, p.err, "add_f8")
 
-	p = &phase{tables: &tables{plan: &Plan{}}}
+	p = &phase{tables: &tables{plan: &plan.Plan{}}}
 	p.dispatch("repeat_kv_f32", x).cover()
 	require.ErrorContains(t, p.err, "repeat_kv_f32")
 }
@@ -51,23 +52,23 @@ func TestEmitterKnowsNames(t *testing.T) {
 // over and times of extents are what CeilDiv and Dim.Times make of sizes.
 func TestExtentArithmetic(t *testing.T) {
 	tokens, seqs := ir.Var(sym.T), ir.Var(sym.B)
-	require.Equal(t, CeilDiv(tokens, 32), Extent(tokens).over(32))
-	require.Equal(t, Number(3), Number(65).over(32))
-	require.Equal(t, Extent(tokens), Extent(tokens).over(1))
+	require.Equal(t, CeilDiv(tokens, 32), Extent(tokens).Over(32))
+	require.Equal(t, plan.Number(3), plan.Number(65).Over(32))
+	require.Equal(t, Extent(tokens), Extent(tokens).Over(1))
 	product, ok := tokens.Times(seqs)
 	require.True(t, ok)
-	for _, c := range []struct{ a, b, want Expr }{
-		{Number(3), Number(4), Number(12)},
-		{Number(1), Extent(tokens), Extent(tokens)},
-		{Extent(tokens), Number(4), Extent(tokens).Times(4)},
+	for _, c := range []struct{ a, b, want plan.Expr }{
+		{plan.Number(3), plan.Number(4), plan.Number(12)},
+		{plan.Number(1), Extent(tokens), Extent(tokens)},
+		{Extent(tokens), plan.Number(4), Extent(tokens).Times(4)},
 		{Extent(tokens), Extent(seqs), Extent(product)},
 	} {
-		got, err := times(c.a, c.b)
+		got, err := plan.Multiply(c.a, c.b)
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)
 	}
-	for _, bad := range []Expr{Extent(tokens).over(2), Extent(tokens).Plus(Extent(seqs)), Extent(tokens).Plus(Number(1))} {
-		_, err := times(Extent(tokens), bad)
+	for _, bad := range []plan.Expr{Extent(tokens).Over(2), Extent(tokens).Plus(Extent(seqs)), Extent(tokens).Plus(plan.Number(1))} {
+		_, err := plan.Multiply(Extent(tokens), bad)
 		require.ErrorContains(t, err, "no simple size", "%s", bad)
 	}
 }

@@ -9,16 +9,17 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Range is a graph compiled for a range of steps.
 type Range struct {
 	Name       string // "prefill", "decode", "batch" or "copy"
 	Func       *ir.Func
-	MinT, MaxT int64    // tokens
-	Longest    Interval // tokens of the sequence that brings most; the zero value: 1 to MaxT
-	MaxContext int64    // 0: that of Options
-	MaxC       int64    // cache blocks that are copied, one at least, in a step without tokens; 0: none are
+	MinT, MaxT int64         // tokens
+	Longest    plan.Interval // tokens of the sequence that brings most; the zero value: 1 to MaxT
+	MaxContext int64         // 0: that of Options
+	MaxC       int64         // cache blocks that are copied, one at least, in a step without tokens; 0: none are
 }
 
 // Options bound what a Plan is made for.
@@ -40,42 +41,42 @@ var ErrUnsupported = errors.New("no kernel")
 // Lower turns one graph per range into a Plan: every value becomes a kernel
 // launch, an alias or a buffer, in program order. It rewrites nothing: what the
 // target lacks has been decomposed by the last pass.
-func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*Plan, error) {
+func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*plan.Plan, error) {
 	if opts.Context <= 0 {
 		return nil, fmt.Errorf("a context of %d slots", opts.Context)
 	}
 	opts.Sequences = max(opts.Sequences, 1)
-	plan := &Plan{Model: name, Target: target.Name, Act: target.Act, Context: opts.Context, Tuned: opts.Tuning.Hash()}
-	t := &tables{plan: plan, index: make(map[bufferKey]int32)}
+	compiled := &plan.Plan{Model: name, Target: target.Name, Act: target.Act, Context: opts.Context, Tuned: opts.Tuning.Hash()}
+	t := &tables{plan: compiled, index: make(map[bufferKey]int32)}
 	for _, r := range ranges {
 		p := newPhase(t, r, target, opts)
 		if err := p.lower(); err != nil {
 			return nil, fmt.Errorf("lowering %s for %s on %s: %w", name, r.Name, target.Name, err)
 		}
-		plan.Phases = append(plan.Phases, p.out)
+		compiled.Phases = append(compiled.Phases, p.out)
 	}
-	for _, p := range plan.Phases {
-		if i, ok := t.index[bufferKey{Arena, ""}]; ok {
-			b := &plan.Buffers[i]
-			b.Bytes = Number(max(b.Bytes.Constant, p.ArenaBytes))
+	for _, p := range compiled.Phases {
+		if i, ok := t.index[bufferKey{plan.Arena, ""}]; ok {
+			b := &compiled.Buffers[i]
+			b.Bytes = plan.Number(max(b.Bytes.Constant, p.ArenaBytes))
 		}
 	}
-	plan.order(target, opts.Tuning)
-	return plan, plan.Validate()
+	order(compiled, target, opts.Tuning)
+	return compiled, compiled.Validate()
 }
 
 type bufferKey struct {
-	kind Kind
+	kind plan.Kind
 	name string
 }
 
 // tables collects the buffers that the phases share.
 type tables struct {
-	plan  *Plan
+	plan  *plan.Plan
 	index map[bufferKey]int32
 }
 
-func (t *tables) buffer(b Buffer) int32 {
+func (t *tables) buffer(b plan.Buffer) int32 {
 	key := bufferKey{b.Kind, b.Name}
 	if i, ok := t.index[key]; ok {
 		return i
@@ -89,7 +90,7 @@ func (t *tables) buffer(b Buffer) int32 {
 // weight returns the buffer of a tensor of the file. What is no matrix is bound as F32
 // whatever its stored type: it is small, and kernels then need one form.
 func (t *tables) weight(v *ir.Value, matrix bool) (int32, error) {
-	key := bufferKey{Weight, v.Name()}
+	key := bufferKey{plan.Weight, v.Name()}
 	if i, ok := t.index[key]; ok {
 		return i, nil
 	}
@@ -109,35 +110,35 @@ func (t *tables) weight(v *ir.Value, matrix bool) (int32, error) {
 		}
 		shape[i], elements = int(n), elements*n
 	}
-	t.plan.Tensors = append(t.plan.Tensors, Tensor{Name: v.Name(), DType: stored, Shape: shape})
-	return t.buffer(Buffer{Kind: Weight, Name: v.Name(), DType: bound, Bytes: Number(bound.Bytes(elements))}), nil
+	t.plan.Tensors = append(t.plan.Tensors, plan.Tensor{Name: v.Name(), DType: stored, Shape: shape})
+	return t.buffer(plan.Buffer{Kind: plan.Weight, Name: v.Name(), DType: bound, Bytes: plan.Number(bound.Bytes(elements))}), nil
 }
 
 // cache returns the buffer of a layer's keys or values; its size is that of one
 // block.
-func (t *tables) cache(layer int, c ir.Cache, values bool) (int32, error) {
+func (t *tables) cache(layer int, c plan.Cache, values bool) (int32, error) {
 	for len(t.plan.Caches) <= layer {
-		t.plan.Caches = append(t.plan.Caches, ir.Cache{})
+		t.plan.Caches = append(t.plan.Caches, plan.Cache{})
 	}
-	if have := t.plan.Caches[layer]; have != (ir.Cache{}) && have != c {
+	if have := t.plan.Caches[layer]; have != (plan.Cache{}) && have != c {
 		return 0, fmt.Errorf("layer %d has caches of two shapes", layer)
 	}
 	t.plan.Caches[layer] = c
-	kind, name := CacheK, fmt.Sprintf("k.%d", layer)
+	kind, name := plan.CacheK, fmt.Sprintf("k.%d", layer)
 	if values {
-		kind, name = CacheV, fmt.Sprintf("v.%d", layer)
+		kind, name = plan.CacheV, fmt.Sprintf("v.%d", layer)
 	}
-	return t.buffer(Buffer{Kind: kind, Name: name, DType: c.DType, Layer: layer,
-		Bytes: Number(c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)))}), nil
+	return t.buffer(plan.Buffer{Kind: kind, Name: name, DType: c.DType, Layer: layer,
+		Bytes: plan.Number(c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)))}), nil
 }
 
 // state returns the buffer of a recurrent state; its size is that of one block.
-func (t *tables) state(a ir.StateAttr, r ir.Recurrent) int32 {
+func (t *tables) state(a ir.StateAttr, r plan.Recurrent) int32 {
 	for len(t.plan.Caches) <= a.Layer {
-		t.plan.Caches = append(t.plan.Caches, ir.Cache{})
+		t.plan.Caches = append(t.plan.Caches, plan.Cache{})
 	}
-	return t.buffer(Buffer{Kind: State, Name: fmt.Sprintf("%s.%d", a.Name, a.Layer), DType: dtype.F32, Layer: a.Layer, Recurrent: r,
-		Bytes: Number(dtype.F32.Bytes(int64(r.Rows) * int64(r.Width)))})
+	return t.buffer(plan.Buffer{Kind: plan.State, Name: fmt.Sprintf("%s.%d", a.Name, a.Layer), DType: dtype.F32, Layer: a.Layer, Recurrent: r,
+		Bytes: plan.Number(dtype.F32.Bytes(int64(r.Rows) * int64(r.Width)))})
 }
 
 // phase lowers one range.
@@ -150,7 +151,7 @@ type phase struct {
 	products Placement
 	tuning   *Tuning
 	decided  map[spot]decided
-	out      Phase
+	out      plan.Phase
 
 	matrices map[*ir.Value]bool // weights that are bound as they are stored
 
@@ -184,8 +185,8 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	if r.MaxContext == 0 {
 		r.MaxContext = int64(opts.Context)
 	}
-	if r.Longest == (Interval{}) && r.MaxT > 0 {
-		r.Longest = Interval{1, r.MaxT}
+	if r.Longest == (plan.Interval{}) && r.MaxT > 0 {
+		r.Longest = plan.Interval{Min: 1, Max: r.MaxT}
 	}
 	block := opts.Context
 	for _, v := range r.Func.Values {
@@ -207,7 +208,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	bounds[sym.C] = r.MaxC
 	return &phase{
 		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
-		out:      Phase{Name: r.Name, Least: sym.Sizes{sym.T: r.MinT, sym.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
+		out:      plan.Phase{Name: r.Name, Least: sym.Sizes{sym.T: r.MinT, sym.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
 		matrices: r.Func.Matrices(),
 		places:   make([]place, r.Func.MaxID()),
 		orders:   make(map[part][2]place),
@@ -216,7 +217,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	}
 }
 
-func (p *phase) bound(e Expr) int64 { return e.Eval(&p.out.Bounds) }
+func (p *phase) bound(e plan.Expr) int64 { return e.Eval(&p.out.Bounds) }
 
 // root returns the value whose memory v is.
 func root(v *ir.Value) *ir.Value {
@@ -273,8 +274,8 @@ func (p *phase) placeResults() error {
 		if !ok {
 			return fmt.Errorf("result %q: %s is no simple size", r.Name, t)
 		}
-		at := place{known: true, slot: -1, buffer: p.buffer(Buffer{
-			Kind: Output, Name: r.Name, DType: t.DType, Bytes: Extent(n).Times(t.DType.Bytes(1)),
+		at := place{known: true, slot: -1, buffer: p.buffer(plan.Buffer{
+			Kind: plan.Output, Name: r.Name, DType: t.DType, Bytes: Extent(n).Times(t.DType.Bytes(1)),
 		})}
 		if v.Type.Kind == ir.Tuple {
 			p.parts[part{v.ID, which}] = at
@@ -302,10 +303,10 @@ func (p *phase) placeOf(v *ir.Value) place {
 		at.buffer = buffer
 	case ir.OpConst:
 		data := v.Attr.(ir.ConstAttr).Data
-		at.buffer = p.buffer(Buffer{Kind: Const, Name: constName(data), DType: v.Type.DType, Bytes: Number(int64(len(data))), Data: []byte(data)})
+		at.buffer = p.buffer(plan.Buffer{Kind: plan.Const, Name: constName(data), DType: v.Type.DType, Bytes: plan.Number(int64(len(data))), Data: []byte(data)})
 	case ir.OpInput:
 		n, _ := v.Type.Shape.Elements()
-		at.buffer = p.buffer(Buffer{Kind: Input, Name: v.Name(), DType: v.Type.DType, Bytes: inputBytes(v, n)})
+		at.buffer = p.buffer(plan.Buffer{Kind: plan.Input, Name: v.Name(), DType: v.Type.DType, Bytes: inputBytes(v, n)})
 	default:
 		*at = p.memory(tensorOf(v).Bytes(&p.out.Bounds))
 	}
@@ -331,13 +332,13 @@ func (p *phase) partPlace(v *ir.Value, which int) place {
 // the last.
 func (p *phase) memory(bytes int64) place {
 	p.slots = append(p.slots, slot{made: p.at, bytes: bytes})
-	return place{known: true, slot: int32(len(p.slots) - 1), buffer: p.buffer(Buffer{Kind: Arena})}
+	return place{known: true, slot: int32(len(p.slots) - 1), buffer: p.buffer(plan.Buffer{Kind: plan.Arena})}
 }
 
 // scratch returns memory that belongs to no value.
-func (p *phase) scratch(bytes Expr) place { return p.memory(p.bound(bytes)) }
+func (p *phase) scratch(bytes plan.Expr) place { return p.memory(p.bound(bytes)) }
 
-func inputBytes(v *ir.Value, n ir.Dim) Expr { return Extent(n).Times(v.Type.DType.Bytes(1)) }
+func inputBytes(v *ir.Value, n ir.Dim) plan.Expr { return Extent(n).Times(v.Type.DType.Bytes(1)) }
 
 // tensorsOf returns the types of the tensors that a value computes: one, or those of
 // a tuple without the cache that the fused writes also return.

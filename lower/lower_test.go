@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 type anyWeights struct{}
@@ -41,7 +42,7 @@ func layer(b *ir.Builder) {
 	b.Return("logits", b.Linear(b.GatherRows(x), b.Weight("head", 16, 32)))
 }
 
-func lowered(t testing.TB) *Plan {
+func lowered(t testing.TB) *plan.Plan {
 	f, err := ir.Build("tiny", anyWeights{}, ir.Options{Block: 64, KV: dtype.F32}, layer)
 	require.NoError(t, err)
 	target, err := NewTarget("cpu", 1)
@@ -77,7 +78,7 @@ func TestRotations(t *testing.T) {
 	}
 	target, err := NewTarget("metal", 1)
 	require.NoError(t, err)
-	lower := func(f *ir.Func) (*Plan, error) {
+	lower := func(f *ir.Func) (*plan.Plan, error) {
 		return Lower("rope", []Range{{Name: "decode", Func: f, MinT: 1, MaxT: 1}}, target, Options{Context: 64})
 	}
 	for _, c := range []struct {
@@ -94,16 +95,16 @@ func TestRotations(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, []int{1}, n)
 			}
-			plan, err := lower(f)
+			compiled, err := lower(f)
 			require.NoError(t, err)
 			found := 0
-			for _, d := range plan.Phases[0].Dispatches {
+			for _, d := range compiled.Phases[0].Dispatches {
 				if k, ok := kernels.Lookup(d.Kernel); ok && strings.HasPrefix(k.Family, "rope") {
 					found++
 					for name, bits := range map[string]uint32{"fc_interleaved": 0, "fc_factors": c.factors, "fc_table": c.table} {
 						constant, ok := k.Constant(name)
 						require.True(t, ok, name)
-						require.Contains(t, d.Constants, Constant{uint32(constant.Index), bits}, "%+v", c)
+						require.Contains(t, d.Constants, plan.Constant{Index: uint32(constant.Index), Bits: bits}, "%+v", c)
 					}
 				}
 			}
@@ -122,10 +123,10 @@ func TestRotations(t *testing.T) {
 
 func TestSameBytes(t *testing.T) {
 	var a, b bytes.Buffer
-	require.NoError(t, (&File{Plan: lowered(t)}).Write(&a))
-	require.NoError(t, (&File{Plan: lowered(t)}).Write(&b))
+	require.NoError(t, (&plan.File{Plan: lowered(t)}).Write(&a))
+	require.NoError(t, (&plan.File{Plan: lowered(t)}).Write(&b))
 	require.Equal(t, a.Bytes(), b.Bytes())
-	f, err := Read(&a)
+	f, err := plan.Read(&a)
 	require.NoError(t, err)
 	var c bytes.Buffer
 	require.NoError(t, f.Write(&c))

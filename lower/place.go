@@ -7,6 +7,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Product is a matrix product as a placement sees it: x[Tokens, K]·Wᵀ.
@@ -102,19 +103,19 @@ func (p *phase) onCPU(v *ir.Value, call linearCall, tokens int64) bool {
 func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) error {
 	first := len(p.out.Dispatches)
 	var x, y place
-	var xBytes, yBytes Expr
+	var xBytes, yBytes plan.Expr
 	narrow, narrows := call.in.X.Type.DType != dtype.F32, v.Type.DType != dtype.F32
 	if narrow {
 		x, xBytes = p.floats(rows, last(call.in.X))
 		d := p.dispatch("cast_"+call.in.X.Type.DType.String()+"_f32", v)
 		d.in("x", call.in.X)
-		d.bind("out", x, Binding{Bytes: xBytes, Write: true})
+		d.bind("out", x, plan.Binding{Bytes: xBytes, Write: true})
 		d.params(elements(rows, lastDim(call.in.X)))
 		d.cover()
 	}
 	d := p.dispatch(linearKernel(vec)+"f32_f32", v)
 	if narrow {
-		d.bind("x", x, Binding{Bytes: xBytes, Read: true})
+		d.bind("x", x, plan.Binding{Bytes: xBytes, Read: true})
 	} else {
 		d.in("x", call.in.X)
 	}
@@ -122,7 +123,7 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 	d.panelScratch(call, rows)
 	if narrows {
 		y, yBytes = p.floats(rows, last(v))
-		d.bind("out", y, Binding{Bytes: yBytes, Write: true})
+		d.bind("out", y, plan.Binding{Bytes: yBytes, Write: true})
 	} else {
 		d.out("out", v)
 		if call.attr.Residual {
@@ -132,7 +133,7 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 	d.linearLaunch(v, call, dtype.F32, rows, vec)
 	if narrows {
 		c := p.dispatch("cast_f32_"+v.Type.DType.String(), v)
-		c.bind("x", y, Binding{Bytes: yBytes, Read: true})
+		c.bind("x", y, plan.Binding{Bytes: yBytes, Read: true})
 		c.out("out", v)
 		c.params(elements(rows, lastDim(v)))
 		c.cover()
@@ -155,12 +156,12 @@ func (e emitter) panelScratch(call linearCall, rows ir.Dim) {
 		n, _ := w.Type.Shape[0].IsConst()
 		heights = append(heights, n)
 	}
-	bytes := Number(kernels.PanelScratch(tokens, last(call.in.X), heights, call.attr.Gated))
-	e.bindAt(kernels.HostScratch, e.p.scratch(bytes), Binding{Bytes: bytes, Write: true})
+	bytes := plan.Number(kernels.PanelScratch(tokens, last(call.in.X), heights, call.attr.Gated))
+	e.bindAt(kernels.HostScratch, e.p.scratch(bytes), plan.Binding{Bytes: bytes, Write: true})
 }
 
 // floats returns scratch memory for rows of so many floats.
-func (p *phase) floats(rows ir.Dim, width int64) (place, Expr) {
+func (p *phase) floats(rows ir.Dim, width int64) (place, plan.Expr) {
 	bytes := Extent(rows).Times(4 * width)
 	return p.scratch(bytes), bytes
 }

@@ -8,9 +8,10 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-func placed(t *testing.T, place lower.Placement) *lower.Plan {
+func placed(t *testing.T, place lower.Placement) *plan.Plan {
 	t.Helper()
 	m, err := smelt.Open("arch:qwen3-0.6b", "q4_0")
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -17,7 +18,7 @@ import (
 // With -v it prints the table.
 func TestSavingsOfElimination(t *testing.T) {
 	const heads, kv, head, keys = 32, 2, 128, 2048
-	attention := func(kv int, off ...string) *Plan {
+	attention := func(kv int, off ...string) *plan.Plan {
 		f, err := ir.Build("attention", anyWeights{}, ir.Options{Block: keys, KV: dtype.F16}, func(b *ir.Builder) {
 			b.Layer(0, func() {
 				q := b.SplitHeads(b.Embed(b.Input(sym.Tokens), b.Weight("embd", 16, heads*head)), heads)
@@ -37,13 +38,13 @@ func TestSavingsOfElimination(t *testing.T) {
 		require.NoError(t, err)
 		return plan
 	}
-	bytes := func(n int64) Expr { return Number(n) }
+	bytes := func(n int64) plan.Expr { return plan.Number(n) }
 	const small, large = 2 * keys * kv * head, 2 * keys * heads * head
-	copying := &Plan{Buffers: []Buffer{{Kind: Arena}}, Phases: []Phase{{Bounds: sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: keys}, CommandBuffers: []int{0},
-		Dispatches: []Dispatch{{
-			Kernel: "repeat_kv_pair_f16", Params: []Expr{Number(keys), Number(kv), Number(head), Number(heads / kv)},
-			Grid: [3]Expr{Number(keys * heads * head / 256), one(), one()}, Group: [3]uint32{256, 1, 1},
-			Bindings: []Binding{
+	copying := &plan.Plan{Buffers: []plan.Buffer{{Kind: plan.Arena}}, Phases: []plan.Phase{{Bounds: sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: keys}, CommandBuffers: []int{0},
+		Dispatches: []plan.Dispatch{{
+			Kernel: "repeat_kv_pair_f16", Params: []plan.Expr{plan.Number(keys), plan.Number(kv), plan.Number(head), plan.Number(heads / kv)},
+			Grid: [3]plan.Expr{plan.Number(keys * heads * head / 256), one(), one()}, Group: [3]uint32{256, 1, 1},
+			Bindings: []plan.Binding{
 				{Index: 0, Bytes: bytes(small), Read: true}, {Index: 1, Offset: small, Bytes: bytes(small), Read: true},
 				{Index: 2, Offset: 2 * small, Bytes: bytes(large), Write: true}, {Index: 3, Offset: 2*small + large, Bytes: bytes(large), Write: true},
 			},
@@ -56,8 +57,8 @@ func TestSavingsOfElimination(t *testing.T) {
 		chip, err := FindChip(name)
 		require.NoError(t, err)
 		// predict returns the bytes moved and the µs that the GPU takes.
-		predict := func(p *Plan) (Cost, float64) {
-			timeline, err := p.Simulate(&p.Phases[0], &sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: keys}, chip)
+		predict := func(p *plan.Plan) (Cost, float64) {
+			timeline, err := Simulate(p, &p.Phases[0], &sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: keys}, chip)
 			require.NoError(t, err)
 			last := timeline.Buffers[len(timeline.Buffers)-1]
 			return timeline.Cost, last.End - timeline.Buffers[0].Start
@@ -79,7 +80,7 @@ func TestSavingsOfElimination(t *testing.T) {
 
 func mb(c Cost) float64 { return float64(c.Bytes()) / 1e6 }
 
-func count(p *Plan, kernel string) (n int) {
+func count(p *plan.Plan, kernel string) (n int) {
 	for i := range p.Phases[0].Dispatches {
 		if p.Phases[0].Dispatches[i].Kernel == kernel {
 			n++

@@ -11,13 +11,14 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
 // routedStep compiles one layer of a mixture for a target.
-func routedStep(t *testing.T, change func(c *models.Config), target *ir.Target) (*Plan, *Phase) {
+func routedStep(t *testing.T, change func(c *models.Config), target *ir.Target) (*plan.Plan, *plan.Phase) {
 	t.Helper()
 	shape, err := checkpoint.Arch("qwen3-30b-a3b", "q4_0")
 	require.NoError(t, err)
@@ -41,12 +42,12 @@ func routedStep(t *testing.T, change func(c *models.Config), target *ir.Target) 
 }
 
 // routedKernels are the families of the dispatches that know of experts.
-func routedKernels(t *testing.T, ph *Phase) (names []string) {
+func routedKernels(t *testing.T, ph *plan.Phase) (names []string) {
 	for i := range ph.Dispatches {
 		k, ok := kernels.Lookup(ph.Dispatches[i].Kernel)
 		require.True(t, ok)
 		experts, ok := k.Constant("fc_experts")
-		is := ok && slices.ContainsFunc(ph.Dispatches[i].Constants, func(c Constant) bool { return int(c.Index) == experts.Index })
+		is := ok && slices.ContainsFunc(ph.Dispatches[i].Constants, func(c plan.Constant) bool { return int(c.Index) == experts.Index })
 		if is || k.Family == "group_by_expert" || k.Family == "weighted_sum" {
 			names = append(names, k.Family)
 		}
@@ -114,7 +115,7 @@ func TestGroupedExpertsByHand(t *testing.T) {
 			if k, _ := kernels.Lookup(d.Kernel); k.Family != "group_by_expert" && (k.Family != "linear_mat" || len(d.Constants) < 7) && k.Family != "weighted_sum" {
 				continue
 			}
-			costs = append(costs, plan.Cost(d, &sizes))
+			costs = append(costs, CostOf(plan, d, &sizes))
 			grids = append(grids, [3]int64{d.Grid[0].Eval(&sizes), d.Grid[1].Eval(&sizes), d.Grid[2].Eval(&sizes)})
 			barriers = append(barriers, d.Barrier)
 		}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // reorder sorts the dispatches by epoch; in one, the CPU's come last, so that the
@@ -37,7 +37,7 @@ func (p *phase) reorder(epochs []int) {
 func (p *phase) epochs() []int {
 	type state struct {
 		written, read int   // 1 + the last epoch that did
-		by            ir.ID // the value that was written last, as long as nothing has read it
+		by            int32 // the value that was written last, as long as nothing has read it
 		before        int   // what the first dispatch of that value waited for here
 	}
 	slots, buffers := make([]state, len(p.slots)), make([]state, len(p.plan.Buffers))
@@ -57,7 +57,7 @@ func (p *phase) epochs() []int {
 			switch {
 			case !b.Write:
 				epochs[i] = max(epochs[i], s.written)
-			case apart(s.by, p.out.Dispatches[i].Value):
+			case plan.Apart(s.by, p.out.Dispatches[i].Value):
 				epochs[i] = max(epochs[i], s.before)
 			default:
 				s.before = max(s.written, s.read)
@@ -75,16 +75,12 @@ func (p *phase) epochs() []int {
 	return epochs
 }
 
-// apart tells whether two writes to the same memory need no order: dispatches of one value
-// write parts of it that are apart, or what only they themselves read.
-func apart(a, b ir.ID) bool { return a == b && a != 0 }
-
 // access is a stretch of a buffer that a dispatch since the last barrier touched.
 type access struct {
 	buffer     int32
 	begin, end int64
 	write      bool
-	value      ir.ID // that is written
+	value      int32 // that is written
 }
 
 // barriers decides where dispatches must wait. A dispatch waits if it touches
@@ -104,11 +100,11 @@ func (p *phase) barriers() {
 	}
 }
 
-func (p *phase) accesses(d *Dispatch) []access {
+func (p *phase) accesses(d *plan.Dispatch) []access {
 	list := make([]access, 0, len(d.Bindings))
 	for _, b := range d.Bindings {
 		switch p.plan.Buffers[b.Buffer].Kind {
-		case Weight, Const, Input: // nothing in a step writes these
+		case plan.Weight, plan.Const, plan.Input: // nothing in a step writes these
 			continue
 		}
 		list = append(list, access{b.Buffer, b.Offset, b.Offset + p.bound(b.Bytes), b.Write, d.Value})
@@ -119,7 +115,7 @@ func (p *phase) accesses(d *Dispatch) []access {
 func conflict(before, now []access) bool {
 	for _, a := range before {
 		for _, b := range now {
-			if a.buffer == b.buffer && (a.write || b.write) && a.begin < b.end && b.begin < a.end && !(a.write && b.write && apart(a.value, b.value)) {
+			if a.buffer == b.buffer && (a.write || b.write) && a.begin < b.end && b.begin < a.end && !(a.write && b.write && plan.Apart(a.value, b.value)) {
 				return true
 			}
 		}
@@ -143,7 +139,7 @@ func (p *phase) commandBuffers() {
 			if d.OnCPU != ds[first].OnCPU {
 				break
 			}
-			time += slowest.demand(p.plan.Cost(d, &p.out.Bounds), d, &p.out.Bounds).alone() + slowest.Barrier
+			time += slowest.demand(CostOf(p.plan, d, &p.out.Bounds), d, &p.out.Bounds).alone() + slowest.Barrier
 			if time > s.BufferTime && end > first {
 				break
 			}

@@ -8,22 +8,24 @@ import (
 
 	"github.com/dominikbraun/graph"
 	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // randomPhase is n dispatches that each touch up to three of a few small slots and
 // caches.
 func randomPhase(rng *rand.Rand, n int) *phase {
-	p := &phase{tables: &tables{plan: &Plan{Buffers: []Buffer{{Kind: Arena}, {Kind: CacheK}, {Kind: Weight}}}}}
+	p := &phase{tables: &tables{plan: &plan.Plan{Buffers: []plan.Buffer{{Kind: plan.Arena}, {Kind: plan.CacheK}, {Kind: plan.Weight}}}}}
 	for range 2 + rng.IntN(6) {
 		p.slots = append(p.slots, slot{bytes: int64(1 + rng.IntN(500))})
 	}
 	for i := range n {
-		d := Dispatch{Kernel: fmt.Sprint(i)}
+		d := plan.Dispatch{Kernel: fmt.Sprint(i)}
 		for j := range 1 + rng.IntN(3) {
-			b := Binding{Index: uint32(j), Bytes: Number(64), Write: rng.IntN(2) == 0}
+			b := plan.Binding{Index: uint32(j), Bytes: plan.Number(64), Write: rng.IntN(2) == 0}
 			b.Read = !b.Write
 			if pick := rng.IntN(len(p.slots) + 2); pick < len(p.slots) {
-				b.Bytes = Number(p.slots[pick].bytes)
+				b.Bytes = plan.Number(p.slots[pick].bytes)
 				p.fixups = append(p.fixups, fixup{i, j, pick})
 			} else {
 				b.Buffer = int32(1 + pick - len(p.slots))
@@ -202,10 +204,10 @@ func TestPlaceApart(t *testing.T) {
 // knew: nothing overlaps, the peak is the lower bound, and every read is of the value
 // that was written there last.
 func TestLifetimes(t *testing.T) {
-	everyPlan(t, func(t *testing.T, p *Plan, ph *Phase) {
+	everyPlan(t, func(t *testing.T, p *plan.Plan, ph *plan.Phase) {
 		lifetimes := p.Lifetimes(ph)
 		live := make([]int64, len(ph.Dispatches))
-		at := make([][]Lifetime, len(ph.Dispatches))
+		at := make([][]plan.Lifetime, len(ph.Dispatches))
 		for _, l := range lifetimes {
 			require.LessOrEqual(t, l.First, l.Last)
 			require.LessOrEqual(t, l.Offset+l.Bytes, ph.ArenaBytes)
@@ -228,16 +230,16 @@ func TestLifetimes(t *testing.T) {
 
 // A read depends on the writers of its bytes, not on what stood there before.
 func TestDependencies(t *testing.T) {
-	bind := func(offset, bytes int64, write bool) Binding {
-		return Binding{Offset: offset, Bytes: Number(bytes), Write: write, Read: !write}
+	bind := func(offset, bytes int64, write bool) plan.Binding {
+		return plan.Binding{Offset: offset, Bytes: plan.Number(bytes), Write: write, Read: !write}
 	}
-	p := &Plan{Buffers: []Buffer{{Kind: Arena}}}
-	ph := &Phase{Dispatches: []Dispatch{
-		{Bindings: []Binding{bind(0, 100, true)}},
-		{Bindings: []Binding{bind(0, 60, true)}},
-		{Bindings: []Binding{bind(0, 60, false), bind(200, 10, true)}},
-		{Bindings: []Binding{bind(50, 20, false)}},
-		{Bindings: []Binding{bind(60, 40, false), bind(200, 10, false)}},
+	p := &plan.Plan{Buffers: []plan.Buffer{{Kind: plan.Arena}}}
+	ph := &plan.Phase{Dispatches: []plan.Dispatch{
+		{Bindings: []plan.Binding{bind(0, 100, true)}},
+		{Bindings: []plan.Binding{bind(0, 60, true)}},
+		{Bindings: []plan.Binding{bind(0, 60, false), bind(200, 10, true)}},
+		{Bindings: []plan.Binding{bind(50, 20, false)}},
+		{Bindings: []plan.Binding{bind(60, 40, false), bind(200, 10, false)}},
 	}}
 	require.Equal(t, [][]int{nil, nil, {1}, {0, 1}, {0, 2}}, p.Dependencies(ph))
 }

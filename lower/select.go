@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // selectors give each op its kernel: one row an op. An op without a row has no
@@ -61,14 +62,14 @@ func init() {
 
 func leaf(*phase, *ir.Value) error { return nil }
 
-func one() Expr { return Number(1) }
+func one() plan.Expr { return plan.Number(1) }
 
-func size(n int64) Expr { return Number(n) }
+func size(n int64) plan.Expr { return plan.Number(n) }
 
-func float(x float64) Expr { return Number(int64(math.Float32bits(float32(x)))) }
+func float(x float64) plan.Expr { return plan.Number(int64(math.Float32bits(float32(x)))) }
 
 // over returns the number of groups of n that cover the extent.
-func over(d ir.Dim, n int64) Expr { return CeilDiv(d, n) }
+func over(d ir.Dim, n int64) plan.Expr { return CeilDiv(d, n) }
 
 func last(v *ir.Value) int64 { return v.Type.Shape.Last() }
 
@@ -95,5 +96,5 @@ func bit(b bool) uint32 {
 // elements are the parameters of kernels on dense rows.
 func elements(rows, width ir.Dim) words {
 	w := Extent(width)
-	return words{"rows": Extent(rows), "width": w, "a_stride": w, "b_stride": w, "value": Number(0)}
+	return words{"rows": Extent(rows), "width": w, "a_stride": w, "b_stride": w, "value": plan.Number(0)}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func attention(p *phase, v *ir.Value) error {
@@ -86,10 +87,10 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	by := p.find(kernels.AttentionTile, heads)
 	why := fmt.Sprintf("more than %d tokens", p.chip.vecTokens)
 	if rows := p.rowsAtOnce(head); p.target.Launches && p.out.Bounds[sym.B] > 1 {
-		few, rest := &Owners{Tile: rows, Least: 1, Most: rows}, &Owners{Tile: kernels.AttentionTile, Least: rows + 1, Most: maxTokens}
+		few, rest := &plan.Owners{Tile: rows, Least: 1, Most: rows}, &plan.Owners{Tile: kernels.AttentionTile, Least: rows + 1, Most: plan.MaxTokens}
 		empty := (p.out.Bounds[sym.B] - 1) * (kernels.AttentionTile - rows) * p.out.Bounds[sym.Smax]
 		wasted := float64(empty*heads*scoreOps(head)) * p.chip.like.rates().Op
-		surplus := float64(heads*p.bound(few.count())) * searchLoad / float64(p.chip.cores)
+		surplus := float64(heads*p.bound(few.Count())) * searchLoad / float64(p.chip.cores)
 		figures := fmt.Sprintf("empty rows of tiles would cost up to %.1f µs a layer, threadgroups without a sequence %.1f µs, on %s", wasted, surplus, &p.chip)
 		if wasted > surplus {
 			d, err := p.attends(v, "attention_vec")
@@ -112,7 +113,7 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	d.owners(by.owners, v.Args[3])
 	p.chose(v, d, shape, join(fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), by.how), join(why, by.why))
 	tiles := over(q.Shape[0], kernels.AttentionTile).Plus(Extent(ir.Var(sym.B)))
-	d.launch([3]Expr{tiles, Extent(q.Shape[1]), one()}, d.kernel.MaxThreads)
+	d.launch([3]plan.Expr{tiles, Extent(q.Shape[1]), one()}, d.kernel.MaxThreads)
 	d.sinks(sinksOf(v))
 	d.out("out", v)
 	return nil
@@ -120,8 +121,8 @@ func attentionTiles(p *phase, v *ir.Value) error {
 
 // launchRows launches attention_vec for tiles of some tokens, in so many threadgroups each for
 // all heads.
-func (e emitter) launchRows(v *ir.Value, groups, rows int64, parts Expr, threads int) {
-	e.launch([3]Expr{Number(groups), (&Owners{Tile: rows}).count(), parts}, threads)
+func (e emitter) launchRows(v *ir.Value, groups, rows int64, parts plan.Expr, threads int) {
+	e.launch([3]plan.Expr{plan.Number(groups), (&plan.Owners{Tile: rows}).Count(), parts}, threads)
 }
 
 // join puts words beside each other.
@@ -199,7 +200,7 @@ func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, kvHeads in
 	}
 	keys, parts := int64(0), int64(1) // of a partition, and partitions at most
 	if p.cut() || sinks != nil && p.cutElsewhere() {
-		cut := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.target.SplitKeys},
+		cut := p.launch(partition, v, d, sizes{shape: shape}, plan.Setting{"keys": p.target.SplitKeys},
 			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
 		keys = cut.Setting["keys"]
 		parts = ceilDiv(p.out.Bounds[sym.Smax], keys)
@@ -234,7 +235,7 @@ func (p *phase) shareHeads(v *ir.Value, d emitter, kvHeads, parts int64, by foun
 			n, why = more, fmt.Sprintf("predicted %.1f µs rather than %.1f, on %s", together, alone, &p.chip)
 		}
 	}
-	shared := p.launch(sharedHeads, v, d, at, Setting{"heads": n}, why)
+	shared := p.launch(sharedHeads, v, d, at, plan.Setting{"heads": n}, why)
 	n = shared.Setting["heads"]
 	what := "a threadgroup for a head and token"
 	if n > 1 {
@@ -249,11 +250,11 @@ func (p *phase) shareHeads(v *ir.Value, d emitter, kvHeads, parts int64, by foun
 // attending predicts the µs of attention in the phase's smallest step over its longest context,
 // in so many threadgroups for a token and a part of the keys.
 func (p *phase) attending(d emitter, groups, parts int64) float64 {
-	d.launch([3]Expr{Number(groups), Extent(ir.Var(sym.T)), Number(parts)}, d.kernel.MaxThreads)
+	d.launch([3]plan.Expr{plan.Number(groups), Extent(ir.Var(sym.T)), plan.Number(parts)}, d.kernel.MaxThreads)
 	step := p.out.Bounds
 	step[sym.T] = p.out.Least[sym.T]
 	step[sym.B] = min(step[sym.B], step[sym.T])
-	return p.chip.like.demand(p.plan.Cost(d.dispatch(), &step), d.dispatch(), &step).alone()
+	return p.chip.like.demand(CostOf(p.plan, d.dispatch(), &step), d.dispatch(), &step).alone()
 }
 
 // whyHeads says why so many query heads share a threadgroup, and no more.
@@ -317,21 +318,21 @@ func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition
 	n, _ := heads.IsConst()
 	results := n * p.bound(Extent(t.Shape[0])) // of one partition
 	parts := over(ir.Var(sym.Smax), partition)
-	scratch := func(width int64) (place, Expr) {
+	scratch := func(width int64) (place, plan.Expr) {
 		smax, _ := ir.Var(sym.Smax).Times(ir.Const(int(4 * results * width)))
-		bytes := over(smax, partition).Plus(Number(4 * results * width))
+		bytes := over(smax, partition).Plus(plan.Number(4 * results * width))
 		return p.scratch(bytes), bytes
 	}
 	sums, sumBytes := scratch(head)
 	statistics, statisticBytes := scratch(2)
 	d.constant("fc_split", uint32(partition))
-	d.bind("part", sums, Binding{Bytes: sumBytes, Write: true})
-	d.bind("statistics", statistics, Binding{Bytes: statisticBytes, Write: true})
+	d.bind("part", sums, plan.Binding{Bytes: sumBytes, Write: true})
+	d.bind("statistics", statistics, plan.Binding{Bytes: statisticBytes, Write: true})
 	d.launchRows(v, groups, rows, parts, d.kernel.MaxThreads)
 
 	r := p.dispatch("attention_reduce_"+t.DType.String(), v)
-	r.bind("part", sums, Binding{Bytes: sumBytes, Read: true})
-	r.bind("statistics", statistics, Binding{Bytes: statisticBytes, Read: true})
+	r.bind("part", sums, plan.Binding{Bytes: sumBytes, Read: true})
+	r.bind("statistics", statistics, plan.Binding{Bytes: statisticBytes, Read: true})
 	r.out("out", v)
 	r.sinks(sinks) // once, not in every partition
 	r.params(words{"tokens": Extent(t.Shape[0]), "heads": Extent(heads), "head": size(head), "partitions": parts})
@@ -421,7 +422,7 @@ func pagedAttention(p *phase, v *ir.Value) error {
 		d.constant("fc_head", uint32(head))
 		d.in("context_lens", v.Args[4])
 		if p.out.Bounds[sym.T] > 1 {
-			d.owners(&Owners{Tile: 1, Least: 1, Most: maxTokens}, v.Args[3])
+			d.owners(&plan.Owners{Tile: 1, Least: 1, Most: plan.MaxTokens}, v.Args[3])
 			d.in("positions", v.Args[2])
 		}
 		d.params(given)
@@ -442,33 +443,33 @@ func pagedAttention(p *phase, v *ir.Value) error {
 	d.in("q", v.Args[0])
 	d.caches(v.Args[1], false)
 	d.in("block_table", v.Args[5])
-	d.launch([3]Expr{Extent(heads), Extent(tokens), parts}, d.kernel.MaxThreads)
+	d.launch([3]plan.Expr{Extent(heads), Extent(tokens), parts}, d.kernel.MaxThreads)
 	if !split {
 		d.sinks(sinks)
 		d.out("out", v)
 		return nil
 	}
-	partial := func(row int64) (place, Expr) {
+	partial := func(row int64) (place, plan.Expr) {
 		smax, _ := ir.Var(sym.Smax).Times(ir.Const(int(row)))
-		bytes := over(smax, pagedPartition).Plus(Number(row))
+		bytes := over(smax, pagedPartition).Plus(plan.Number(row))
 		return p.scratch(bytes), bytes
 	}
 	results := n * p.bound(Extent(tokens)) // of one partition
 	part, partBytes := partial(v.Type.DType.Bytes(results * head))
 	sums, sumBytes := partial(4 * results)
 	maxima, maximaBytes := partial(4 * results)
-	d.bind("part", part, Binding{Bytes: partBytes, Write: true})
-	d.bind("exp_sums", sums, Binding{Bytes: sumBytes, Write: true})
-	d.bind("max_logits", maxima, Binding{Bytes: maximaBytes, Write: true})
+	d.bind("part", part, plan.Binding{Bytes: partBytes, Write: true})
+	d.bind("exp_sums", sums, plan.Binding{Bytes: sumBytes, Write: true})
+	d.bind("max_logits", maxima, plan.Binding{Bytes: maximaBytes, Write: true})
 
 	r := p.dispatch("paged_attention_reduce"+suffix, v)
 	rows(r)
-	r.bind("part", part, Binding{Bytes: partBytes, Read: true})
-	r.bind("exp_sums", sums, Binding{Bytes: sumBytes, Read: true})
-	r.bind("max_logits", maxima, Binding{Bytes: maximaBytes, Read: true})
+	r.bind("part", part, plan.Binding{Bytes: partBytes, Read: true})
+	r.bind("exp_sums", sums, plan.Binding{Bytes: sumBytes, Read: true})
+	r.bind("max_logits", maxima, plan.Binding{Bytes: maximaBytes, Read: true})
 	r.sinks(sinks)
 	r.out("out", v)
-	r.launch([3]Expr{Extent(heads), Extent(tokens), one()}, int(roundUp(head, 32)))
+	r.launch([3]plan.Expr{Extent(heads), Extent(tokens), one()}, int(roundUp(head, 32)))
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func embed(p *phase, v *ir.Value) error {
@@ -72,7 +73,7 @@ func (p *phase) isVec(v *ir.Value, call linearCall, rows ir.Dim, tokens int64) b
 	if p.target.SameBits || !p.target.Launches || call.attr.Norm != ir.NoNorm {
 		return vec
 	}
-	d := p.decide(vecOrMat, v, ir.OpLinear.String(), call.sizes(p, v, rows), Setting{"vec": int64(bit(vec))}, "")
+	d := p.decide(vecOrMat, v, ir.OpLinear.String(), call.sizes(p, v, rows), plan.Setting{"vec": int64(bit(vec))}, "")
 	return d.Setting["vec"] == 1
 }
 
@@ -104,7 +105,7 @@ func linearKernel(vec bool) string {
 func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	attr, in := call.attr, call.in
 	k, n := last(in.X), last(v)
-	var heights [3]Expr
+	var heights [3]plan.Expr
 	for i, w := range in.Weights {
 		heights[i] = Extent(w.Type.Shape[len(w.Type.Shape)-2])
 		e.in(fmt.Sprintf("w%d", i), w)
@@ -174,20 +175,20 @@ func (e emitter) matLaunch(v *ir.Value, at sizes, gated bool, rows ir.Dim, more 
 	}
 	columns := ceilDiv(at.n, width)
 	tile, why := e.p.chip.tile(at.act, columns*max(more, 1), at.tokens)
-	d := e.p.launch(matTile, v, e, at, Setting{"tile": tile}, why)
+	d := e.p.launch(matTile, v, e, at, plan.Setting{"tile": tile}, why)
 	tile = d.Setting["tile"]
 	e.constant("fc_tile", uint32(tile))
-	e.launch([3]Expr{over(rows, tile).Plus(Number(more)), Number(columns), one()}, e.kernel.MaxThreads)
+	e.launch([3]plan.Expr{over(rows, tile).Plus(plan.Number(more)), plan.Number(columns), one()}, e.kernel.MaxThreads)
 	e.p.choseBy(v, e, at.shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), d)
 }
 
 // vecLaunch chooses the grid of linear_vec, whose results have so many rows.
 func (e emitter) vecLaunch(v *ir.Value, at sizes, rows ir.Dim) {
 	s, why := e.p.chip.vec(at.stored, at.n, at.tokens)
-	d := e.p.launch(vecLaunch, v, e, at, Setting{"rows": s.rows, "simdgroups": s.simdgroups}, why)
+	d := e.p.launch(vecLaunch, v, e, at, plan.Setting{"rows": s.rows, "simdgroups": s.simdgroups}, why)
 	s.rows, s.simdgroups = d.Setting["rows"], d.Setting["simdgroups"]
 	e.constant("fc_rows", uint32(s.rows))
 	e.constant("fc_tokens", uint32(s.tokens))
-	e.launch([3]Expr{Number(ceilDiv(at.n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, int(32*s.simdgroups))
+	e.launch([3]plan.Expr{plan.Number(ceilDiv(at.n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, int(32*s.simdgroups))
 	e.p.choseBy(v, e, at.shape, s.String(), d)
 }

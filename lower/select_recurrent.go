@@ -3,6 +3,7 @@ package lower
 import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // shortConv lowers a convolution, gated or not.
@@ -47,10 +48,10 @@ func deltaNet(p *phase, v *ir.Value) error {
 // in a step. The sizes that count are the session's, so the bindings claim one block.
 func (e emitter) recurrent(v *ir.Value, i int) {
 	state := v.Args[i]
-	at := place{buffer: e.p.state(first(state).Attr.(ir.StateAttr), state.Type.Recurrent), slot: -1}
+	at := place{buffer: e.p.state(first(state).Attr.(ir.StateAttr), plan.Recurrent(state.Type.Recurrent)), slot: -1}
 	bytes := e.p.plan.Buffers[at.buffer].Bytes
-	e.bind("state", at, Binding{Bytes: bytes, Read: true})
-	e.bind("state_out", at, Binding{Bytes: bytes, Write: true})
+	e.bind("state", at, plan.Binding{Bytes: bytes, Read: true})
+	e.bind("state_out", at, plan.Binding{Bytes: bytes, Write: true})
 	for k, name := range []string{"positions", "cu_seqlens", "block_table"} {
 		e.in(name, v.Args[i+1+k])
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func rope(p *phase, v *ir.Value) error {
@@ -35,7 +36,7 @@ func rotation(d emitter, a ir.RopeAttr, factors []*ir.Value) words {
 	if len(factors) > 0 {
 		d.in("factors", factors[0])
 	}
-	return words{"rotated": size(int64(a.Rotated)), "first": Number(0),
+	return words{"rotated": size(int64(a.Rotated)), "first": plan.Number(0),
 		"log2_theta": float(math.Log2(a.Theta)), "freq_scale": float(a.FreqScale), "magnitude": float(a.Magnitude)}
 }
 
@@ -46,7 +47,7 @@ func qkvWrite(p *phase, v *ir.Value) error {
 	d.constant("fc_interleaved", 0)
 	d.constant("fc_positions", 0)
 	d.in("slots", v.Args[2])
-	return d.writeHeads(v, v.Attr.(ir.QKVWriteAttr).Heads, words{"rotated": Number(0), "first": Number(0),
+	return d.writeHeads(v, v.Attr.(ir.QKVWriteAttr).Heads, words{"rotated": plan.Number(0), "first": plan.Number(0),
 		"log2_theta": float(0), "freq_scale": float(1), "magnitude": float(1), "eps": float(0)})
 }
 
@@ -97,6 +98,6 @@ func (e emitter) writeHeads(v *ir.Value, heads int, given words) error {
 		"q_stride": stride, "k_stride": stride, "v_stride": stride})
 	e.params(given)
 	rows, each := int64(heads)+2*int64(c.KVHeads), int64(kernels.RopeWriteRows(int(c.Head)))
-	e.launch([3]Expr{Number((rows + each - 1) / each), Extent(tokens), one()}, e.kernel.MaxThreads)
+	e.launch([3]plan.Expr{plan.Number((rows + each - 1) / each), Extent(tokens), one()}, e.kernel.MaxThreads)
 	return nil
 }

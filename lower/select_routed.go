@@ -6,6 +6,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // expertLinear lowers expert_linear and routed_linear. The kernel for few tokens has a row of its
@@ -42,8 +43,8 @@ func expertLinear(p *phase, v *ir.Value) error {
 		d.constant("fc_each", 1)
 	}
 	if grouped {
-		d.bind("rows", order, Binding{Bytes: orderBytes(rows), Read: true})
-		d.bind("starts", starts, Binding{Bytes: startsBytes(stack[0]), Read: true})
+		d.bind("rows", order, plan.Binding{Bytes: orderBytes(rows), Read: true})
+		d.bind("starts", starts, plan.Binding{Bytes: startsBytes(stack[0]), Read: true})
 		d.out("out", v)
 		at.tokens = ceilDiv(p.bound(Extent(rows)), number(stack[0]))
 		d.matLaunch(v, at, attr.Linear.Gated, rows, number(stack[0])+1)
@@ -79,17 +80,17 @@ func (p *phase) expertOrder(v, experts *ir.Value, stack ir.Dim) (order, starts p
 	p.orders[choice] = [2]place{order, starts}
 	d := p.dispatch("group_by_expert", v)
 	d.in("expert", experts)
-	d.bind("order", order, Binding{Bytes: orderBytes(rows), Write: true})
-	d.bind("starts", starts, Binding{Bytes: startsBytes(stack), Write: true})
-	d.params(words{"rows": Extent(rows), "groups": Number(number(stack) + 1)})
+	d.bind("order", order, plan.Binding{Bytes: orderBytes(rows), Write: true})
+	d.bind("starts", starts, plan.Binding{Bytes: startsBytes(stack), Write: true})
+	d.params(words{"rows": Extent(rows), "groups": plan.Number(number(stack) + 1)})
 	d.cover()
 	return order, starts
 }
 
-func orderBytes(rows ir.Dim) Expr { return Extent(rows).Times(dtype.I32.Bytes(1)) }
+func orderBytes(rows ir.Dim) plan.Expr { return Extent(rows).Times(dtype.I32.Bytes(1)) }
 
 // startsBytes are those of a number for each expert, for the rows without one, and for the end.
-func startsBytes(stack ir.Dim) Expr { return Number(dtype.I32.Bytes(number(stack) + 2)) }
+func startsBytes(stack ir.Dim) plan.Expr { return plan.Number(dtype.I32.Bytes(number(stack) + 2)) }
 
 // number is what a constant extent is.
 func number(d ir.Dim) int64 {

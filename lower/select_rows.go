@@ -7,6 +7,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func rmsNorm(p *phase, v *ir.Value) error {
@@ -126,7 +127,7 @@ func gain(p *phase, v *ir.Value) error {
 		return fmt.Errorf("%s: no kernel multiplies by %s", v.LongString(), weights.Type)
 	}
 	given := elements(v.Type.Shape[0], width)
-	given["b_stride"] = Number(0)
+	given["b_stride"] = plan.Number(0)
 	d := p.dispatch("mul_"+v.Type.DType.String(), v)
 	d.in("a", x)
 	d.in("b", weights)
@@ -170,7 +171,7 @@ func softmax(p *phase, v *ir.Value) error {
 	d.in("x", v.Args[0])
 	d.out("out", v)
 	given := elements(rows, lastDim(v))
-	given["b_stride"] = Number(0)
+	given["b_stride"] = plan.Number(0)
 	if len(v.Args) > 1 {
 		d.constant("fc_sinks", 1)
 		d.in("sinks", v.Args[1])

@@ -6,6 +6,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func transpose(p *phase, v *ir.Value) error {
@@ -15,8 +16,8 @@ func transpose(p *phase, v *ir.Value) error {
 	if !ok {
 		return fmt.Errorf("%s: strides of %s are no simple size", v, x.Type)
 	}
-	strides := [3]Expr{Extent(inner), Extent(in[2]), one()}
-	return copyStrided(p, v, x, 0, v.Type.Shape, [3]Expr{strides[a.A], strides[a.B], strides[a.C]})
+	strides := [3]plan.Expr{Extent(inner), Extent(in[2]), one()}
+	return copyStrided(p, v, x, 0, v.Type.Shape, [3]plan.Expr{strides[a.A], strides[a.B], strides[a.C]})
 }
 
 func slice(p *phase, v *ir.Value) error {
@@ -27,11 +28,11 @@ func slice(p *phase, v *ir.Value) error {
 	}
 	shape := ir.Shape{ir.Const(1), rows, lastDim(v)}
 	offset := x.Type.DType.Bytes(int64(a.Start))
-	return copyStrided(p, v, x, offset, shape, [3]Expr{Number(0), size(last(x)), one()})
+	return copyStrided(p, v, x, offset, shape, [3]plan.Expr{plan.Number(0), size(last(x)), one()})
 }
 
 // copyStrided gathers x, from an offset in bytes, into the dense result.
-func copyStrided(p *phase, v, x *ir.Value, offset int64, shape ir.Shape, strides [3]Expr) error {
+func copyStrided(p *phase, v, x *ir.Value, offset int64, shape ir.Shape, strides [3]plan.Expr) error {
 	d := p.dispatch("transpose_"+v.Type.DType.String(), v)
 	d.inFrom("x", x, offset)
 	d.out("out", v)
@@ -83,7 +84,7 @@ func repeatKV(p *phase, v *ir.Value) error {
 	d := p.dispatch(v.Op.String()+"_"+out.DType.String(), v)
 	groups := over(n, int64(kernels.RepeatThreads))
 	if p.bound(groups) > repeatGroups {
-		groups = Number(repeatGroups)
+		groups = plan.Number(repeatGroups)
 	}
 	names := [][2]string{{"x", "out"}}
 	if len(v.Args) > 1 {
@@ -95,6 +96,6 @@ func repeatKV(p *phase, v *ir.Value) error {
 	}
 	d.params(words{"tokens": Extent(x.Type.Shape[0]), "kv_heads": Extent(x.Type.Shape[1]), "head": size(last(x)),
 		"repeats": size(int64(v.Attr.(ir.RepeatAttr).N))})
-	d.launch([3]Expr{groups, one(), one()}, kernels.RepeatThreads)
+	d.launch([3]plan.Expr{groups, one(), one()}, kernels.RepeatThreads)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Every op that lower selects a kernel for has rows, and no other; and a row has the
@@ -88,9 +89,9 @@ func TestNative(t *testing.T) {
 // Plans for a CPU are not cut for a GPU, and say nothing of how one is launched.
 func TestSchedules(t *testing.T) {
 	for machine, buffers := range map[string]bool{"metal": true, "cpu": false} {
-		plan := compiledFor(t, machine, "qwen3-0.6b", "q4_0", 1, 512)
-		for i := range plan.Phases {
-			ph := &plan.Phases[i]
+		compiled := compiledFor(t, machine, "qwen3-0.6b", "q4_0", 1, 512)
+		for i := range compiled.Phases {
+			ph := &compiled.Phases[i]
 			require.Equal(t, buffers, len(ph.CommandBuffers) > 1, machine)
 			require.Equal(t, buffers, len(ph.CommandBuffers) > 0, machine)
 			require.Equal(t, buffers, len(ph.Choices) > 0, machine)
@@ -98,14 +99,10 @@ func TestSchedules(t *testing.T) {
 				require.Equal(t, machine == "cpu" && !nativeOf(t, ph.Dispatches[j].Kernel), Emulated(machine, ph.Dispatches[j].Kernel))
 			}
 		}
-		rearranged := slices.ContainsFunc(plan.Buffers, func(b Buffer) bool { return b.Rearrange })
+		rearranged := slices.ContainsFunc(compiled.Buffers, func(b plan.Buffer) bool { return b.Rearrange })
 		require.Equal(t, !buffers, rearranged, machine)
-		plan.Phases[0].CommandBuffers = nil
-		if buffers {
-			require.ErrorContains(t, plan.Validate(), "no command buffer")
-		} else {
-			require.NoError(t, plan.Validate())
-		}
+		compiled.Phases[0].CommandBuffers = nil
+		require.NoError(t, compiled.Validate(), "one has all dispatches")
 	}
 }
 
@@ -115,28 +112,28 @@ func TestLinesAreMeasured(t *testing.T) {
 	plain := compiledFor(t, "metal", "qwen3-0.6b", "q4_0", 1, 512)
 	tuning := &Tuning{}
 	for i := range plain.Phases {
-		for _, s := range plain.Phases[i].Sites() {
+		for _, s := range plain.Phases[i].Sites {
 			if s.Choice == "layout" {
-				require.Equal(t, Setting{"rearranged": 0}, s.Taken)
+				require.Equal(t, plan.Setting{"rearranged": 0}, s.Taken)
 				require.True(t, s.Exact)
-				tuning.Keep(Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: Setting{"rearranged": 1}})
+				tuning.Keep(Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: plan.Setting{"rearranged": 1}})
 			}
 		}
 	}
 	for _, b := range plain.Buffers {
 		require.False(t, b.Lines, b.Name)
 	}
-	lined := func(place Placement) *Plan {
+	lined := func(place Placement) *plan.Plan {
 		return compiledWith(t, "metal", "qwen3-0.6b", "q4_0", 1, Options{Context: 512, Tuning: tuning, Products: place})
 	}
-	plan := lined(nil)
+	compiled := lined(nil)
 	read := 0
-	for i := range plan.Phases {
-		for j := range plan.Phases[i].Dispatches {
-			d := &plan.Phases[i].Dispatches[j]
+	for i := range compiled.Phases {
+		for j := range compiled.Phases[i].Dispatches {
+			d := &compiled.Phases[i].Dispatches[j]
 			for k := range d.Bindings {
-				b := &plan.Buffers[d.Bindings[k].Buffer]
-				c := d.typeOf(&d.Bindings[k])
+				b := &compiled.Buffers[d.Bindings[k].Buffer]
+				c := d.TypeOf(&d.Bindings[k])
 				if c == nil {
 					require.False(t, b.Lines)
 					continue
@@ -148,15 +145,15 @@ func TestLinesAreMeasured(t *testing.T) {
 				}
 			}
 		}
-		require.True(t, slices.ContainsFunc(plan.Phases[i].Choices, func(c Choice) bool { return c.Measured && c.Choice == "rearranged 1" }))
+		require.True(t, slices.ContainsFunc(compiled.Phases[i].Choices, func(c plan.Choice) bool { return c.Measured && c.Choice == "rearranged 1" }))
 	}
 	require.Greater(t, read, 28*7)
 
-	at := slices.IndexFunc(plan.Buffers, func(b Buffer) bool { return b.Lines })
-	plan.Buffers[at].Lines = false
-	require.ErrorContains(t, plan.Validate(), "another type or order")
-	plan.Buffers[at].Lines, plan.Buffers[at].DType = true, dtype.F32
-	require.ErrorContains(t, plan.Validate(), "in lines")
+	at := slices.IndexFunc(compiled.Buffers, func(b plan.Buffer) bool { return b.Lines })
+	compiled.Buffers[at].Lines = false
+	require.ErrorContains(t, compiled.Validate(), "another type or order")
+	compiled.Buffers[at].Lines, compiled.Buffers[at].DType = true, dtype.F32
+	require.ErrorContains(t, compiled.Validate(), "in lines")
 
 	for _, b := range lined(AtLeast(1)).Buffers { // a CPU reads all of them
 		require.False(t, b.Lines, b.Name)

@@ -7,6 +7,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Times in µs that no chip of the table is known to differ in.
@@ -109,7 +110,7 @@ func (c *Chip) cacheRate() float64 { return cacheBytes * float64(c.Cores) * c.Cl
 
 func (d demand) alone() float64 { return max(d.memory, d.compute, 1e-3) }
 
-func (c *Chip) demand(cost Cost, d *Dispatch, sizes *sym.Sizes) demand {
+func (c *Chip) demand(cost Cost, d *plan.Dispatch, sizes *sym.Sizes) demand {
 	groups := 1.0
 	for _, g := range d.Grid {
 		groups *= float64(g.Eval(sizes))
@@ -137,7 +138,7 @@ func (c *Chip) demand(cost Cost, d *Dispatch, sizes *sym.Sizes) demand {
 // Simulate runs a step of a phase through the model of a chip: dispatches between
 // two barriers share memory and cores, a barrier waits for all before it, command
 // buffers run in order while the CPU encodes the next.
-func (p *Plan) Simulate(ph *Phase, sizes *sym.Sizes, chip *Chip) (*Timeline, error) {
+func Simulate(p *plan.Plan, ph *plan.Phase, sizes *sym.Sizes, chip *Chip) (*Timeline, error) {
 	if !ph.Holds(sizes) {
 		return nil, fmt.Errorf("%s takes no step of %d tokens over %d keys", ph.Name, sizes[sym.T], sizes[sym.Smax])
 	}
@@ -145,12 +146,12 @@ func (p *Plan) Simulate(ph *Phase, sizes *sym.Sizes, chip *Chip) (*Timeline, err
 	demands := make([]demand, len(ph.Dispatches))
 	for i := range ph.Dispatches {
 		d := &ph.Dispatches[i]
-		cost := p.Cost(d, sizes)
+		cost := CostOf(p, d, sizes)
 		t.Cost = t.Cost.Plus(cost)
 		demands[i] = chip.demand(cost, d, sizes)
 	}
 	var cpu, gpu float64
-	pieces := ph.pieces()
+	pieces := ph.Pieces()
 	for b, first := range pieces[:len(pieces)-1] {
 		end := pieces[b+1]
 		s := BufferSpan{First: first, Count: end - first, EncodeStart: cpu}

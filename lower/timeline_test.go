@@ -7,10 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // step is a step of one sequence whose context is full.
-func step(ph *Phase) *sym.Sizes {
+func step(ph *plan.Phase) *sym.Sizes {
 	s := ph.Bounds
 	s[sym.R] = 1
 	return &s
@@ -23,7 +24,7 @@ func predict(t *testing.T, chip, arch, weights, phase string, off ...string) (*T
 	require.NoError(t, err)
 	for i := range plan.Phases {
 		if ph := &plan.Phases[i]; ph.Name == phase && ph.Bounds[sym.Smax] == 512 {
-			timeline, err := plan.Simulate(ph, step(ph), c)
+			timeline, err := Simulate(plan, ph, step(ph), c)
 			require.NoError(t, err)
 			return timeline, timeline.Predict()
 		}
@@ -106,11 +107,11 @@ func TestPredictionOfLlama8BOnLargeChips(t *testing.T) {
 // buffers run in order and not before they are encoded, and nothing is faster than
 // memory and cores allow.
 func TestTimelineLaws(t *testing.T) {
-	everyPlan(t, func(t *testing.T, p *Plan, ph *Phase) {
+	everyPlan(t, func(t *testing.T, p *plan.Plan, ph *plan.Phase) {
 		for _, chip := range []string{"m1", "m4-max"} {
 			c, err := FindChip(chip)
 			require.NoError(t, err)
-			timeline, err := p.Simulate(ph, step(ph), c)
+			timeline, err := Simulate(p, ph, step(ph), c)
 			require.NoError(t, err)
 			require.Len(t, timeline.Spans, len(ph.Dispatches))
 			var waited, ended float64
@@ -175,9 +176,9 @@ func TestOverlap(t *testing.T) {
 // slowest chip, at the largest sizes; no dispatch alone runs for seconds; the first
 // buffer is short; cuts fall on barriers.
 func TestCommandBuffers(t *testing.T) {
-	everyPlan(t, func(t *testing.T, p *Plan, ph *Phase) {
+	everyPlan(t, func(t *testing.T, p *plan.Plan, ph *plan.Phase) {
 		s := targets[p.Target].Schedule
-		timeline, err := p.Simulate(ph, &ph.Bounds, slowest)
+		timeline, err := Simulate(p, ph, &ph.Bounds, slowest)
 		require.NoError(t, err)
 		most := s.FirstBuffer
 		for i, b := range timeline.Buffers {

@@ -12,52 +12,18 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
-
-// Setting is what a choice may be set to: numbers by the names of its fields.
-type Setting map[string]int64
-
-// String lists the fields by name: "rows 4, simdgroups 8".
-func (s Setting) String() string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		parts = append(parts, fmt.Sprintf("%s %d", name, s[name]))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// Site is a choice that a Plan makes in one way for all dispatches of a kernel and a shape:
-// what to measure, and what to keep a [Winner] for.
-type Site struct {
-	Choice, Kernel, Shape string
-	Taken                 Setting
-	Settings              []Setting // that may be tried
-	Exact                 bool      // by the kernels' laws none of them changes a bit of a result
-
-	values map[ir.ID]bool
-}
-
-// Key tells sites apart.
-func (s *Site) Key() string { return s.Choice + "|" + s.Kernel + "|" + s.Shape }
-
-// Reads reports whether a dispatch of the site's phase is one of those that it is about.
-func (s *Site) Reads(d *Dispatch) bool { return s.values[d.Value] }
-
-// Sites lists the choices of a phase in the order in which they were made; none for a Plan
-// from a file.
-func (p *Phase) Sites() []Site { return p.sites }
 
 // Winner is the setting that a device took the least time with.
 type Winner struct {
-	Choice  string  `json:"choice"`
-	Kernel  string  `json:"kernel"` // host name, or the family's
-	Shape   string  `json:"shape"`
-	Setting Setting `json:"setting"`
-	Micros  float64 `json:"us"` // of all such dispatches of a step
-	Default float64 `json:"default_us"`
+	Choice  string       `json:"choice"`
+	Kernel  string       `json:"kernel"` // host name, or the family's
+	Shape   string       `json:"shape"`
+	Setting plan.Setting `json:"setting"`
+	Micros  float64      `json:"us"` // of all such dispatches of a step
+	Default float64      `json:"default_us"`
 }
 
 // Key is that of the winner's sites.

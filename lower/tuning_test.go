@@ -13,12 +13,13 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
 // measured compiles a shape for steps of up to maxT tokens with what was measured.
-func measured(t testing.TB, on string, maxT int64, context int, tuning *Tuning) *Plan {
+func measured(t testing.TB, on string, maxT int64, context int, tuning *Tuning) *plan.Plan {
 	t.Helper()
 	m, err := checkpoint.Arch("qwen3-0.6b", "q4_0")
 	require.NoError(t, err)
@@ -35,13 +36,13 @@ func measured(t testing.TB, on string, maxT int64, context int, tuning *Tuning) 
 }
 
 // others keeps, for every site of a choice, the first setting that it does not take by size.
-func others(p *Phase, choice string) *Tuning {
+func others(p *plan.Phase, choice string) *Tuning {
 	tuning := &Tuning{Device: "a chip", Version: "1"}
-	for _, s := range p.Sites() {
+	for _, s := range p.Sites {
 		if s.Choice != choice {
 			continue
 		}
-		i := slices.IndexFunc(s.Settings, func(o Setting) bool { return !maps.Equal(o, s.Taken) })
+		i := slices.IndexFunc(s.Settings, func(o plan.Setting) bool { return !maps.Equal(o, s.Taken) })
 		tuning.Keep(Winner{s.Choice, s.Kernel, s.Shape, s.Settings[i], 1, 2})
 	}
 	return tuning
@@ -72,13 +73,13 @@ func TestTuned(t *testing.T) {
 			by := &plain.Phases[0]
 			tuning := others(by, row.choice)
 			require.NotEmpty(t, tuning.Winners)
-			plan := measured(t, row.on, row.maxT, row.context, tuning)
-			require.Equal(t, tuning.Hash(), plan.Tuned)
-			ph := &plan.Phases[0]
+			compiled := measured(t, row.on, row.maxT, row.context, tuning)
+			require.Equal(t, tuning.Hash(), compiled.Tuned)
+			ph := &compiled.Phases[0]
 			require.Len(t, ph.Dispatches, len(by.Dispatches))
 			touched := 0
 			for i := range ph.Dispatches {
-				of := slices.ContainsFunc(by.Sites(), func(s Site) bool { return s.Choice == row.choice && s.Reads(&by.Dispatches[i]) })
+				of := slices.ContainsFunc(by.Sites, func(s plan.Site) bool { return s.Choice == row.choice && s.Reads(&by.Dispatches[i]) })
 				if !of {
 					require.Equal(t, inPlace(by.Dispatches[i]), inPlace(ph.Dispatches[i]))
 				} else if row.choice != "layout" { // whose matrices are the buffers'
@@ -89,7 +90,7 @@ func TestTuned(t *testing.T) {
 				}
 			}
 			require.Positive(t, touched)
-			require.Equal(t, row.choice != "layout", slices.EqualFunc(plain.Buffers, plan.Buffers, func(a, b Buffer) bool { return a.Rearrange == b.Rearrange }))
+			require.Equal(t, row.choice != "layout", slices.EqualFunc(plain.Buffers, compiled.Buffers, func(a, b plan.Buffer) bool { return a.Rearrange == b.Rearrange }))
 			noted := 0
 			for _, c := range ph.Choices {
 				if c.Measured {
@@ -100,7 +101,7 @@ func TestTuned(t *testing.T) {
 			if row.choice != "product" { // which shows in the kernel
 				require.Positive(t, noted)
 			}
-			require.Equal(t, fileOf(t, plan), fileOf(t, measured(t, row.on, row.maxT, row.context, tuning)))
+			require.Equal(t, fileOf(t, compiled), fileOf(t, measured(t, row.on, row.maxT, row.context, tuning)))
 
 			// What no one would try today does not count.
 			for i := range tuning.Winners {
@@ -108,15 +109,15 @@ func TestTuned(t *testing.T) {
 					tuning.Winners[i].Setting[name] = 1 << 20
 				}
 			}
-			plan = measured(t, row.on, row.maxT, row.context, tuning)
-			require.Equal(t, by.Dispatches, plan.Phases[0].Dispatches)
+			compiled = measured(t, row.on, row.maxT, row.context, tuning)
+			require.Equal(t, by.Dispatches, compiled.Phases[0].Dispatches)
 		})
 	}
 	require.Len(t, choices, 10, "each is in the table above")
 }
 
 // inPlace is a dispatch wherever its operands lie in the arena.
-func inPlace(d Dispatch) Dispatch {
+func inPlace(d plan.Dispatch) plan.Dispatch {
 	d.Bindings = slices.Clone(d.Bindings)
 	for i := range d.Bindings {
 		d.Bindings[i].Offset = 0
@@ -124,9 +125,9 @@ func inPlace(d Dispatch) Dispatch {
 	return d
 }
 
-func fileOf(t *testing.T, plan *Plan) []byte {
+func fileOf(t *testing.T, compiled *plan.Plan) []byte {
 	var b bytes.Buffer
-	require.NoError(t, (&File{Plan: plan}).Write(&b))
+	require.NoError(t, (&plan.File{Plan: compiled}).Write(&b))
 	return b.Bytes()
 }
 
@@ -154,8 +155,8 @@ func TestSites(t *testing.T) {
 		maxT int64
 	}{{"metal", 1}, {"metal", 3}, {"metal", 512}, {"cpu", 1}, {"cpu", 512}} {
 		seen := map[string]bool{}
-		for _, s := range measured(t, row.on, row.maxT, 8192, nil).Phases[0].Sites() {
-			require.True(t, slices.ContainsFunc(s.Settings, func(o Setting) bool { return maps.Equal(o, s.Taken) }), "%s: %v", s.Key(), s.Taken)
+		for _, s := range measured(t, row.on, row.maxT, 8192, nil).Phases[0].Sites {
+			require.True(t, slices.ContainsFunc(s.Settings, func(o plan.Setting) bool { return maps.Equal(o, s.Taken) }), "%s: %v", s.Key(), s.Taken)
 			require.False(t, seen[s.Key()])
 			seen[s.Key()] = true
 			for _, o := range s.Settings {
@@ -173,7 +174,7 @@ const oneWinner = `{"format":"smelt tuning","format_version":1,"device":"d","ver
 func TestReadTuning(t *testing.T) {
 	got, err := ReadTuning(strings.NewReader(oneWinner))
 	require.NoError(t, err)
-	require.Equal(t, &Tuning{"d", "v", []Winner{{"linear_vec", "k", "s", Setting{"rows": 4, "simdgroups": 8}, 1.5, 2}}}, got)
+	require.Equal(t, &Tuning{"d", "v", []Winner{{"linear_vec", "k", "s", plan.Setting{"rows": 4, "simdgroups": 8}, 1.5, 2}}}, got)
 	require.Equal(t, &got.Winners[0], got.Find("linear_vec|k|s"))
 	require.Nil(t, got.Find("linear_vec|k|t"))
 	require.Nil(t, (*Tuning)(nil).Find("linear_vec|k|s"))
@@ -212,7 +213,7 @@ func TestReadTuning(t *testing.T) {
 func TestKeep(t *testing.T) {
 	var a, b Tuning
 	w := func(shape string, us float64) Winner {
-		return Winner{"linear_mat", "k", shape, Setting{"tile": 64}, us, 1}
+		return Winner{"linear_mat", "k", shape, plan.Setting{"tile": 64}, us, 1}
 	}
 	a.Keep(w("x", 1), w("y", 2))
 	b.Keep(w("y", 3))

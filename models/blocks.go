@@ -34,7 +34,7 @@ type rotation struct {
 func Decode(b *ir.Builder, c *Config, norm Norm, add func(l *LayerBuilder, x *ir.Value) *ir.Value) {
 	m := NewModel(b, c, norm)
 	layers := m.Layers()
-	x := Scaled(b, b.Embed(b.Input(ir.Tokens), m.Table), c.EmbeddingScale)
+	x := Scaled(b, b.Embed(b.Input(sym.Tokens), m.Table), c.EmbeddingScale)
 	if c.Positions {
 		x = b.Add(x, b.Embed(b.Input(sym.Positions), b.Weight("position_embd.weight", c.Context, c.Width)))
 	}

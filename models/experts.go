@@ -83,7 +83,7 @@ func Mixture(l *LayerBuilder, n *ir.Value, route Route, activation ir.Activation
 func SharedExpert(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
 	b, ffn := l.Builder, l.Config.Experts.Shared
 	gate, up := l.Linear("ffn_gate_shexp", n, ffn, false), l.Linear("ffn_up_shexp", n, ffn, false)
-	inner := b.Reshape(b.Mul(b.Activate(activation, gate), up), ir.Var(ir.T), ir.Const(1), ir.Const(ffn))
+	inner := b.Reshape(b.Mul(b.Activate(activation, gate), up), ir.Var(sym.T), ir.Const(1), ir.Const(ffn))
 	weight := b.Activate(ir.Sigmoid, l.Linear("ffn_gate_inp_shexp", n, 1, false))
 	return l.Linear("ffn_down_shexp", b.WeightedSum(inner, weight), l.Config.Width, false)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/limits"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // timedRow is what the dispatches of a kernel, for an op of the graph, take in a test
@@ -71,7 +72,7 @@ type timedTest struct {
 }
 
 // profileTests times the prompt and one token of the generation, where they are asked for.
-func profileTests(ctx context.Context, s *smelt.Session, plan *lower.Plan, prompt, n, depth, runs int) ([]*timedTest, error) {
+func profileTests(ctx context.Context, s *smelt.Session, plan *plan.Plan, prompt, n, depth, runs int) ([]*timedTest, error) {
 	var tests []*timedTest
 	for _, test := range []struct {
 		name        string
@@ -90,7 +91,7 @@ func profileTests(ctx context.Context, s *smelt.Session, plan *lower.Plan, promp
 }
 
 // profileTest times the dispatches of a test, as often as measure repeats it.
-func profileTest(ctx context.Context, s *smelt.Session, plan *lower.Plan, name string, depth, tokens, runs int) (*timedTest, error) {
+func profileTest(ctx context.Context, s *smelt.Session, plan *plan.Plan, name string, depth, tokens, runs int) (*timedTest, error) {
 	if err := fillTo(s, depth); err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func profileTest(ctx context.Context, s *smelt.Session, plan *lower.Plan, name s
 
 // add adds a repetition, and returns its time. All cost the same, so only the first is
 // counted.
-func (t *timedTest) add(plan *lower.Plan, on *smelt.Loaded, steps []smelt.Profiled) (total int64) {
+func (t *timedTest) add(plan *plan.Plan, on *smelt.Loaded, steps []smelt.Profiled) (total int64) {
 	natives, halves := on.OnDevice().Natives(), on.Info().HalfIntegers
 	type key struct{ phase, kernel, op string }
 	rows := map[key]*timedRow{}
@@ -132,7 +133,7 @@ func (t *timedTest) add(plan *lower.Plan, on *smelt.Loaded, steps []smelt.Profil
 		phase := &plan.Phases[step.Phase]
 		for i := range phase.Dispatches {
 			d := &phase.Dispatches[i]
-			k := key{phase.Name, d.Kernel, d.Op.String()}
+			k := key{phase.Name, d.Kernel, d.Op}
 			r := rows[k]
 			if r == nil {
 				r = &timedRow{Test: t.name, Phase: k.phase, Kernel: k.kernel, Op: k.op, times: []int64{0}}
@@ -144,7 +145,7 @@ func (t *timedTest) add(plan *lower.Plan, on *smelt.Loaded, steps []smelt.Profil
 			if !first {
 				continue
 			}
-			cost := plan.Cost(d, &step.Sizes)
+			cost := lower.CostOf(plan, d, &step.Sizes)
 			r.Dispatches++
 			r.Bytes += cost.Bytes()
 			r.Ops += cost.Ops
@@ -166,10 +167,10 @@ func (t *timedTest) add(plan *lower.Plan, on *smelt.Loaded, steps []smelt.Profil
 func hasNibbles(w dtype.Type) bool { return w.IsQuantized() && w.Bytes(256) <= 256*5/8 }
 
 // reads tells whether a dispatch reads weights of some type.
-func reads(plan *lower.Plan, d *lower.Dispatch, some func(dtype.Type) bool) bool {
-	return slices.ContainsFunc(d.Bindings, func(b lower.Binding) bool {
-		of := &plan.Buffers[b.Buffer]
-		return of.Kind == lower.Weight && some(of.DType)
+func reads(compiled *plan.Plan, d *plan.Dispatch, some func(dtype.Type) bool) bool {
+	return slices.ContainsFunc(d.Bindings, func(b plan.Binding) bool {
+		of := &compiled.Buffers[b.Buffer]
+		return of.Kind == plan.Weight && some(of.DType)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/graphviz"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func dotVerb() *cobra.Command {
@@ -160,5 +161,5 @@ func writeDOT(w io.Writer, p *smelt.Program, stage, phase string, layers layerRa
 	case "fused":
 		return stages.Fused.WriteDOT(w, value)
 	}
-	return p.Plan.WriteDOT(w, ph, func(d *lower.Dispatch) bool { return layers.has(d.Layer) })
+	return lower.WriteDOT(w, p.Plan, ph, func(d *plan.Dispatch) bool { return layers.has(d.Layer) })
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/graphviz"
 	"github.com/smelt-ml/smelt/internal/page"
 	"github.com/smelt-ml/smelt/ir"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func explainVerb() *cobra.Command {
@@ -243,7 +243,7 @@ func printFusions(w io.Writer, e *smelt.Explanation) {
 }
 
 // printChoices prints what the sizes decided.
-func printChoices(w io.Writer, choices []lower.Choice) {
+func printChoices(w io.Writer, choices []plan.Choice) {
 	if len(choices) == 0 {
 		return
 	}

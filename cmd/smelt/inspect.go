@@ -13,7 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -115,7 +115,7 @@ func inspectPlan(path string) (*sheet, error) {
 		return nil, err
 	}
 	defer r.Close()
-	f, err := lower.Read(r)
+	f, err := plan.Read(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

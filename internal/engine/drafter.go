@@ -9,12 +9,12 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Draft is a smaller model of the same vocabulary, on a device.
 type Draft struct {
-	Plan       *lower.Plan
+	Plan       *plan.Plan
 	Executable *device.Executable
 	Limits     Limits // of its steps, for as many sequences as the engine has
 	Blocks     int    // of its cache

@@ -7,7 +7,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Embedder computes the hidden states of texts, as many in a step as the Plan has room for.
@@ -21,7 +21,7 @@ type Embedder struct {
 }
 
 // NewEmbedder starts on a Plan that returns [Embeddings].
-func NewEmbedder(plan *lower.Plan, executable *device.Executable) (*Embedder, error) {
+func NewEmbedder(plan *plan.Plan, executable *device.Executable) (*Embedder, error) {
 	e := &Embedder{}
 	for i := range plan.Phases {
 		bounds := &plan.Phases[i].Bounds

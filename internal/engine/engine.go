@@ -15,7 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/internal/engine/schedule"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Engine runs many sequences over one cache of blocks: package schedule says which tokens
@@ -80,7 +80,7 @@ type Limits struct {
 
 // LimitsOf returns the largest that a Plan has phases for: its steps of several tokens of a
 // sequence, where it has any, take what those of one token each do.
-func LimitsOf(plan *lower.Plan) Limits {
+func LimitsOf(plan *plan.Plan) Limits {
 	var l Limits
 	prompts := 0
 	for i := range plan.Phases {
@@ -230,7 +230,7 @@ func (e *Engine) WatchCache(w pages.Watcher) { e.pool.Watch(w) }
 func (e *Engine) Observe(step func(Ran)) { e.observe = step }
 
 // New starts an engine with a cache of so many blocks.
-func New(plan *lower.Plan, executable *device.Executable, limits Limits, blocks int, guessing Guessing) (*Engine, error) {
+func New(plan *plan.Plan, executable *device.Executable, limits Limits, blocks int, guessing Guessing) (*Engine, error) {
 	most, guesses := LimitsOf(plan), GuessesOf(plan, limits.Sequences)
 	switch {
 	case limits.Sequences < 1 || limits.Sequences > most.Sequences:
@@ -285,7 +285,7 @@ func New(plan *lower.Plan, executable *device.Executable, limits Limits, blocks 
 }
 
 // longest returns how many tokens of a sequence a step takes.
-func longest(plan *lower.Plan) int {
+func longest(plan *plan.Plan) int {
 	most := int64(1)
 	for i := range plan.Phases {
 		most = max(most, plan.Phases[i].Longest.Max)

@@ -7,7 +7,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/draft"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Guessing says how an engine guesses tokens before it computes them.
@@ -21,7 +21,7 @@ type Guessing struct {
 
 // GuessesOf returns how many guesses a step of a Plan has rows of logits for, beside one for
 // each of so many sequences.
-func GuessesOf(plan *lower.Plan, sequences int) int {
+func GuessesOf(plan *plan.Plan, sequences int) int {
 	rows := 0
 	for i := range plan.Phases {
 		if ph := &plan.Phases[i]; ph.Longest.Max > 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Runner runs steps on a device: any mixture of sequences, whose keys and values lie in
@@ -17,7 +17,7 @@ import (
 // its user to say; which of the Plan's phases takes the step follows from its sizes. It
 // is used by one goroutine at a time.
 type Runner struct {
-	plan  *lower.Plan
+	plan  *plan.Plan
 	run   *device.Instance
 	block int    // slots of a cache block
 	name  string // of the result: Logits or Embeddings
@@ -33,27 +33,27 @@ type Runner struct {
 }
 
 // NewRunner makes caches of so many blocks, an arena, and room for results.
-func NewRunner(plan *lower.Plan, executable *device.Executable, blocks int) (*Runner, error) {
+func NewRunner(plan *plan.Plan, executable *device.Executable, blocks int) (*Runner, error) {
 	return newRunner(plan, executable, blocks, Logits)
 }
 
-func newRunner(plan *lower.Plan, executable *device.Executable, blocks int, result string) (*Runner, error) {
-	r := &Runner{plan: plan, block: plan.Block(), name: result, stateful: plan.Stateful()}
+func newRunner(compiled *plan.Plan, executable *device.Executable, blocks int, result string) (*Runner, error) {
+	r := &Runner{plan: compiled, block: compiled.Block(), name: result, stateful: compiled.Stateful()}
 	one := sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: 1}
-	for i := range plan.Buffers {
-		b := &plan.Buffers[i]
+	for i := range compiled.Buffers {
+		b := &compiled.Buffers[i]
 		switch {
-		case b.Kind == lower.Output && b.Name == result:
+		case b.Kind == plan.Output && b.Name == result:
 			r.vocab = int(b.Bytes.Eval(&one) / b.DType.Bytes(1))
-		case b.Kind == lower.Output && b.Name == Next:
+		case b.Kind == plan.Output && b.Name == Next:
 			r.next = true
 		}
 	}
-	for i := range plan.Phases {
-		r.copies = max(r.copies, int(plan.Phases[i].Bounds[sym.C]))
+	for i := range compiled.Phases {
+		r.copies = max(r.copies, int(compiled.Phases[i].Bounds[sym.C]))
 	}
 	if r.vocab == 0 {
-		return nil, fmt.Errorf("the plan of %s returns no %q%s", plan.Model, result, hints[result])
+		return nil, fmt.Errorf("the plan of %s returns no %q%s", compiled.Model, result, hints[result])
 	}
 	var err error
 	if r.run, err = executable.NewInstance(blocks); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // ErrContext is wrapped where a sequence would outgrow its cache.
@@ -45,7 +45,7 @@ type Sequence struct {
 }
 
 // NewSequence starts an empty sequence on a Plan with its weights.
-func NewSequence(plan *lower.Plan, executable *device.Executable) (*Sequence, error) {
+func NewSequence(plan *plan.Plan, executable *device.Executable) (*Sequence, error) {
 	blocks := batch.Contiguous(plan.Block(), plan.Context)
 	r, err := NewRunner(plan, executable, len(blocks))
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 const vocab = 40
@@ -48,7 +49,7 @@ func tables(head func(after, token int) float32) func(name string, i, j int) flo
 }
 
 // loadFollowing loads that model for steps of some phases.
-func loadFollowing(t *testing.T, on string, weights func(name string, i, j int) float32, chooses bool, opts lower.Options, phases ...lower.Range) (*lower.Plan, *device.Executable) {
+func loadFollowing(t *testing.T, on string, weights func(name string, i, j int) float32, chooses bool, opts lower.Options, phases ...lower.Range) (*plan.Plan, *device.Executable) {
 	f, err := ir.Build("following", shapes{}, ir.Options{Block: 64}, func(b *ir.Builder) {
 		x := b.Embed(b.Input(sym.Tokens), b.Weight("embedding", vocab, vocab))
 		logits := b.Linear(b.GatherRows(x), b.Weight("head", vocab, vocab))

@@ -8,12 +8,12 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // requireMatch checks a dispatch against the table of kernels: everything that is
 // not optional is bound, with the access that the kernel has.
-func requireMatch(t *testing.T, d *lower.Dispatch) {
+func requireMatch(t *testing.T, d *plan.Dispatch) {
 	k, ok := kernels.Lookup(d.Kernel)
 	require.True(t, ok, d.Kernel)
 	require.Equal(t, k.ParamsIndex, int(d.ParamsAt), d.Label())

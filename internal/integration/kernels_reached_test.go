@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // reach is a way to have kernels in a plan: a model, and what the API, the tool's flags and
@@ -164,7 +165,7 @@ func checkReach(t *testing.T, name, way, kept string) {
 }
 
 // isOrigin tells whether a dispatch is what a row of published kernels says.
-func isOrigin(d *lower.Dispatch, o *kernels.Origin) bool {
+func isOrigin(d *plan.Dispatch, o *kernels.Origin) bool {
 	k, ok := kernels.Lookup(d.Kernel)
 	if !ok || k.Family != o.Family {
 		return false
@@ -175,7 +176,7 @@ func isOrigin(d *lower.Dispatch, o *kernels.Origin) bool {
 		if name == "fc_positions" || name == "fc_slots" { // on where they are not set
 			have = 1
 		}
-		if i := slices.IndexFunc(d.Constants, func(of lower.Constant) bool { return int(of.Index) == c.Index }); i >= 0 {
+		if i := slices.IndexFunc(d.Constants, func(of plan.Constant) bool { return int(of.Index) == c.Index }); i >= 0 {
 			have = d.Constants[i].Bits
 		}
 		if have != want {

@@ -12,13 +12,13 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // arena returns the bytes that the steps of a plan share for activations, at most.
-func arena(p *lower.Plan) (most int64) {
+func arena(p *plan.Plan) (most int64) {
 	for i := range p.Buffers {
-		if b := &p.Buffers[i]; b.Kind == lower.Arena {
+		if b := &p.Buffers[i]; b.Kind == plan.Arena {
 			for k := range p.Phases {
 				most = max(most, b.Bytes.Eval(&p.Phases[k].Bounds))
 			}
@@ -66,7 +66,7 @@ func TestRowsOfLogits(t *testing.T) {
 		require.NoError(t, err)
 		var outputs int64
 		for i := range p.Plan.Buffers {
-			if b := &p.Plan.Buffers[i]; b.Kind == lower.Output {
+			if b := &p.Plan.Buffers[i]; b.Kind == plan.Output {
 				outputs += b.Bytes.Eval(&p.Plan.Phases[0].Bounds)
 			}
 		}

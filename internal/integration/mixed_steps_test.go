@@ -20,7 +20,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // mixture is a random schedule: in each step some sequences bring a prompt, a piece of
@@ -90,7 +90,7 @@ func (m *mixture) sequence(p piece, blocks []int32) batch.Piece {
 type executor func(damage func(*batch.Step), sequences ...batch.Piece) (rows [][]float64, kernels string, err error)
 
 // kernelsOf names the kernels of a phase in their order.
-func kernelsOf(ph *lower.Phase) string {
+func kernelsOf(ph *plan.Phase) string {
 	names := make([]string, len(ph.Dispatches))
 	for i := range ph.Dispatches {
 		names[i] = ph.Dispatches[i].Kernel

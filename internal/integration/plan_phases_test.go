@@ -11,13 +11,13 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // step is the sizes of one: tokens, sequences, rows, tokens of the longest, its context.
 type step struct{ t, b, r, longest, keys int64 }
 
-func (s step) phase(p *lower.Plan) *lower.Phase {
+func (s step) phase(p *plan.Plan) *plan.Phase {
 	i := p.PhaseFor(&sym.Sizes{sym.T: s.t, sym.B: s.b, sym.R: s.r, sym.NB: 1, sym.Smax: s.keys}, s.longest)
 	if i < 0 {
 		return nil
@@ -72,11 +72,11 @@ func TestPhases(t *testing.T) {
 // dispatch is one whose bindings have names of buffers in their order, for plans that number
 // buffers otherwise.
 type dispatch struct {
-	lower.Dispatch
+	plan.Dispatch
 	buffers []string
 }
 
-func named(p *lower.Plan, ph *lower.Phase) (out []dispatch) {
+func named(p *plan.Plan, ph *plan.Phase) (out []dispatch) {
 	for _, d := range ph.Dispatches {
 		of := dispatch{Dispatch: d}
 		of.Bindings = slices.Clone(d.Bindings)
@@ -111,7 +111,7 @@ func TestBatchesDecode(t *testing.T) {
 				require.Equal(t, named(alone.Plan, one.phase(alone.Plan)), named(p.Plan, decode), "decoding of one sequence")
 				few := step{8, 8, 8, 1, keys}.phase(p.Plan)
 				require.Equal(t, kernelsOf(decode), kernelsOf(few))
-				norms := func(ph *lower.Phase) (n int) {
+				norms := func(ph *plan.Phase) (n int) {
 					for i := range ph.Dispatches {
 						n += strings.Count(ph.Dispatches[i].Kernel, "rms_norm")
 					}

@@ -18,6 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // TestRearrangedBetweenSteps has weights change over between any two steps, some of a launch before
@@ -154,7 +155,7 @@ func TestLines(t *testing.T) {
 			var bytes int64
 			for i := range p.Plan.Buffers {
 				b := &p.Plan.Buffers[i]
-				require.Equal(t, b.Kind == lower.Weight && kernels.HasLines(uint32(b.DType)), b.Lines, b.Name)
+				require.Equal(t, b.Kind == plan.Weight && kernels.HasLines(uint32(b.DType)), b.Lines, b.Name)
 				if b.Lines {
 					n, _ := b.Bytes.IsConst()
 					bytes += n
@@ -167,12 +168,12 @@ func TestLines(t *testing.T) {
 }
 
 // inLines is a tuning that has every matrix of a plan of target Metal in lines that can be.
-func inLines(p *lower.Plan) *lower.Tuning {
+func inLines(p *plan.Plan) *lower.Tuning {
 	t := &lower.Tuning{}
 	for i := range p.Phases {
-		for _, s := range p.Phases[i].Sites() {
+		for _, s := range p.Phases[i].Sites {
 			if s.Choice == "layout" {
-				t.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: lower.Setting{"rearranged": 1}})
+				t.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: plan.Setting{"rearranged": 1}})
 			}
 		}
 	}
@@ -181,10 +182,10 @@ func inLines(p *lower.Plan) *lower.Tuning {
 
 // rearranges reports whether the native kernels at hand have an order of their own for any
 // of a plan's matrices. The portable ones have none for quantized weights.
-func rearranges(p *lower.Plan) bool {
+func rearranges(p *plan.Plan) bool {
 	libraries := native.Libraries()
 	at := slices.IndexFunc(libraries, func(l native.Library) bool { return l.ISA() == native.ISA() })
-	return slices.ContainsFunc(p.Buffers, func(b lower.Buffer) bool {
+	return slices.ContainsFunc(p.Buffers, func(b plan.Buffer) bool {
 		const rows, k = 64, 256
 		return b.Rearrange && libraries[at].Interleave(uint32(b.DType), rows, k, make([]byte, b.DType.Bytes(rows*k))) != nil
 	})

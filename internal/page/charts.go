@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // chart is a picture of bars over an axis, in pixels.
@@ -38,13 +39,19 @@ type label struct {
 }
 
 // colourOf is the colour of a dispatch in charts: that of its op's category.
-func colourOf(d *lower.Dispatch) string { return d.Op.Category().Colour() }
+func colourOf(d *plan.Dispatch) string { return categoryOf(d).Colour() }
+
+// categoryOf is that of what a dispatch computes.
+func categoryOf(d *plan.Dispatch) ir.Category {
+	op, _ := ir.ParseOp(d.Op)
+	return op.Category()
+}
 
 // legend lists the colours that the charts of a phase have.
 func (in *Input) legend() []swatch {
 	used := map[ir.Category]bool{}
 	for i := range in.Phase.Dispatches {
-		used[in.Phase.Dispatches[i].Op.Category()] = true
+		used[categoryOf(&in.Phase.Dispatches[i])] = true
 	}
 	var out []swatch
 	for _, c := range ir.Categories() {
@@ -114,7 +121,7 @@ func (in *Input) timeline(title string, from, to float64) chart {
 	bottom := y
 	for i, s := range t.Spans {
 		d := &in.Phase.Dispatches[i]
-		cost := in.Plan.Cost(d, in.Sizes)
+		cost := lower.CostOf(in.Plan, d, in.Sizes)
 		add(first+float64(lanes[i])*lane, s.Start, s.End, colourOf(d), d.Kernel,
 			fmt.Sprintf("%d %s\n%s\n%s, %s, %s operations", i, d.Kernel, d.Label(), span(s.Start, s.End), size(cost.Bytes()), amount(cost.Ops)))
 		if d.Barrier && s.Start >= from && s.Start <= to {
@@ -177,7 +184,7 @@ func (in *Input) arena() chart {
 	x := func(i int) float64 { return margin + float64(i)*column }
 	y := func(offset int64) float64 { return 12 + height*float64(offset)/float64(ph.ArenaBytes) }
 	lifetimes := in.Plan.Lifetimes(ph)
-	slices.SortStableFunc(lifetimes, func(a, b lower.Lifetime) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	slices.SortStableFunc(lifetimes, func(a, b plan.Lifetime) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	for _, l := range lifetimes {
 		d := &ph.Dispatches[l.First]
 		b := bar{

@@ -10,6 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Data is what a page shows of the graphs and of the schedule, for programs that draw it
@@ -136,14 +137,14 @@ func (in *Input) launches() []Dispatch {
 	out := make([]Dispatch, len(in.Phase.Dispatches))
 	for i := range out {
 		d := &in.Phase.Dispatches[i]
-		cost := in.Plan.Cost(d, in.Sizes)
+		cost := lower.CostOf(in.Plan, d, in.Sizes)
 		kernel, _ := kernels.Lookup(d.Kernel) // a plan that was lowered here has none that is unknown
 		to := &out[i]
 		*to = Dispatch{
 			Kernel: d.Kernel, Summary: kernel.Summary, Label: d.Label(), Layer: d.Layer, Group: d.Group, Barrier: d.Barrier,
 			Read: cost.Read, Written: cost.Written, Ops: cost.Ops,
 			Start: in.Timeline.Spans[i].Start, End: in.Timeline.Spans[i].End, Lane: lanes[i], Colour: colourOf(d),
-			Rules: append([]string{}, rules[d.Value]...),
+			Rules: append([]string{}, rules[ir.ID(d.Value)]...),
 		}
 		for axis := range d.Grid {
 			to.Grid[axis] = d.Grid[axis].Eval(in.Sizes)
@@ -155,7 +156,7 @@ func (in *Input) launches() []Dispatch {
 	return out
 }
 
-func (in *Input) binding(kernel *kernels.Kernel, b *lower.Binding) Binding {
+func (in *Input) binding(kernel *kernels.Kernel, b *plan.Binding) Binding {
 	buffer := &in.Plan.Buffers[b.Buffer]
 	out := Binding{Index: b.Index, Buffer: buffer.Kind.String(), Offset: b.Offset, Bytes: b.Bytes.Eval(in.Sizes), Access: "read"}
 	if buffer.Name != "" {
@@ -204,7 +205,7 @@ func (in *Input) layOut(d *drawing) (Picture, error) {
 	}
 	computedBy := map[ir.ID][]int{}
 	for i := range in.Phase.Dispatches {
-		v := in.Phase.Dispatches[i].Value
+		v := ir.ID(in.Phase.Dispatches[i].Value)
 		computedBy[v] = append(computedBy[v], i)
 	}
 	delete(computedBy, 0)

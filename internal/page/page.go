@@ -17,13 +17,14 @@ import (
 
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/passes"
 )
 
 // Input is what a page shows.
 type Input struct {
-	Plan     *lower.Plan
-	Phase    *lower.Phase
+	Plan     *plan.Plan
+	Phase    *plan.Phase
 	Trace    *Trace
 	Timeline *lower.Timeline // of a step of Sizes
 	Sizes    *sym.Sizes

@@ -44,7 +44,7 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	in.Sizes = &in.Phase.Bounds
 	chip, err := lower.FindChip("m4-max")
 	require.NoError(t, err)
-	in.Timeline, err = in.Plan.Simulate(in.Phase, in.Sizes, chip)
+	in.Timeline, err = lower.Simulate(in.Plan, in.Phase, in.Sizes, chip)
 	require.NoError(t, err)
 	return in
 }
@@ -261,13 +261,13 @@ func TestData(t *testing.T) {
 		for _, rule := range x.Rules {
 			require.NotEmpty(t, d.Rules[rule], rule)
 		}
-		if in.Phase.Dispatches[i].Op == ir.OpHeadNormRopeKVWriteAttention {
+		if in.Phase.Dispatches[i].Op == ir.OpHeadNormRopeKVWriteAttention.String() {
 			attention++
 			require.Contains(t, x.Rules, "kv_replication_elimination")
 		} else {
 			require.NotContains(t, x.Rules, "kv_replication_elimination", x.Label)
 		}
-		if of := &in.Phase.Dispatches[i]; of.Layer >= 0 && of.Op == ir.OpFusedLinear {
+		if of := &in.Phase.Dispatches[i]; of.Layer >= 0 && of.Op == ir.OpFusedLinear.String() {
 			require.NotEmpty(t, x.Rules, x.Label)
 			require.NotContains(t, x.Rules, "attention_write", "that is another dispatch's")
 		}

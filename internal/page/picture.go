@@ -217,7 +217,7 @@ func (in *Input) dispatches(p *paint) *drawing {
 		x := &in.Phase.Dispatches[i]
 		switch {
 		case visible(i):
-			v := vertex{id: id(i), colour: p.colours[x.Value], value: x.Value, dashed: x.Barrier, lines: []string{
+			v := vertex{id: id(i), colour: p.colours[ir.ID(x.Value)], value: ir.ID(x.Value), dashed: x.Barrier, lines: []string{
 				fmt.Sprintf("%d %s", i, x.Kernel), x.Label(),
 				fmt.Sprintf("%s × %s × %s groups of %d", x.Grid[0], x.Grid[1], x.Grid[2], x.Group[0]*x.Group[1]*x.Group[2]),
 			}}

@@ -9,7 +9,7 @@
 //
 // # The least
 //
-// [lower.Plan.Cost] says what each family has to read and write: every element that the
+// [lower.CostOf] says what each family has to read and write: every element that the
 // result depends on once, keys as far as tokens see them. What is shared by the
 // threadgroups of a product of tiles is read again by each tile, so that the least for
 // its tile is the sum over threadgroups of what each reads and writes, a byte counting
@@ -33,6 +33,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated/counted"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Budget is how many accesses to device memory are enough for a row; see
@@ -138,7 +139,7 @@ func (r *Row) Misses() []string {
 // Step is a phase at some sizes, with what its inputs hold.
 type Step struct {
 	Name   string
-	Phase  *lower.Phase
+	Phase  *plan.Phase
 	Sizes  sym.Sizes
 	inputs map[string][]int32
 }
@@ -146,7 +147,7 @@ type Step struct {
 // Steps returns a step of each phase: a prompt of so many tokens from an empty cache, where
 // sequences bring a token each, as many as the phase takes, at the end of the longest
 // context, and as many copies of blocks.
-func Steps(plan *lower.Plan, tokens int) []Step {
+func Steps(plan *plan.Plan, tokens int) []Step {
 	block := plan.Block()
 	blocks := batch.Contiguous(block, plan.Context)
 	var steps []Step
@@ -191,7 +192,7 @@ func Steps(plan *lower.Plan, tokens int) []Step {
 // a row is of the first step that has it.
 // Budget is of accesses for each; 0 counts all of every grid. Sources of kernels are
 // compiled where they have not been before, and compiling, if not nil, is told of each.
-func Run(ctx context.Context, plan *lower.Plan, steps []Step, wanted func(*kernels.Kernel) bool, chip *lower.Chip, budget int64, compiling func(file string)) ([]Row, error) {
+func Run(ctx context.Context, plan *plan.Plan, steps []Step, wanted func(*kernels.Kernel) bool, chip *lower.Chip, budget int64, compiling func(file string)) ([]Row, error) {
 	var rows []Row
 	var work []func() error
 	var files []string
@@ -267,8 +268,8 @@ func all(ctx context.Context, work []func() error) error {
 
 // identity is the same for dispatches that do the same with other buffers, in steps
 // whose sizes are the same to them.
-func identity(plan *lower.Plan, s Step, d *lower.Dispatch) string {
-	id := fmt.Sprint(d.Kernel, d.Constants, d.Group, plan.Cost(d, &s.Sizes))
+func identity(plan *plan.Plan, s Step, d *plan.Dispatch) string {
+	id := fmt.Sprint(d.Kernel, d.Constants, d.Group, lower.CostOf(plan, d, &s.Sizes))
 	for _, e := range d.Grid {
 		id += fmt.Sprint(" ", e.Eval(&s.Sizes))
 	}
@@ -285,12 +286,12 @@ func identity(plan *lower.Plan, s Step, d *lower.Dispatch) string {
 	return id
 }
 
-func count(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel, chip *lower.Chip, budget int64) (Row, error) {
+func count(plan *plan.Plan, s Step, d *plan.Dispatch, k *kernels.Kernel, chip *lower.Chip, budget int64) (Row, error) {
 	row := Row{
 		Model: plan.Model, Step: s.Name, Kernel: d.Kernel, Shape: shape(plan, s, d, k),
 		Threads: int64(d.Group[0]) * int64(d.Group[1]) * int64(d.Group[2]), Ridge: chip.Ridge(),
 	}
-	cost := plan.Cost(d, &s.Sizes)
+	cost := lower.CostOf(plan, d, &s.Sizes)
 	row.LeastBytes, row.RereadBytes, row.Ops = cost.Bytes(), cost.Reread, cost.Ops
 	row.Tiled = float64(cost.Ops) > row.Ridge*float64(cost.Bytes())
 	memory, launch, err := prepare(plan, s, d, k)
@@ -311,7 +312,7 @@ func count(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel, chip 
 }
 
 // prepare allocates and fills the buffers that a dispatch binds.
-func prepare(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) (*counted.Memory, counted.Launch, error) {
+func prepare(plan *plan.Plan, s Step, d *plan.Dispatch, k *kernels.Kernel) (*counted.Memory, counted.Launch, error) {
 	l := counted.Launch{Kernel: d.Kernel, Constants: map[uint32]uint32{}, Group: d.Group}
 	for _, c := range d.Constants {
 		l.Constants[c.Index] = c.Bits
@@ -367,28 +368,28 @@ func prepare(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) (*c
 }
 
 // size is of a whole buffer; of the arena, nothing that is not bound matters.
-func size(plan *lower.Plan, s Step, buffer int32) int64 {
-	b := &plan.Buffers[buffer]
+func size(compiled *plan.Plan, s Step, buffer int32) int64 {
+	b := &compiled.Buffers[buffer]
 	switch b.Kind {
-	case lower.Arena:
+	case plan.Arena:
 		return 0
-	case lower.CacheK, lower.CacheV, lower.State:
+	case plan.CacheK, plan.CacheV, plan.State:
 		return b.Bytes.Eval(&s.Sizes) * max(s.Sizes[sym.NB]*s.Sizes[sym.B], 2*s.Sizes[sym.C])
 	}
 	return b.Bytes.Eval(&s.Sizes)
 }
 
-func isState(k lower.Kind) bool {
-	return k == lower.Arena || k.Kept()
+func isState(k plan.Kind) bool {
+	return k == plan.Arena || k.Kept()
 }
 
 // contents writes what an input or a constant of the plan holds.
-func contents(plan *lower.Plan, s Step, buffer int32, to []byte) {
-	b := &plan.Buffers[buffer]
-	if b.Kind == lower.Const {
+func contents(compiled *plan.Plan, s Step, buffer int32, to []byte) {
+	b := &compiled.Buffers[buffer]
+	if b.Kind == plan.Const {
 		copy(to, b.Data)
 	}
-	if b.Kind != lower.Input {
+	if b.Kind != plan.Input {
 		return
 	}
 	values, _ := sym.Given(s.inputs, b.Name)
@@ -431,7 +432,7 @@ func randomise(to []byte, e kernels.Element) {
 }
 
 // shape names the sizes of a dispatch.
-func shape(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) string {
+func shape(compiled *plan.Plan, s Step, d *plan.Dispatch, k *kernels.Kernel) string {
 	words := make(map[string]int64, k.ParamWords)
 	for i := range min(k.ParamWords, len(d.Params)) {
 		words[k.ParamNames[i]] = d.Params[i].Eval(&s.Sizes)
@@ -442,9 +443,9 @@ func shape(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) strin
 	}
 	out := text(words)
 	for _, b := range d.Bindings {
-		if plan.Buffers[b.Buffer].Kind == lower.Weight {
+		if compiled.Buffers[b.Buffer].Kind == plan.Weight {
 			if arg, ok := k.Arg(int(b.Index)); ok && arg.Element == kernels.Bytes {
-				out += " " + plan.Buffers[b.Buffer].DType.String()
+				out += " " + compiled.Buffers[b.Buffer].DType.String()
 				break
 			}
 		}

@@ -13,9 +13,10 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-func compiled(t *testing.T, path, weights string, opts smelt.Options) *lower.Plan {
+func compiled(t *testing.T, path, weights string, opts smelt.Options) *plan.Plan {
 	m, err := smelt.Open(path, weights)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
@@ -25,7 +26,7 @@ func compiled(t *testing.T, path, weights string, opts smelt.Options) *lower.Pla
 	return p.Plan
 }
 
-func count(t *testing.T, plan *lower.Plan, tokens int, budget int64, families ...string) []profile.Row {
+func count(t *testing.T, plan *plan.Plan, tokens int, budget int64, families ...string) []profile.Row {
 	chip, err := lower.FindChip("m4-max")
 	require.NoError(t, err)
 	rows, err := profile.Run(t.Context(), plan, profile.Steps(plan, tokens), func(k *kernels.Kernel) bool {
@@ -87,22 +88,22 @@ func unread(r profile.Row) int64 {
 // as lower.Cost says.
 func TestSharedHeadsReadOnce(t *testing.T) {
 	options := smelt.Options{Level: 1, Context: 512, Prefill: 16}
-	site := func(plan *lower.Plan) lower.Site {
-		for i := range plan.Phases {
-			for _, s := range plan.Phases[i].Sites() {
+	site := func(compiled *plan.Plan) plan.Site {
+		for i := range compiled.Phases {
+			for _, s := range compiled.Phases[i].Sites {
 				if s.Choice == "shared_heads" {
 					return s
 				}
 			}
 		}
 		t.Fatal("heads are not chosen")
-		return lower.Site{}
+		return plan.Site{}
 	}
 	const layer = 2 * 2 * 512 * 8 * 128 // bytes of keys and values
 	for heads, times := range map[int64]int64{1: 4, 2: 2, 4: 1} {
 		s := site(compiled(t, "arch:llama3.1-8b", "f16", options))
 		options.Tuning = &lower.Tuning{Device: "a chip", Version: "1"}
-		options.Tuning.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: lower.Setting{"heads": heads}, Micros: 1, Default: 2})
+		options.Tuning.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: plan.Setting{"heads": heads}, Micros: 1, Default: 2})
 		rows := count(t, compiled(t, "arch:llama3.1-8b", "f16", options), 16, 1<<19, "attention_write")
 		require.Len(t, rows, 1)
 		r := &rows[0]

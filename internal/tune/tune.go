@@ -1,7 +1,7 @@
 // Package tune times what Plans leave to size, on the device at hand, and keeps what took
 // least time.
 //
-// The compiler says what there is to try: [lower.Phase.Sites] lists, for each kind of
+// The compiler says what there is to try: [plan.Phase.Sites] lists, for each kind of
 // dispatch, the settings of its choice. A variant is the model compiled with one other
 // setting of one choice wherever it is made, and runs beside the Plan that the compiler
 // makes by itself, in turn, on the same tokens and the same weights, each dispatch timed where
@@ -36,6 +36,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Margin is the share of a default's time that a setting must save to take its place.
@@ -43,8 +44,8 @@ const Margin = 0.03
 
 // Subject is a model on a device.
 type Subject struct {
-	Compile func(*lower.Tuning) (*lower.Plan, error) // for the device; nil: by size alone
-	Device  *device.Device                           // that rearranges weights when they are loaded, if at all
+	Compile func(*lower.Tuning) (*plan.Plan, error) // for the device; nil: by size alone
+	Device  *device.Device                          // that rearranges weights when they are loaded, if at all
 	Fetch   device.Fetch
 }
 
@@ -63,25 +64,25 @@ type Options struct {
 
 // Timed is a setting and what became of it.
 type Timed struct {
-	Setting lower.Setting `json:"setting"`
-	Micros  float64       `json:"us"`    // of the site's dispatches in a step, the median
-	Ratio   float64       `json:"ratio"` // to the default beside it, the median of the rounds
-	Same    bool          `json:"same"`  // the bits of all results; a setting without them is not timed
+	Setting plan.Setting `json:"setting"`
+	Micros  float64      `json:"us"`    // of the site's dispatches in a step, the median
+	Ratio   float64      `json:"ratio"` // to the default beside it, the median of the rounds
+	Same    bool         `json:"same"`  // the bits of all results; a setting without them is not timed
 
 	wins bool // its lead is more than chance
 }
 
 // Site is what was measured of a choice in a place.
 type Site struct {
-	Choice  string        `json:"choice"`
-	Kernel  string        `json:"kernel"`
-	Shape   string        `json:"shape"`
-	Exact   bool          `json:"exact"` // by the kernels' laws no setting changes a bit; else none is kept
-	Default lower.Setting `json:"default"`
-	Micros  float64       `json:"default_us"`
-	Tried   []Timed       `json:"tried"`
-	Winner  lower.Setting `json:"winner"`
-	Took    float64       `json:"us"`
+	Choice  string       `json:"choice"`
+	Kernel  string       `json:"kernel"`
+	Shape   string       `json:"shape"`
+	Exact   bool         `json:"exact"` // by the kernels' laws no setting changes a bit; else none is kept
+	Default plan.Setting `json:"default"`
+	Micros  float64      `json:"default_us"`
+	Tried   []Timed      `json:"tried"`
+	Winner  plan.Setting `json:"winner"`
+	Took    float64      `json:"us"`
 }
 
 // Found is what [Run] found, by site.
@@ -89,9 +90,9 @@ type Found struct {
 	Sites []*Site
 }
 
-// Key tells sites apart as [lower.Site.Key] does.
+// Key tells sites apart as [plan.Site.Key] does.
 func (s *Site) Key() string {
-	return (&lower.Site{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape}).Key()
+	return (&plan.Site{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape}).Key()
 }
 
 // Winners lists what is to be kept, defaults included.
@@ -145,7 +146,7 @@ func Run(ctx context.Context, s Subject, o Options) (*Found, error) {
 // site is a Site under way.
 type site struct {
 	Site
-	settings []lower.Setting // to be tried
+	settings []plan.Setting // to be tried
 }
 
 type runner struct {
@@ -204,7 +205,7 @@ func (r *runner) plan() {
 		r.crowd(i)
 	}
 	for i := range p.Phases {
-		sites := p.Phases[i].Sites()
+		sites := p.Phases[i].Sites
 		for j := range sites {
 			at := &sites[j]
 			key := at.Key()
@@ -214,12 +215,12 @@ func (r *runner) plan() {
 			r.order = append(r.order, key)
 			r.sites[key] = &site{
 				Site:     Site{Choice: at.Choice, Kernel: at.Kernel, Shape: at.Shape, Exact: at.Exact, Default: at.Taken, Winner: at.Taken},
-				settings: slices.DeleteFunc(slices.Clone(at.Settings), func(s lower.Setting) bool { return maps.Equal(s, at.Taken) }),
+				settings: slices.DeleteFunc(slices.Clone(at.Settings), func(s plan.Setting) bool { return maps.Equal(s, at.Taken) }),
 			}
 		}
 	}
 	r.steps = slices.DeleteFunc(r.steps, func(s step) bool {
-		return !slices.ContainsFunc(p.Phases[s.phase].Sites(), func(at lower.Site) bool { return r.sites[at.Key()] != nil })
+		return !slices.ContainsFunc(p.Phases[s.phase].Sites, func(at plan.Site) bool { return r.sites[at.Key()] != nil })
 	})
 }
 
@@ -256,9 +257,9 @@ func (r *runner) phaseOf(tokens, depth int) int {
 
 // touched lists the steps, by index, whose phases have a site with another setting. The others
 // are the same Plan.
-func (r *runner) touched(settings map[string]lower.Setting) (steps []int) {
+func (r *runner) touched(settings map[string]plan.Setting) (steps []int) {
 	for i, s := range r.steps {
-		if slices.ContainsFunc(r.base.plan.Phases[s.phase].Sites(), func(at lower.Site) bool { return settings[at.Key()] != nil }) {
+		if slices.ContainsFunc(r.base.plan.Phases[s.phase].Sites, func(at plan.Site) bool { return settings[at.Key()] != nil }) {
 			steps = append(steps, i)
 		}
 	}
@@ -268,7 +269,7 @@ func (r *runner) touched(settings map[string]lower.Setting) (steps []int) {
 // variant is other settings than the defaults at some sites.
 type variant struct {
 	what     string
-	settings map[string]lower.Setting // by key of the site
+	settings map[string]plan.Setting // by key of the site
 }
 
 // variants has, for each choice, one for each setting: at all of its sites at once, for they
@@ -282,7 +283,7 @@ func (r *runner) variants() (all []variant) {
 			if !ok {
 				i = len(all)
 				at[what] = i
-				all = append(all, variant{what, map[string]lower.Setting{}})
+				all = append(all, variant{what, map[string]plan.Setting{}})
 			}
 			all[i].settings[key] = setting
 		}
@@ -291,7 +292,7 @@ func (r *runner) variants() (all []variant) {
 }
 
 // tuning is a variant as the compiler takes it.
-func (r *runner) tuning(settings map[string]lower.Setting) *lower.Tuning {
+func (r *runner) tuning(settings map[string]plan.Setting) *lower.Tuning {
 	t := &lower.Tuning{}
 	for key, setting := range settings {
 		s := r.sites[key]
@@ -332,7 +333,7 @@ func (r *runner) sound(ctx context.Context, v variant) (*loaded, error) {
 	l.close()
 	for _, key := range slices.Sorted(maps.Keys(v.settings)) {
 		setting := v.settings[key]
-		l, same, err := r.checked(ctx, map[string]lower.Setting{key: setting})
+		l, same, err := r.checked(ctx, map[string]plan.Setting{key: setting})
 		if err != nil {
 			return nil, err
 		}
@@ -354,7 +355,7 @@ func (r *runner) sound(ctx context.Context, v variant) (*loaded, error) {
 
 // checked loads the model with some settings and tells whether its results are those of the
 // defaults, bit for bit.
-func (r *runner) checked(ctx context.Context, settings map[string]lower.Setting) (*loaded, bool, error) {
+func (r *runner) checked(ctx context.Context, settings map[string]plan.Setting) (*loaded, bool, error) {
 	l, err := r.load(r.tuning(settings))
 	if err != nil {
 		return nil, false, err
@@ -377,7 +378,7 @@ func (r *runner) checked(ctx context.Context, settings map[string]lower.Setting)
 
 // confirm runs all winners together, and takes back those that save nothing there.
 func (r *runner) confirm(ctx context.Context) error {
-	v := variant{"all winners together", map[string]lower.Setting{}}
+	v := variant{"all winners together", map[string]plan.Setting{}}
 	for key, s := range r.sites {
 		best := Timed{Ratio: 1}
 		for _, t := range s.Tried {
@@ -488,7 +489,7 @@ func (r *runner) found() *Found {
 
 // loaded is a Plan on the device, with a sequence, and many more once a step wants them.
 type loaded struct {
-	plan       *lower.Plan
+	plan       *plan.Plan
 	executable *device.Executable
 	sequence   *engine.Sequence
 	many       *engine.Runner
@@ -527,7 +528,7 @@ func (l *loaded) rearranged() int {
 }
 
 // matrices is how many weights the device may rearrange.
-func matrices(p *lower.Plan) (n int) {
+func matrices(p *plan.Plan) (n int) {
 	for i := range p.Buffers {
 		if p.Buffers[i].Rearrange {
 			n++
@@ -698,7 +699,7 @@ func (l *loaded) time(ctx context.Context, r *runner, steps []int) (map[int][]fl
 func (l *loaded) bySite(base *loaded, phase int, ns []float64) map[string]float64 {
 	ph := &l.plan.Phases[phase]
 	sums := map[string]float64{}
-	sites := base.plan.Phases[phase].Sites()
+	sites := base.plan.Phases[phase].Sites
 	for i := range sites {
 		key := sites[i].Key()
 		for j := range ph.Dispatches {

@@ -11,6 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -179,7 +180,7 @@ func (c *verifier) findNonFinite(ctx context.Context, b *Bisection) error {
 	}
 	defer r.close()
 	first := 0
-	err = r.each(ctx, c.ids, c.steps, func(ph *lower.Phase, k int, s sighting) error {
+	err = r.each(ctx, c.ids, c.steps, func(ph *plan.Phase, k int, s sighting) error {
 		switch {
 		case b.NonFinite == nil:
 		case b.NonFinite.Step < s.step:

@@ -15,7 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // sameBits compares ways to run the model that promise the same bits: see the laws of
@@ -53,10 +53,10 @@ func (c *verifier) sameBits(ctx context.Context) error {
 	}
 
 	var file bytes.Buffer
-	if err := (&lower.File{Plan: g.plan}).Write(&file); err != nil {
+	if err := (&plan.File{Plan: g.plan}).Write(&file); err != nil {
 		return err
 	}
-	read, err := lower.Read(&file)
+	read, err := plan.Read(&file)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ var bitWays = []struct {
 }
 
 // logits returns those of a plan's steps, as whoever runs it gets them.
-func (c *verifier) logits(ctx context.Context, plan *lower.Plan, on place, steps []int) (trace, error) {
+func (c *verifier) logits(ctx context.Context, plan *plan.Plan, on place, steps []int) (trace, error) {
 	device, err := device.Open(on.device, on.options)
 	if err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) 
 			return err
 		}
 		d := &ph.Dispatches[k]
-		if !isProduct(d.Op) {
+		if op, _ := ir.ParseOp(d.Op); !isProduct(op) {
 			continue
 		}
 		written := r.written(d)
@@ -308,8 +308,8 @@ func (r *rig) operands(dispatch int) (o operands, shown bool, err error) {
 	shown = true
 	for _, b := range r.plan.Phases[r.phase].Dispatches[dispatch].Bindings {
 		buffer := &r.plan.Buffers[b.Buffer]
-		if b.Write || buffer.Kind != lower.Output {
-			shown = shown && (b.Write || buffer.Kind != lower.Arena)
+		if b.Write || buffer.Kind != plan.Output {
+			shown = shown && (b.Write || buffer.Kind != plan.Arena)
 			continue
 		}
 		if buffer.DType == dtype.I32 {
@@ -355,10 +355,10 @@ func moveFirst[T int32 | float32](x []T, row, n int) (restore func()) {
 }
 
 // samePlan tells whether two plans are the same to the byte.
-func samePlan(a, b *lower.Plan) (bool, error) {
+func samePlan(a, b *plan.Plan) (bool, error) {
 	var files [2]bytes.Buffer
-	for i, p := range []*lower.Plan{a, b} {
-		if err := (&lower.File{Plan: p}).Write(&files[i]); err != nil {
+	for i, p := range []*plan.Plan{a, b} {
+		if err := (&plan.File{Plan: p}).Write(&files[i]); err != nil {
 			return false, err
 		}
 	}

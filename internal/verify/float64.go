@@ -15,6 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // KernelCheck compares all dispatches of a kernel with float64: what each wrote with what
@@ -86,7 +87,7 @@ type follower struct {
 
 	// Of the step under way.
 	step  int
-	phase *lower.Phase
+	phase *plan.Phase
 	seen  map[string]sighting // by key
 	after map[string]int      // the dispatch that a probe was read after
 }

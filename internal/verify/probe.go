@@ -11,11 +11,12 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // graphs are what a model was compiled to, one for each phase of its Plan.
 type graphs struct {
-	plan   *lower.Plan // without probes
+	plan   *plan.Plan // without probes
 	target *ir.Target
 	ranges []lower.Range
 	opts   lower.Options
@@ -175,7 +176,7 @@ type rig struct {
 	device  *device.Device
 	program *device.Executable
 	session *device.Instance
-	plan    *lower.Plan // as it was lowered
+	plan    *plan.Plan // as it was lowered
 	split   bool
 	starts  []int             // by phase: the first that was loaded for it
 	probes  map[string]*probe // by name of the output
@@ -217,7 +218,7 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 			for k := range ph.Dispatches {
 				one := *ph
 				one.Least[sym.T], one.Longest.Min = 1, 1 // a token by itself, see alone
-				one.Dispatches, one.CommandBuffers = []lower.Dispatch{ph.Dispatches[k]}, []int{0}
+				one.Dispatches, one.CommandBuffers = []plan.Dispatch{ph.Dispatches[k]}, []int{0}
 				loaded.Phases = append(loaded.Phases, one)
 			}
 		}
@@ -252,7 +253,7 @@ func stored(m Subject) device.Fetch {
 func (r *rig) close() { _ = r.device.Close() }
 
 // begin prepares a step that appends tokens, and returns the phase that takes it.
-func (r *rig) begin(ids []int32) (*lower.Phase, error) {
+func (r *rig) begin(ids []int32) (*plan.Phase, error) {
 	if r.phase = -1; len(ids) > 0 && r.length+len(ids) <= r.plan.Context {
 		r.packed.Pack(r.plan.Block(), r.plan.Context, batch.Piece{Tokens: ids, Start: r.length, Blocks: r.blocks, Rows: batch.All})
 		r.phase = r.plan.PhaseFor(&r.packed.Sizes, r.packed.Longest)
@@ -295,10 +296,10 @@ func (r *rig) runOne(ctx context.Context, dispatch int) error {
 var afterDispatch func(device string, v *ir.Value, tokens int, out []float32)
 
 // written returns the probes that a dispatch fills.
-func (r *rig) written(d *lower.Dispatch) []*probe {
+func (r *rig) written(d *plan.Dispatch) []*probe {
 	var list []*probe
 	for _, b := range d.Bindings {
-		if buffer := &r.plan.Buffers[b.Buffer]; b.Write && buffer.Kind == lower.Output {
+		if buffer := &r.plan.Buffers[b.Buffer]; b.Write && buffer.Kind == plan.Output {
 			list = append(list, r.probes[buffer.Name])
 		}
 	}
@@ -334,7 +335,7 @@ type sighting struct {
 // see.
 func (r *rig) follow(ctx context.Context, ids []int32, steps []int) (trace, error) {
 	var t trace
-	err := r.each(ctx, ids, steps, func(_ *lower.Phase, _ int, s sighting) error {
+	err := r.each(ctx, ids, steps, func(_ *plan.Phase, _ int, s sighting) error {
 		s.data = slices.Clone(s.data)
 		t = append(t, s)
 		return nil
@@ -345,7 +346,7 @@ func (r *rig) follow(ctx context.Context, ids []int32, steps []int) (trace, erro
 // each runs the tokens in steps of the given lengths and shows what the probes see:
 // on a split rig after each dispatch, else after each step. What is shown is valid
 // during the call.
-func (r *rig) each(ctx context.Context, ids []int32, steps []int, show func(ph *lower.Phase, dispatch int, s sighting) error) error {
+func (r *rig) each(ctx context.Context, ids []int32, steps []int, show func(ph *plan.Phase, dispatch int, s sighting) error) error {
 	for i, n := range steps {
 		ph, err := r.begin(ids[:n])
 		if err != nil {

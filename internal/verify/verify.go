@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Subject is the model that is verified: a definition with its weights, and the compiler
@@ -47,7 +48,7 @@ type Options struct {
 
 // Compiled is what a model was compiled to.
 type Compiled struct {
-	Plan  *lower.Plan
+	Plan  *plan.Plan
 	Fused []*ir.Func // the graph of each phase, as it was lowered
 }
 
@@ -59,7 +60,7 @@ type Verification struct {
 	Opening device.Options
 	// Plan, if set, is one of the model's, as it was read from a file. It is compared
 	// with what Options compile to.
-	Plan *lower.Plan
+	Plan *plan.Plan
 	// Bisect also looks for the first pass that changes the results, and for the
 	// first value that is no number.
 	Bisect bool
@@ -616,9 +617,9 @@ func origin(v *ir.Value) *ir.Value {
 
 // producer returns the dispatch that computed a value: the last of it up to dispatch k,
 // which shows the value and may be no more than a copy.
-func producer(ph *lower.Phase, k int, v *ir.Value) (*lower.Dispatch, int) {
+func producer(ph *plan.Phase, k int, v *ir.Value) (*plan.Dispatch, int) {
 	for i := k; i >= 0; i-- {
-		if d := &ph.Dispatches[i]; d.Op == v.Op && d.Value == v.ID {
+		if d := &ph.Dispatches[i]; d.Op == v.Op.String() && d.Value == int32(v.ID) {
 			return d, i
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -111,12 +112,12 @@ func tokenTypes(d models.Description, c *models.Config) {
 func bert(b *ir.Builder, c *models.Config) {
 	m := models.NewModel(b, c, models.LayerNorm)
 	layers := m.Layers()
-	x := b.Embed(b.Input(ir.Tokens), m.Table)
+	x := b.Embed(b.Input(sym.Tokens), m.Table)
 	if c.TokenTypes > 0 {
-		x = b.Add(x, b.Embed(b.Input(ir.TokenTypes), b.Weight("token_types.weight", c.TokenTypes, c.Width)))
+		x = b.Add(x, b.Embed(b.Input(sym.TokenTypes), b.Weight("token_types.weight", c.TokenTypes, c.Width)))
 	}
 	if c.Positions {
-		x = b.Add(x, b.Embed(b.Input(ir.Positions), b.Weight("position_embd.weight", c.Context, c.Width)))
+		x = b.Add(x, b.Embed(b.Input(sym.Positions), b.Weight("position_embd.weight", c.Context, c.Width)))
 	}
 	x = m.Norm(b, "token_embd_norm", x, c.Eps)
 	for i, l := range layers {

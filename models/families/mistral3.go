@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
@@ -47,7 +48,7 @@ const keyTemperature = "attention.temperature_scale"
 func mistral3(b *ir.Builder, c *models.Config) {
 	prepare := models.AsIs
 	if old := int(c.Rope.OldContext(float64(c.Context))); c.Temperature != 0 && c.MaxContext > old {
-		growth := b.Embed(b.Input(ir.Stretch(old)), growths(b, c, (c.MaxContext-1)/old+1))
+		growth := b.Embed(b.Input(sym.Stretch(old)), growths(b, c, (c.MaxContext-1)/old+1))
 		prepare = func(role string, heads *ir.Value) *ir.Value {
 			if role != "attn_q" {
 				return heads

@@ -1,4 +1,4 @@
-package lower
+package plan
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 func TestOwners(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		o := Owners{Tile: []int64{1, 2, 4, 8, 32}[r.IntN(5)], Least: 1, Most: maxTokens}
+		o := Owners{Tile: []int64{1, 2, 4, 8, 32}[r.IntN(5)], Least: 1, Most: MaxTokens}
 		if r.IntN(2) == 0 {
 			o.Least = 1 + r.Int64N(5)
 			o.Most = o.Least + r.Int64N(40)
@@ -28,7 +28,7 @@ func TestOwners(t *testing.T) {
 			starts = append(starts, starts[i]+lens[i])
 		}
 		sizes := sym.Sizes{sym.T: int64(starts[len(lens)]), sym.B: int64(len(lens))}
-		count, bytes := o.count(), o.bytes()
+		count, bytes := o.Count(), o.Bytes()
 		require.GreaterOrEqual(t, bytes.Eval(&sizes), 4*count.Eval(&sizes))
 		got := make([]int32, bytes.Eval(&sizes)/4)
 		for i := range got {
@@ -56,10 +56,10 @@ func TestOwners(t *testing.T) {
 // TestOwnersOfPlans: a Plan from a file has owners only where a device can write them.
 func TestOwnersOfPlans(t *testing.T) {
 	plan := func(change func(p *Plan, b *Buffer)) error {
-		o := &Owners{Tile: 32, Least: 1, Most: maxTokens}
+		o := &Owners{Tile: 32, Least: 1, Most: MaxTokens}
 		p := &Plan{Context: 8, Phases: []Phase{{Least: sym.Sizes{sym.T: 1}, Bounds: sym.Sizes{sym.T: 8, sym.Smax: 8}, Longest: Interval{1, 8}}}, Buffers: []Buffer{
 			{Kind: Input, Name: sym.CuSeqlens, DType: dtype.I32, Bytes: Number(8)},
-			{Kind: Input, Name: o.name(), DType: dtype.I32, Bytes: o.bytes(), Owners: o},
+			{Kind: Input, Name: o.Name(), DType: dtype.I32, Bytes: o.Bytes(), Owners: o},
 		}}
 		change(p, &p.Buffers[1])
 		return p.Validate()

@@ -1,10 +1,9 @@
-package lower
+package plan
 
 import (
 	"fmt"
 	"strings"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
@@ -24,19 +23,11 @@ type Term struct {
 // Number returns the expression that is always n.
 func Number(n int64) Expr { return Expr{Constant: n} }
 
-// Extent returns d as an expression.
-func Extent(d ir.Dim) Expr { return CeilDiv(d, 1) }
-
-// CeilDiv returns ⌈d / div⌉.
-func CeilDiv(d ir.Dim, div int64) Expr {
-	mul, pow, add := d.Term()
-	if mul == 0 {
-		return Number((add + div - 1) / div)
-	}
-	if div == 1 { // keep the constant outside, so that equal expressions are equal
-		return Expr{Constant: add, Terms: []Term{{Mul: mul, Div: 1, Pow: pow}}}
-	}
-	return Expr{Terms: []Term{{Mul: mul, Add: add, Div: div, Pow: pow}}}
+// Size returns the expression that is a symbol's value.
+func Size(s sym.Sym) Expr {
+	t := Term{Mul: 1, Div: 1}
+	t.Pow[s] = 1
+	return Expr{Terms: []Term{t}}
 }
 
 // Plus returns e + x.
@@ -49,7 +40,7 @@ func (e Expr) Times(n int64) Expr {
 	out := Expr{Constant: e.Constant * n}
 	for _, t := range e.Terms {
 		if t.Div != 1 {
-			panic("lower: multiple of a quotient")
+			panic("plan: multiple of a quotient")
 		}
 		t.Mul, t.Add = t.Mul*n, t.Add*n
 		out.Terms = append(out.Terms, t)
@@ -57,24 +48,23 @@ func (e Expr) Times(n int64) Expr {
 	return out
 }
 
-// over returns ⌈e / n⌉ for an expression of one term at most, without division: where e
-// is Extent(d), it is CeilDiv(d, n).
-func (e Expr) over(n int64) Expr {
+// Over returns ⌈e / n⌉ for an expression of one term at most, without division.
+func (e Expr) Over(n int64) Expr {
 	switch {
 	case n == 1:
 		return e
 	case len(e.Terms) == 0:
 		return Number((e.Constant + n - 1) / n)
 	case len(e.Terms) > 1 || e.Terms[0].Div != 1:
-		panic("lower: quotient of a sum or of a quotient")
+		panic("plan: quotient of a sum or of a quotient")
 	}
 	t := e.Terms[0]
 	t.Add, t.Div = t.Add+e.Constant, n
 	return Expr{Terms: []Term{t}}
 }
 
-// times returns a · b for numbers and multiples of symbols.
-func times(a, b Expr) (Expr, error) {
+// Multiply returns a · b for numbers and multiples of symbols.
+func Multiply(a, b Expr) (Expr, error) {
 	if n, ok := a.IsConst(); ok && simple(b) {
 		return b.Times(n), nil
 	}
@@ -92,7 +82,7 @@ func times(a, b Expr) (Expr, error) {
 	return Expr{Terms: []Term{t}}, nil
 }
 
-// simple tells whether e has one term at most, and no division.
+// simple reports whether e has one term at most, and no division.
 func simple(e Expr) bool {
 	return len(e.Terms) == 0 || len(e.Terms) == 1 && e.Terms[0].Div == 1 && e.Terms[0].Add == 0
 }

@@ -1,4 +1,4 @@
-package lower
+package plan
 
 // Lifetime is a stretch of the arena that holds one value.
 type Lifetime struct {

@@ -1,10 +1,28 @@
-package lower
+// Package plan is what the compiler hands to a device: the [Plan], its file, and what both
+// check of it.
+//
+// A Plan is flat tables of numbers. [Buffer]s say what memory there is, [Dispatch]es which
+// kernel runs on which of it, and [Phase]s which of them make a step of given sizes. What
+// differs from step to step is an [Expr] of symbols (ir/sym); [Owners] are inputs that follow from
+// others, written by the device. Ops are names here, and values of a graph numbers: they label
+// dispatches in captures and pictures, and a device needs neither.
+//
+//	f, err := plan.Read(file)                       // validated
+//	phase := f.Plan.PhaseFor(&sizes, longest)       // −1: no phase takes such a step
+//	for _, d := range f.Plan.Phases[phase].Dispatches {
+//		groups := d.Grid[0].Eval(&sizes)
+//	}
+//
+// Laws: Plans from files are validated once, by [Read]; a device relies on every index, size
+// and offset of a valid Plan. The same [File] gives the same bytes. The package imports the
+// table of kernels and the leaves below ir, no graphs.
+package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 )
@@ -17,11 +35,11 @@ type Plan struct {
 	Act     dtype.Type // element type of activations between matrix products
 	Context int        // slots that a sequence's cache may have: a bound of Smax
 	Vocab   int64      // rows of the smallest table that tokens are looked up in; 0: of none
-	Caches  []ir.Cache
+	Caches  []Cache    // by layer; the zero value of a layer without
 	Buffers []Buffer
 	Phases  []Phase
 	Tensors []Tensor
-	// Tuned is the hash of the [Tuning] that the Plan was compiled with; "" for none.
+	// Tuned is the hash of the tuning that the Plan was compiled with; "" for none.
 	Tuned string `cbor:",omitempty"`
 }
 
@@ -31,6 +49,22 @@ type Tensor struct {
 	Name  string
 	DType dtype.Type
 	Shape []int // outermost extent first
+}
+
+// Cache is the shape of one layer's KV cache: K and V are each
+// [blocks, KVHeads, Block, Head] of DType.
+type Cache struct {
+	DType   dtype.Type
+	KVHeads int
+	Head    int // elements of one head
+	Block   int // slots of a block
+}
+
+// Recurrent is the shape of a recurrent state of one layer: [blocks, Rows, Width] floats, one
+// state for each block of the KV cache.
+type Recurrent struct {
+	Rows, Width int
+	Block       int // tokens of a block, those of the KV cache
 }
 
 // Kind says what a buffer is for and who provides it.
@@ -69,7 +103,7 @@ type Buffer struct {
 	Data  []byte     // of a Const
 
 	// Recurrent is the shape of a State.
-	Recurrent ir.Recurrent `cbor:",omitzero"`
+	Recurrent Recurrent `cbor:",omitzero"`
 	// Rearrange marks a Weight, a matrix, whose rows the device may put in whatever order its
 	// kernels read fastest.
 	Rearrange bool
@@ -118,13 +152,14 @@ type Phase struct {
 	// Longest is how many tokens the sequence brings that brings most.
 	Longest        Interval
 	Dispatches     []Dispatch
-	CommandBuffers []int // index of the first dispatch of each; none where the target has none
+	CommandBuffers []int // index of the first dispatch of each; none: one has them all
 	ArenaBytes     int64 // with every size at its bound
 	UnplannedBytes int64 // what the arena would be if nothing shared memory
 	MinArenaBytes  int64 // largest sum of live bytes at one point: no arena can be smaller
 	Choices        []Choice
-
-	sites []Site
+	// Sites are the choices that may be measured, in the order in which they were made; none
+	// in a Plan from a file.
+	Sites []Site `cbor:"-"`
 }
 
 // Interval is a range of numbers, both ends included.
@@ -149,8 +184,8 @@ func (p *Phase) Takes(sizes *sym.Sizes, longest int64) bool {
 	return p.Holds(sizes) && p.Longest.Holds(longest)
 }
 
-// pieces returns what the dispatches are cut into: index of the first of each, and the end.
-func (p *Phase) pieces() []int {
+// Pieces returns what the dispatches are cut into: the index of the first of each, and the end.
+func (p *Phase) Pieces() []int {
 	pieces := p.CommandBuffers
 	if len(pieces) == 0 {
 		pieces = []int{0}
@@ -162,9 +197,9 @@ func (p *Phase) pieces() []int {
 // alone or with others: attention in partitions is two dispatches of one value.
 type Dispatch struct {
 	Kernel    string // host name
-	Op        ir.Op  // ir.OpInvalid where there was no graph
-	Value     ir.ID
-	Layer     int // ir.NoLayer outside the layers
+	Op        string // its name; "" where there was no graph
+	Value     int32  // its number in the graph; 0: of none
+	Layer     int    // negative outside of the layers
 	Constants []Constant
 	Bindings  []Binding
 	// Params are the words of the parameter struct, bound at ParamsAt: numbers,
@@ -186,14 +221,11 @@ type Dispatch struct {
 
 // Label names the dispatch in captures and messages: "layer 3: attention v9".
 func (d *Dispatch) Label() string {
-	label := d.Kernel
-	if d.Op != ir.OpInvalid {
-		label = d.Op.String()
-	}
+	label := cmp.Or(d.Op, d.Kernel)
 	if d.Value != 0 {
 		label += fmt.Sprintf(" v%d", d.Value)
 	}
-	if d.Layer != ir.NoLayer {
+	if d.Layer >= 0 {
 		label = fmt.Sprintf("layer %d: %s", d.Layer, label)
 	}
 	if d.OnCPU {

@@ -1,4 +1,4 @@
-package lower
+package plan
 
 import "github.com/smelt-ml/smelt/kernels"
 

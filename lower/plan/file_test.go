@@ -1,10 +1,13 @@
-package lower
+package plan
 
 import (
 	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 func written(t testing.TB, plan *Plan) []byte {
@@ -13,8 +16,30 @@ func written(t testing.TB, plan *Plan) []byte {
 	return b.Bytes()
 }
 
+// small is a valid Plan of one dispatch.
+func small() *Plan {
+	return &Plan{
+		Model: "small", Target: "cpu", Act: dtype.F32, Context: 8,
+		Buffers: []Buffer{
+			{Kind: Input, Name: sym.Tokens, DType: dtype.I32, Bytes: Size(sym.T).Times(4)},
+			{Kind: Output, Name: "logits", DType: dtype.F32, Bytes: Size(sym.T).Times(4)},
+		},
+		Phases: []Phase{{
+			Name: "decode", Least: sym.Sizes{sym.T: 1}, Bounds: sym.Sizes{sym.T: 8, sym.Smax: 8}, Longest: Interval{1, 8},
+			Dispatches: []Dispatch{{
+				Kernel: "copy", Op: "reshape", Value: 1, Layer: -1, ParamsAt: 2, Params: []Expr{Size(sym.T)},
+				Grid: [3]Expr{Size(sym.T).Over(256), Number(1), Number(1)}, Group: [3]uint32{256, 1, 1},
+				Bindings: []Binding{
+					{Index: 0, Buffer: 0, Bytes: Size(sym.T).Times(4), Read: true},
+					{Index: 1, Buffer: 1, Bytes: Size(sym.T).Times(4), Write: true},
+				},
+			}},
+		}},
+	}
+}
+
 func TestReadRefuses(t *testing.T) {
-	whole := written(t, lowered(t))
+	whole := written(t, small())
 	change := func(at int) []byte {
 		b := bytes.Clone(whole)
 		b[at] ^= 1
@@ -48,7 +73,7 @@ func TestReadRefuses(t *testing.T) {
 // FuzzDecode reads what stands behind the checksum, which a hostile file has right.
 // Whatever is accepted is a Plan that can be written and drawn.
 func FuzzDecode(f *testing.F) {
-	whole := written(f, lowered(f))[headerSize:]
+	whole := written(f, small())[headerSize:]
 	f.Add(whole)
 	f.Add(whole[:len(whole)/3])
 	f.Add([]byte{0xa0})

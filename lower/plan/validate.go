@@ -1,4 +1,4 @@
-package lower
+package plan
 
 import (
 	"errors"
@@ -183,9 +183,6 @@ func (p *Plan) validatePhase(ph *Phase) error {
 		}
 		next = c + 1
 	}
-	if targets[p.Target].FirstBuffer > 0 && len(ph.CommandBuffers) == 0 && len(ph.Dispatches) > 0 {
-		return errors.New("no command buffer")
-	}
 	for i := range ph.Dispatches {
 		if err := p.validateDispatch(ph, &ph.Dispatches[i]); err != nil {
 			return fmt.Errorf("dispatch %d (%s): %w", i, ph.Dispatches[i].Label(), err)
@@ -230,7 +227,7 @@ func (p *Plan) validateDispatch(ph *Phase, d *Dispatch) error {
 			return err
 		}
 		buffer := &p.Buffers[b.Buffer]
-		if c := d.typeOf(&b); buffer.Kind == Weight && (c != nil || buffer.Lines) {
+		if c := d.TypeOf(&b); buffer.Kind == Weight && (c != nil || buffer.Lines) {
 			want := uint32(buffer.DType)
 			if buffer.Lines {
 				want += kernels.Lines
