@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,84 +13,129 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// arrange turns the tensors of a folder into the weights of the definition, in the order
-// of the folder. Tensors that no weight comes from keep their names. Memory that weights
-// need beside the mapped files is in the arena.
-func arrange(f *models.Family, c *models.Config, tensors []Tensor, memory *arena) ([]Tensor, error) {
-	at := make(map[string]int, len(tensors))
-	for i, t := range tensors {
-		at[f.Bare(t.Name)] = i
-	}
-	type placed struct {
-		Tensor
-		at int
-	}
-	var out []placed
-	used := make(map[int]bool)
-	add := func(name string, s models.Stored, layer int) error {
-		number := fmt.Sprint(layer)
-		var parts []Tensor
-		first := len(tensors)
-		for _, n := range s.TensorNames(c) {
-			i, ok := at[f.Bare(strings.ReplaceAll(n, "#", number))]
-			if !ok {
-				return nil // Build says which weights are missing
+// arrange makes the weights of the definition of the tensors of a folder. Tensors that no weight
+// comes from keep their names.
+func arrange(f *models.Family, c *models.Config) rule {
+	return func(tensors []Tensor, emit func(Derivation) error) error {
+		at := make(map[string]int, len(tensors))
+		for i, t := range tensors {
+			at[f.Bare(t.Name)] = i
+		}
+		add := func(name string, s models.Stored, layer int) error {
+			number := fmt.Sprint(layer)
+			var from []Tensor
+			for _, n := range s.TensorNames(c) {
+				i, ok := at[f.Bare(strings.ReplaceAll(n, "#", number))]
+				if !ok {
+					return nil // Build says which weights are missing
+				}
+				from = append(from, tensors[i])
 			}
-			parts, first = append(parts, tensors[i]), min(first, i)
-			used[i] = true
+			if len(from) == 0 { // of a model without experts
+				return nil
+			}
+			d, err := arranged(&s, c, from)
+			if err != nil {
+				return err
+			}
+			d.to.Name = strings.ReplaceAll(name, "#", number)
+			return emit(d)
 		}
-		if len(parts) == 0 { // of a model without experts
-			return nil
+		stored := f.Stored()
+		for _, name := range slices.Sorted(maps.Keys(stored)) {
+			layers := 1
+			if strings.Contains(name, "#") {
+				layers = c.Layers
+			}
+			for i := range layers {
+				if err := add(name, stored[name], i); err != nil {
+					return err
+				}
+			}
 		}
-		t, err := weightOf(&s, c, parts, memory)
-		if err != nil {
-			return err
-		}
-		t.Name = strings.ReplaceAll(name, "#", number)
-		out = append(out, placed{t, first})
 		return nil
 	}
-	stored := f.Stored()
-	for _, name := range slices.Sorted(maps.Keys(stored)) {
-		layers := 1
-		if strings.Contains(name, "#") {
-			layers = c.Layers
-		}
-		for i := range layers {
-			if err := add(name, stored[name], i); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for i, t := range tensors {
-		if !used[i] {
-			out = append(out, placed{t, i})
-		}
-	}
-	slices.SortStableFunc(out, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
-	return lo.Map(out, func(p placed, _ int) Tensor { return p.Tensor }), nil
 }
 
-// weightOf makes a weight of the tensors that hold it.
-func weightOf(s *models.Stored, c *models.Config, parts []Tensor, memory *arena) (Tensor, error) {
-	t := parts[0]
+// arranged derives a weight of the tensors that hold it.
+func arranged(s *models.Stored, c *models.Config, from []Tensor) (Derivation, error) {
+	t, parts := from[0], from
 	if s.Depthwise && len(t.Shape) == 3 && t.Shape[1] == 1 {
 		t.Shape = []int{t.Shape[0], t.Shape[2]}
 		parts = []Tensor{t}
 	}
+	d := Derivation{From: from, to: Tensor{DType: t.DType, Stored: t.Stored, Shape: t.Shape}}
+	d.Way, d.Steps = stepsOf(s, c)
 	if s.Whole() {
-		return t, nil
+		d.bytes = int64(len(t.Data))
+		return d, nil
 	}
+	rows, err := rowsFor(s, c, parts, &d.to)
+	if err != nil {
+		return d, err
+	}
+	if data, ok := contiguous(rows); ok && !s.Changes() {
+		d.bytes = int64(len(data))
+		if len(rows) > 0 { // data of rows reach to the tensor's end
+			d.at = int64(len(t.Data) - len(rows[0].data))
+		}
+		return d, nil
+	}
+	if s.Value != nil {
+		d.to.DType, d.to.Stored = dtype.F32, dtype.F32.String()
+	}
+	d.fill = func(out []byte) error {
+		for _, r := range rows {
+			if !s.Changes() {
+				out = out[r.copyTo(out):]
+				continue
+			}
+			elements, err := changed(s, c, &t, r)
+			if err != nil {
+				return err
+			}
+			out = out[copy(out, elements):]
+		}
+		return nil
+	}
+	return d, nil
+}
+
+// stepsOf returns what is done to the tensors of a weight.
+func stepsOf(s *models.Stored, c *models.Config) (way Way, steps []string) {
+	way = Stored
+	for _, step := range []struct {
+		done bool
+		way  Way
+		text string
+	}{
+		{len(s.Names) > 1 || s.Stacked(), Joined, lo.Ternary(s.Stacked(), "a stack", "")}, {s.Rows != nil, Parted, ""},
+		{s.Order != nil, Made, "rows reordered"}, {s.Columns != nil, Made, "columns reordered"},
+		{s.Transposed, Made, "transposed"}, {s.Value != nil, Made, "each element computed"},
+	} {
+		if step.done {
+			way, steps = step.way, append(steps, step.text)
+		}
+	}
+	if s.Rows != nil {
+		steps = append(steps, rowsText(s.Rows(c)))
+	}
+	return way, lo.Compact(steps)
+}
+
+// rowsFor lists the rows of a weight where its tensors have them, and sets its shape.
+func rowsFor(s *models.Stored, c *models.Config, parts []Tensor, to *Tensor) ([]row, error) {
+	t := parts[0]
 	for _, p := range parts {
 		switch {
 		case !p.DType.IsFloat() && (!p.DType.IsQuantized() || s.Transposed || s.Changes()):
-			return t, models.ConfigError("tensor %q is %s: only floats can be rearranged", p.Name, p.Stored)
+			return nil, models.ConfigError("tensor %q is %s: only floats can be rearranged", p.Name, p.Stored)
 		case p.DType != t.DType:
-			return t, models.ConfigError("tensors %q and %q, of one weight, are %s and %s", t.Name, p.Name, t.Stored, p.Stored)
+			return nil, models.ConfigError("tensors %q and %q, of one weight, are %s and %s", t.Name, p.Name, t.Stored, p.Stored)
 		case len(p.Shape) != len(t.Shape) || len(p.Shape) < 1 || len(p.Shape) > 2 || s.Transposed && len(p.Shape) != 2:
-			return t, models.ConfigError("tensor %q is %v", p.Name, p.Shape)
+			return nil, models.ConfigError("tensor %q is %v", p.Name, p.Shape)
 		case s.Stacked() && !slices.Equal(p.Shape, t.Shape):
-			return t, models.ConfigError("tensors %q and %q, of one stack, are %v and %v", t.Name, p.Name, t.Shape, p.Shape)
+			return nil, models.ConfigError("tensors %q and %q, of one stack, are %v and %v", t.Name, p.Name, t.Shape, p.Shape)
 		}
 	}
 	var rows []row
@@ -99,7 +143,7 @@ func weightOf(s *models.Stored, c *models.Config, parts []Tensor, memory *arena)
 	for _, p := range parts {
 		w, r := rowsOf(p, s.Transposed)
 		if width != 0 && w != width {
-			return t, models.ConfigError("tensors %q and %q, of one weight, have rows of %d and %d elements", t.Name, p.Name, width, w)
+			return nil, models.ConfigError("tensors %q and %q, of one weight, have rows of %d and %d elements", t.Name, p.Name, width, w)
 		}
 		width, rows = w, append(rows, r...)
 	}
@@ -108,7 +152,7 @@ func weightOf(s *models.Stored, c *models.Config, parts []Tensor, memory *arena)
 		for i := range rows {
 			from := s.Order(c, i)
 			if from < 0 || from >= len(rows) {
-				return t, models.ConfigError("tensor %q has %d rows, too few for the model's heads", t.Name, len(rows))
+				return nil, models.ConfigError("tensor %q has %d rows, too few for the model's heads", t.Name, len(rows))
 			}
 			ordered[i] = rows[from]
 		}
@@ -117,67 +161,36 @@ func weightOf(s *models.Stored, c *models.Config, parts []Tensor, memory *arena)
 	if s.Rows != nil {
 		first, n := s.Rows(c)
 		if first < 0 || n < 0 || first+n > len(rows) {
-			return t, models.ConfigError("tensor %q has %d rows, not %d", t.Name, len(rows), first+n)
+			return nil, models.ConfigError("tensor %q has %d rows, not %d", t.Name, len(rows), first+n)
 		}
 		rows = rows[first : first+n]
 	}
-	t.Shape = append([]int{len(rows)}, t.Shape[1:]...)
-	if len(t.Shape) == 2 {
-		t.Shape[1] = width
+	to.Shape = append([]int{len(rows)}, t.Shape[1:]...)
+	if len(to.Shape) == 2 {
+		to.Shape[1] = width
 	}
 	if s.Stacked() {
-		t.Shape = append([]int{len(parts), len(rows) / len(parts)}, t.Shape[1:]...)
+		to.Shape = append([]int{len(parts), len(rows) / len(parts)}, to.Shape[1:]...)
 	}
-	if data, ok := contiguous(rows); ok && !s.Changes() {
-		if len(rows) > 0 { // data of rows reach to the tensor's end
-			t.Offset += int64(len(t.Data) - len(rows[0].data))
-		}
-		t.Data = data
-		return t, nil
-	}
-	t.File, t.Offset = "", 0
-	if s.Changes() {
-		return t.changed(s, c, rows, memory)
-	}
-	data, err := memory.take(t.Bytes())
-	if err != nil {
-		return t, fmt.Errorf("tensor %q: %w", t.Name, err)
-	}
-	t.Data = data
-	for _, r := range rows {
-		data = data[r.copyTo(data):]
-	}
-	return t, nil
+	return rows, nil
 }
 
-// changed makes other elements of the rows: values in F32, in which the sum with one is as exact
-// as it gets.
-func (t Tensor) changed(s *models.Stored, c *models.Config, rows []row, memory *arena) (Tensor, error) {
-	stored := t.DType
+// changed makes other elements of a row of a tensor: values in F32, in which the sum with one is as
+// exact as it gets.
+func changed(s *models.Stored, c *models.Config, t *Tensor, r row) (elements []byte, err error) {
+	elements = make([]byte, r.bytes())
+	r.copyTo(elements)
+	if s.Columns != nil {
+		if elements, err = permuted(elements, r.size, func(i int) int { return s.Columns(c, i) }); err != nil {
+			return nil, models.ConfigError("tensor %q has %d columns, too few for the model's heads", t.Name, r.n)
+		}
+	}
 	if s.Value != nil {
-		t.DType, t.Stored = dtype.F32, dtype.F32.String()
-	}
-	data, err := memory.take(t.Bytes())
-	if err != nil {
-		return t, fmt.Errorf("tensor %q: %w", t.Name, err)
-	}
-	t.Data = data
-	for _, r := range rows {
-		elements := make([]byte, r.bytes())
-		r.copyTo(elements)
-		if s.Columns != nil {
-			if elements, err = permuted(elements, r.size, func(i int) int { return s.Columns(c, i) }); err != nil {
-				return t, models.ConfigError("tensor %q has %d columns, too few for the model's heads", t.Name, r.n)
-			}
+		if elements, err = valued(elements, t.DType, s.Value); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
-		if s.Value != nil {
-			if elements, err = valued(elements, stored, s.Value); err != nil {
-				return t, fmt.Errorf("tensor %q: %w", t.Name, err)
-			}
-		}
-		data = data[copy(data, elements):]
 	}
-	return t, nil
+	return elements, nil
 }
 
 // permuted has at each place the element from another, of so many bytes each.

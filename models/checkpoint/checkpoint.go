@@ -43,26 +43,17 @@ func newCheckpoint(path string, family *models.Family, config models.Config, ten
 			err = errors.Join(err, m.memory.close())
 		}
 	}()
-	sources := sourcesOf(family, &config)
 	for i, t := range tensors {
 		if first, ok := m.index[t.Name]; ok {
 			return nil, models.ConfigError("tensor %q is in %s and in %s", t.Name, tensors[first].File, t.File)
 		}
 		m.index[t.Name] = i
-		for _, p := range partsOf(&m.Config, &tensors[i]) {
-			m.parts[p.Name] = p
-		}
-		s, ok := sourceOf(sources, t.Name, config.Layers)
-		if !ok {
-			continue
-		}
-		weights, err := makeOf(&s, &t, &m.memory)
-		if err != nil {
-			return nil, err
-		}
-		for _, w := range weights {
-			m.made[w.Name] = w
-		}
+	}
+	if err := run(&m.memory, tensors, parts(&config), func(t Tensor, _ []Tensor) { m.parts[t.Name] = t }); err != nil {
+		return nil, err
+	}
+	if err := run(&m.memory, tensors, remade(family, &config), func(t Tensor, _ []Tensor) { m.made[t.Name] = t }); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
@@ -237,7 +228,7 @@ func (m *Checkpoint) misfits(asked map[string]bool, opts ir.Options) error {
 		t := &m.tensors[i]
 		used := asked[t.Name]
 		if parts := partsOf(&m.Config, t); parts != nil {
-			used = lo.EveryBy(parts, func(p Tensor) bool { return asked[p.Name] })
+			used = lo.EveryBy(parts, func(p Derivation) bool { return asked[p.to.Name] })
 		}
 		if s, ok := sourceOf(sources, t.Name, m.Config.Layers); ok {
 			used = lo.EveryBy(s.Makes, func(w models.Made) bool { return asked[madeName(&w, t.Name)] })

@@ -41,16 +41,11 @@ func openHF(dir string) (*Checkpoint, error) {
 	}
 	memory := &arena{}
 	closeAll := func() error { return errors.Join(memory.close(), closeFiles()) }
-	tensors, err = unpackMLX(packed, tensors, memory)
-	if err == nil {
-		tensors, err = unstack(family.Stacks, tensors, memory)
-	}
-	if err == nil {
-		tensors, err = arrange(family, &config, tensors, memory)
-	}
+	rules := []rule{unpackMLX(packed), unstack(family.Stacks), arrange(family, &config)}
 	if config.Tied {
-		tie(tensors)
+		rules = append(rules, tie)
 	}
+	tensors, err = derive(tensors, memory, rules...)
 	var m *Checkpoint
 	if err == nil {
 		m, err = newCheckpoint(dir, family, config, tensors)
@@ -67,16 +62,20 @@ func openHF(dir string) (*Checkpoint, error) {
 
 // tie gives the table of a model whose head is its embedding the name of the
 // embedding. Folders may store it once, under the name of the head.
-func tie(tensors []Tensor) {
+func tie(tensors []Tensor, emit func(Derivation) error) error {
 	const embedding, head = "token_embd.weight", "output.weight"
 	if slices.ContainsFunc(tensors, func(t Tensor) bool { return t.Name == embedding }) {
-		return
+		return nil
 	}
-	for i := range tensors {
-		if tensors[i].Name == head {
-			tensors[i].Name = embedding
+	for _, t := range tensors {
+		if t.Name != head {
+			continue
 		}
+		d := Derivation{Way: Tied, From: []Tensor{t}, to: t, bytes: int64(len(t.Data))}
+		d.to.Name = embedding
+		return emit(d)
 	}
+	return nil
 }
 
 // configFromHF reads what the family's fields ask for.

@@ -129,7 +129,7 @@ func FuzzMLX(f *testing.F) {
 		memory := &arena{}
 		defer memory.close()
 		before := tensorsOf(file)
-		after, err := unpackMLX(q, before, memory)
+		after, err := derive(before, memory, unpackMLX(q))
 		if err != nil {
 			require.ErrorContains(t, err, "tensor \"")
 			return

@@ -55,36 +55,33 @@ type packed struct {
 	rows, k               int
 }
 
-// unpackMLX replaces the tensors of packed matrices by one each, under the name of its codes, in
-// memory of the arena.
-func unpackMLX(q *hf.Quantization, tensors []Tensor, memory *arena) ([]Tensor, error) {
-	if q == nil {
-		return tensors, nil
+// unpackMLX makes a tensor of each packed matrix, under the name of its codes.
+func unpackMLX(q *hf.Quantization) rule {
+	return func(tensors []Tensor, emit func(Derivation) error) error {
+		if q == nil {
+			return nil
+		}
+		named := lo.KeyBy(tensors, func(t Tensor) string { return t.Name })
+		for _, t := range tensors {
+			module, ok := strings.CutSuffix(t.Name, ".weight")
+			scales, scaled := named[module+".scales"]
+			if !ok || !scaled {
+				continue
+			}
+			how := q.Of(module)
+			if how == nil {
+				return models.ConfigError("tensor %q has scales, but quantization says that it is not packed", t.Name)
+			}
+			p := &packed{codes: t, scales: scales, biases: named[module+".biases"], how: packing{how.Mode, how.Bits, how.GroupSize}}
+			if err := p.check(); err != nil {
+				return err
+			}
+			if err := emit(p.unpack()); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	named := lo.KeyBy(tensors, func(t Tensor) string { return t.Name })
-	taken := make(map[string]bool)
-	out := slices.Clone(tensors)
-	for i, t := range out {
-		module, ok := strings.CutSuffix(t.Name, ".weight")
-		scales, scaled := named[module+".scales"]
-		if !ok || !scaled {
-			continue
-		}
-		how := q.Of(module)
-		if how == nil {
-			return nil, models.ConfigError("tensor %q has scales, but quantization says that it is not packed", t.Name)
-		}
-		p := packed{codes: t, scales: scales, biases: named[module+".biases"], how: packing{how.Mode, how.Bits, how.GroupSize}}
-		if err := p.check(); err != nil {
-			return nil, err
-		}
-		var err error
-		if out[i], err = p.unpack(memory); err != nil {
-			return nil, err
-		}
-		taken[p.scales.Name], taken[p.biases.Name] = true, true
-	}
-	return slices.DeleteFunc(out, func(t Tensor) bool { return taken[t.Name] }), nil
 }
 
 func (p *packed) check() error {
@@ -122,19 +119,19 @@ func (p *packed) check() error {
 		beside(&p.biases, "biases", p.biases.DType.IsFloat(), "a float type"))
 }
 
-// unpack writes the matrix as blocks, several rows at a time.
-func (p *packed) unpack(memory *arena) (Tensor, error) {
-	t := p.codes
-	t.DType, t.File, t.Offset = p.as, "", 0
-	t.Stored = t.DType.String()
-	t.Shape = append(slices.Clone(t.Shape[:len(t.Shape)-1]), p.k)
-	data, err := memory.take(t.Bytes())
-	if err != nil {
-		return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+// unpack derives the matrix as blocks, several rows at a time.
+func (p *packed) unpack() Derivation {
+	t := &p.codes
+	to := Tensor{Name: t.Name, DType: p.as, Stored: p.as.String(), Shape: append(slices.Clone(t.Shape[:len(t.Shape)-1]), p.k)}
+	d := Derivation{Way: Unpacked, From: []Tensor{p.codes, p.scales}, to: to}
+	if p.biases.Name != "" {
+		d.From = append(d.From, p.biases)
 	}
-	t.Data = data
-	row := int(t.DType.Bytes(int64(p.k)))
-	return t, inParallel(p.rows, func(r int) error { return p.row(r, data[r*row:][:row]) })
+	d.fill = func(out []byte) error {
+		row := int(p.as.Bytes(int64(p.k)))
+		return inParallel(p.rows, func(r int) error { return p.row(r, out[r*row:][:row]) })
+	}
+	return d
 }
 
 // inParallel calls do for each of n rows, several at a time, up to the first error of each share.

@@ -8,9 +8,22 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// partsOf cuts a stored tensor into those that the definition asks for, or gives none where it
-// is what it is called.
-func partsOf(c *models.Config, t *Tensor) []Tensor {
+// parts cuts stored tensors that hold several weights into those that the definition asks for.
+func parts(c *models.Config) rule {
+	return func(tensors []Tensor, emit func(Derivation) error) error {
+		for i := range tensors {
+			for _, d := range partsOf(c, &tensors[i]) {
+				if err := emit(d); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// partsOf lists the weights that a stored tensor holds; none where it is what it is called.
+func partsOf(c *models.Config, t *Tensor) []Derivation {
 	i, role, kind, ok := models.InLayer(t.Name)
 	roles := models.Joins[role]
 	if !ok || roles == nil || i < 0 || i >= c.Layers || len(t.Shape) == 0 {
@@ -20,22 +33,21 @@ func partsOf(c *models.Config, t *Tensor) []Tensor {
 	if l.Recurrent || lo.SumBy(roles, l.Rows) != t.Shape[0] {
 		return nil
 	}
-	parts, at := make([]Tensor, len(roles)), int64(0)
+	out, at, row := make([]Derivation, len(roles)), int64(0), 0
 	for k, role := range roles {
-		p := *t
-		p.Name = fmt.Sprintf("blk.%d.%s.%s", i, role, kind)
-		p.Shape = append([]int{l.Rows(role)}, t.Shape[1:]...)
-		p.Offset += at
-		if t.Data != nil {
-			p.Data = t.Data[at:][:p.Bytes()]
-		}
+		n := l.Rows(role)
+		p := Tensor{Name: fmt.Sprintf("blk.%d.%s.%s", i, role, kind), DType: t.DType, Stored: t.Stored, Shape: append([]int{n}, t.Shape[1:]...)}
+		out[k] = Derivation{Way: Parted, From: []Tensor{*t}, Steps: []string{rowsText(row, n)}, to: p, at: at, bytes: p.Bytes()}
 		if readable(t.DType) {
 			at += p.Bytes()
 		}
-		parts[k] = p
+		row += n
 	}
-	return parts
+	return out
 }
+
+// rowsText names n rows from first on.
+func rowsText(first, n int) string { return fmt.Sprintf("rows %d to %d", first, first+n-1) }
 
 // join makes of the weights of a definition the tensors of the family's GGUF files.
 func join(f *models.Family, weights []Tensor) []Tensor {

@@ -138,12 +138,12 @@ func (m *Checkpoint) rewritten(mix *mixture) ([]Rewritten, error) {
 // found returns the tensors of the folder that one of a GGUF file is made of. Build has found
 // all there are.
 func (m *Checkpoint) found(t *Tensor) []*Tensor {
-	parts := partsOf(&m.Config, t)
-	if parts == nil {
-		parts = []Tensor{*t}
+	names := lo.Map(partsOf(&m.Config, t), func(p Derivation, _ int) string { return p.to.Name })
+	if len(names) == 0 {
+		names = []string{t.Name}
 	}
-	return lo.Map(parts, func(p Tensor, _ int) *Tensor {
-		from, _ := m.stored(p.Name)
+	return lo.Map(names, func(name string, _ int) *Tensor {
+		from, _ := m.stored(name)
 		return from
 	})
 }

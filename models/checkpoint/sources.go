@@ -57,54 +57,67 @@ func unmake(f *models.Family, c *models.Config, mix *mixture, weights []Tensor) 
 	return out
 }
 
-// makeOf makes the weights of a tensor. Where that has no data, neither have they.
-func makeOf(s *models.Source, t *Tensor, memory *arena) ([]Tensor, error) {
-	if !slices.Equal(t.Shape, s.Shape) {
-		return nil, models.ConfigError("tensor %q is %v, want %v", t.Name, t.Shape, s.Shape)
-	}
-	out := make([]Tensor, len(s.Makes))
-	for i, m := range s.Makes {
-		from := *t
-		if m.Turned {
-			var err error
-			if from, err = turned(t); err != nil {
-				return nil, err
+// remade makes the weights of tensors whose rows lie otherwise.
+func remade(f *models.Family, c *models.Config) rule {
+	return func(tensors []Tensor, emit func(Derivation) error) error {
+		sources := sourcesOf(f, c)
+		for i := range tensors {
+			t := &tensors[i]
+			s, ok := sourceOf(sources, t.Name, c.Layers)
+			if !ok {
+				continue
+			}
+			if !slices.Equal(t.Shape, s.Shape) {
+				return models.ConfigError("tensor %q is %v, want %v", t.Name, t.Shape, s.Shape)
+			}
+			for _, m := range s.Makes {
+				if err := emit(madeOf(&m, t)); err != nil {
+					return err
+				}
 			}
 		}
-		w, err := madeOf(&m, &from, memory)
-		if err != nil {
-			return nil, err
-		}
-		w.Name = madeName(&m, t.Name)
-		out[i] = w
+		return nil
 	}
-	return out, nil
 }
 
-func madeOf(m *models.Made, t *Tensor, memory *arena) (Tensor, error) {
-	w, k := *t, t.Shape[len(t.Shape)-1]
-	w.Shape = []int{m.Rows, k}
-	if t.Data == nil || !readable(t.DType) {
-		return w, nil
-	}
-	size := int(t.DType.Bytes(int64(k)))
-	first := m.Row(0)
-	if follow(m, first) {
-		w.Offset += int64(first * size)
-		w.Data = t.Data[first*size:][:m.Rows*size]
-		return w, nil
-	}
-	data, err := memory.take(w.Bytes())
-	if err != nil {
-		return w, fmt.Errorf("tensor %q: %w", t.Name, err)
-	}
-	for i := range m.Rows {
-		if from := m.Row(i); from >= 0 {
-			copy(data[i*size:][:size], t.Data[from*size:])
+// madeOf derives a weight of a source.
+func madeOf(m *models.Made, t *Tensor) Derivation {
+	k, w := t.Shape[len(t.Shape)-1], Tensor{Name: madeName(m, t.Name), DType: t.DType, Stored: t.Stored}
+	steps := []string{"rows reordered"}
+	if m.Turned {
+		k, steps = t.Shape[1], []string{"transposed", "rows reordered"}
+		if t.DType.IsQuantized() {
+			w.DType, w.Stored = dtype.F16, dtype.F16.String()
 		}
 	}
-	w.File, w.Offset, w.Data = "", 0, data
-	return w, nil
+	w.Shape = []int{m.Rows, k}
+	d := Derivation{Way: Made, From: []Tensor{*t}, Steps: steps, to: w}
+	if !readable(t.DType) { // which Build reports
+		d.bytes = int64(len(t.Data))
+		return d
+	}
+	size := int(w.DType.Bytes(int64(k)))
+	if first := m.Row(0); !m.Turned && follow(m, first) {
+		d.Way, d.Steps = Parted, []string{rowsText(first, m.Rows)}
+		d.at, d.bytes = int64(first*size), int64(m.Rows*size)
+		return d
+	}
+	d.fill = func(out []byte) error {
+		data := t.Data
+		if m.Turned {
+			var err error
+			if data, err = turned(t, w.DType); err != nil {
+				return err
+			}
+		}
+		for i := range m.Rows {
+			if from := m.Row(i); from >= 0 {
+				copy(out[i*size:][:size], data[from*size:])
+			}
+		}
+		return nil
+	}
+	return d
 }
 
 // follow reports whether the rows are those from first on.
@@ -117,19 +130,11 @@ func follow(m *models.Made, first int) bool {
 	return first >= 0
 }
 
-// turned transposes each matrix of a stack.
-func turned(t *Tensor) (Tensor, error) {
-	out := *t
+// turned transposes each matrix of a stack, as elements of another type.
+func turned(t *Tensor, as dtype.Type) ([]byte, error) {
 	n, rows, k := t.Shape[0], t.Shape[1], t.Shape[2]
-	out.Shape = []int{n, k, rows}
-	if t.DType.IsQuantized() {
-		out.DType, out.Stored = dtype.F16, dtype.F16.String()
-	}
-	if t.Data == nil || !readable(t.DType) {
-		return out, nil
-	}
-	out.File, out.Offset, out.Data = "", 0, make([]byte, out.Bytes())
-	before, after := len(t.Data)/n, len(out.Data)/n
+	out := make([]byte, as.Bytes(t.Elements()))
+	before, after := len(t.Data)/n, len(out)/n
 	return out, inParallel(n, func(i int) error {
 		wide, across := make([]float32, rows*k), make([]float32, rows*k)
 		if err := quant.Dequantize(wide, t.Data[i*before:][:before], t.DType); err != nil {
@@ -140,6 +145,6 @@ func turned(t *Tensor) (Tensor, error) {
 				across[c*rows+r] = wide[r*k+c]
 			}
 		}
-		return quant.Quantize(out.Data[i*after:][:after], across, out.DType)
+		return quant.Quantize(out[i*after:][:after], across, as)
 	})
 }

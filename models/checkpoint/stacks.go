@@ -14,55 +14,53 @@ import (
 // stack is a tensor of a [Stack]. Rows of biases have one element.
 type stack struct {
 	Tensor                   // codes or floats
-	exponents     []byte     // of codes
+	exponents     *Tensor    // of codes
 	experts, rows int        // rows of each expert
 	k             int        // elements of a row
 	as            dtype.Type // that rows become
 }
 
-// unstack replaces stacks by a tensor for each role, in memory of the arena.
-func unstack(stacks []models.Stack, tensors []Tensor, memory *arena) ([]Tensor, error) {
-	if len(stacks) == 0 {
-		return tensors, nil
-	}
+// unstack makes of each stack a tensor for each of its roles.
+func unstack(stacks []models.Stack) rule {
 	rolesOf := lo.SliceToMap(stacks, func(s models.Stack) (string, []string) { return s.Name, s.Roles })
-	named := lo.KeyBy(tensors, func(t Tensor) string { return t.Name })
-	taken := make(map[string]bool)
-	var out []Tensor
-	for _, t := range tensors {
-		at := strings.Index(t.Name, "experts.")
-		if at < 0 {
-			continue
+	return func(tensors []Tensor, emit func(Derivation) error) error {
+		if len(stacks) == 0 {
+			return nil
 		}
-		layer, name := t.Name[:at], t.Name[at:]
-		module, kind := name, ""
-		for _, suffix := range []string{"_blocks", "_bias"} {
-			if m, ok := strings.CutSuffix(name, suffix); ok {
-				module, kind = m, suffix
+		named := lo.KeyBy(tensors, func(t Tensor) string { return t.Name })
+		for _, t := range tensors {
+			at := strings.Index(t.Name, "experts.")
+			if at < 0 {
+				continue
 			}
-		}
-		roles := rolesOf[module]
-		if roles == nil {
-			continue
-		}
-		s, err := stackOf(t, kind, named[layer+module+"_scales"])
-		if err == nil && s.rows%len(roles) != 0 {
-			err = models.ConfigError("tensor %q is %v: %d rows cannot take turns", t.Name, t.Shape, s.rows)
-		}
-		if err != nil {
-			return nil, err
-		}
-		taken[t.Name], taken[layer+module+"_scales"] = true, true
-		for i, role := range roles {
-			one, err := s.every(len(roles), i, memory)
+			layer, name := t.Name[:at], t.Name[at:]
+			module, kind := name, ""
+			for _, suffix := range []string{"_blocks", "_bias"} {
+				if m, ok := strings.CutSuffix(name, suffix); ok {
+					module, kind = m, suffix
+				}
+			}
+			roles := rolesOf[module]
+			if roles == nil {
+				continue
+			}
+			s, err := stackOf(t, kind, named[layer+module+"_scales"])
+			if err == nil && s.rows%len(roles) != 0 {
+				err = models.ConfigError("tensor %q is %v: %d rows cannot take turns", t.Name, t.Shape, s.rows)
+			}
+			for i, role := range roles {
+				if err == nil {
+					d := s.every(len(roles), i)
+					d.to.Name = layer + role + lo.Ternary(kind == "_bias", ".bias", ".weight")
+					err = emit(d)
+				}
+			}
 			if err != nil {
-				return nil, err
+				return err
 			}
-			one.Name = layer + role + lo.Ternary(kind == "_bias", ".bias", ".weight")
-			out = append(out, one)
 		}
+		return nil
 	}
-	return append(slices.DeleteFunc(slices.Clone(tensors), func(t Tensor) bool { return taken[t.Name] }), out...), nil
 }
 
 // stackOf takes the shape of a stack apart.
@@ -74,7 +72,7 @@ func stackOf(t Tensor, kind string, exponents Tensor) (*stack, error) {
 		if exponents.Stored != "U8" || !slices.Equal(exponents.Shape, d[:3]) {
 			return nil, models.ConfigError("tensor %q has exponents of %s %v, where U8 %v is wanted", t.Name, exponents.Stored, exponents.Shape, d[:3])
 		}
-		s.experts, s.rows, s.k, s.as, s.exponents = d[0], d[1], 32*d[2], dtype.MXFP4, exponents.Data
+		s.experts, s.rows, s.k, s.as, s.exponents = d[0], d[1], 32*d[2], dtype.MXFP4, &exponents
 	case kind == "_bias" && t.DType.IsFloat() && len(d) == 2:
 		s.experts, s.rows, s.k = d[0], d[1], 1
 	case kind == "" && t.DType.IsFloat() && len(d) == 3:
@@ -86,21 +84,29 @@ func stackOf(t Tensor, kind string, exponents Tensor) (*stack, error) {
 }
 
 // every takes each n-th row of the experts, from one on.
-func (s *stack) every(n, first int, memory *arena) (Tensor, error) {
-	t := Tensor{DType: s.as, Stored: s.as.String(), Shape: []int{s.experts, s.rows / n, s.k}}
+func (s *stack) every(n, first int) Derivation {
+	to := Tensor{DType: s.as, Stored: s.as.String(), Shape: []int{s.experts, s.rows / n, s.k}}
 	if len(s.Shape) == 2 {
-		t.Shape = t.Shape[:2]
+		to.Shape = to.Shape[:2]
 	}
-	data, err := memory.take(t.Bytes())
-	if err != nil {
-		return t, fmt.Errorf("tensor %q: %w", s.Name, err)
+	d := Derivation{Way: Made, From: []Tensor{s.Tensor}, to: to}
+	switch {
+	case s.exponents != nil:
+		d.Way, d.From = Unpacked, []Tensor{s.Tensor, *s.exponents}
+	case len(s.Shape) == 3:
+		d.Steps = []string{"transposed"}
 	}
-	t.Data = data
+	if n > 1 {
+		d.Steps = append(d.Steps, fmt.Sprintf("row %d of each %d", first, n))
+	}
 	rows, size := s.rows/n, int(s.as.Bytes(int64(s.k)))
-	return t, inParallel(s.experts*rows, func(i int) error {
-		s.row(i/rows, i%rows*n+first, data[i*size:][:size])
-		return nil
-	})
+	d.fill = func(out []byte) error {
+		return inParallel(s.experts*rows, func(i int) error {
+			s.row(i/rows, i%rows*n+first, out[i*size:][:size])
+			return nil
+		})
+	}
+	return d
 }
 
 // row writes a row of an expert.
@@ -113,7 +119,7 @@ func (s *stack) row(expert, row int, out []byte) {
 		return
 	}
 	for block := (expert*s.rows + row) * s.k / 32; len(out) > 0; block++ {
-		out[0] = s.exponents[block]
+		out[0] = s.exponents.Data[block]
 		spread(out[1:], s.Data[16*block:])
 		out = out[s.as.BlockBytes():]
 	}

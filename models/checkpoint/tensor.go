@@ -18,6 +18,8 @@ type Tensor struct {
 	File   string     // that holds it, "" without weights
 	Offset int64      // in File, in bytes
 	Data   []byte     // valid until Close, not to be written; nil without weights
+
+	Derived *Derivation // how it comes about; nil: a file has it
 }
 
 // Elements returns the number of elements.

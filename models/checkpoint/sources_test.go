@@ -40,6 +40,13 @@ func TestSourceOf(t *testing.T) {
 	}
 }
 
+// remake returns the weights of a source.
+func remake(s models.Source, w Tensor, memory *arena) (all []Tensor, err error) {
+	f := &models.Family{Sources: func(*models.Config) []models.Source { return []models.Source{s} }}
+	err = run(memory, []Tensor{w}, remade(f, &models.Config{Layers: 2}), func(t Tensor, _ []Tensor) { all = append(all, t) })
+	return all, err
+}
+
 // TestMade takes rows in another order, rows with zeros between, rows that follow each other, and
 // those of transposed matrices.
 func TestMade(t *testing.T) {
@@ -55,7 +62,7 @@ func TestMade(t *testing.T) {
 			}}
 			memory := &arena{}
 			defer memory.close()
-			all, err := makeOf(&s, &w, memory)
+			all, err := remake(s, w, memory)
 			require.NoError(t, err)
 			row := func(i int) []float32 { return x[i*k:][:k] }
 			for i, name := range []string{"blk.1.backwards", "blk.1.apart", "blk.1.after", "blk.1.across"} {
@@ -84,14 +91,14 @@ func TestMade(t *testing.T) {
 			}
 
 			w.Data = nil
-			shapes, err := makeOf(&s, &w, memory)
+			shapes, err := remake(s, w, memory)
 			require.NoError(t, err)
 			for i, shape := range shapes {
 				require.Nil(t, shape.Data)
 				require.Equal(t, []any{all[i].Name, all[i].DType, all[i].Shape}, []any{shape.Name, shape.DType, shape.Shape})
 			}
 			w.Shape = []int{6, k}
-			_, err = makeOf(&s, &w, memory)
+			_, err = remake(s, w, memory)
 			require.ErrorIs(t, err, models.ErrConfig)
 			require.ErrorContains(t, err, `tensor "blk.1.w" is [6 32], want [2 3 32]`)
 		})

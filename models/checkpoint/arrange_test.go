@@ -63,7 +63,7 @@ func TestStored(t *testing.T) {
 			defer memory.close()
 			family := models.Family{Tensors: map[string]models.Stored{"blk.#.w": c.from}}
 			stored := folderTensors()
-			all, err := arrange(&family, &models.Config{Layers: 1}, stored, memory)
+			all, err := derive(stored, memory, arrange(&family, &models.Config{Layers: 1}))
 			require.NoError(t, err)
 			m, err := newCheckpoint("test", &family, models.Config{}, all)
 			require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestStored(t *testing.T) {
 func TestStoredValue(t *testing.T) {
 	memory := &arena{}
 	family := models.Family{Tensors: map[string]models.Stored{"gain": {Names: []string{"norm"}, Value: models.PlusOne}}}
-	all, err := arrange(&family, &models.Config{}, folderTensors(), memory)
+	all, err := derive(folderTensors(), memory, arrange(&family, &models.Config{}))
 	require.NoError(t, err)
 	gain := all[len(all)-1]
 	require.Equal(t, dtype.F32, gain.DType)
@@ -109,12 +109,42 @@ func TestStoredErrors(t *testing.T) {
 		`tensors "h.0.qkv" and "h.0.up", of one weight, have rows of 2`: {Names: []string{"h.#.qkv", "h.#.up"}},
 	} {
 		family := models.Family{Tensors: map[string]models.Stored{"blk.#.w": from}}
-		_, err := arrange(&family, &models.Config{Layers: 1}, append(folderTensors(), ints, floats), &arena{})
+		_, err := derive(append(folderTensors(), ints, floats), &arena{}, arrange(&family, &models.Config{Layers: 1}))
 		require.ErrorIs(t, err, models.ErrConfig)
 		require.ErrorContains(t, err, want)
 	}
 	family := models.Family{Tensors: map[string]models.Stored{"blk.#.w": models.As("none")}}
-	all, err := arrange(&family, &models.Config{Layers: 1}, folderTensors(), &arena{})
+	all, err := derive(folderTensors(), &arena{}, arrange(&family, &models.Config{Layers: 1}))
 	require.NoError(t, err)
 	require.Len(t, all, 5)
+}
+
+// TestHistory says in words how weights come about.
+func TestHistory(t *testing.T) {
+	family := models.Family{Tensors: map[string]models.Stored{
+		"blk.#.a": models.As("h.#.up"), "blk.#.b": {Names: []string{"h.#.qkv"}, Rows: func(*models.Config) (int, int) { return 2, 2 }},
+		"blk.#.c": {Names: []string{"h.#.more", "h.#.qkv"}}, "blk.#.d": {Names: []string{"h.#.up"}, Transposed: true},
+		"blk.#.e": {Names: []string{"h.#.qkv"}, Order: func(_ *models.Config, i int) int { return 5 - i }}, "output.weight": models.Gain("norm"),
+		"blk.#.attn_qkv.weight": {Names: []string{"h.#.qkv"}, Order: func(_ *models.Config, i int) int { return 5 - i }},
+	}}
+	memory := &arena{}
+	c := &models.Config{Layers: 1, Heads: 2, KVHeads: 2, Head: 1}
+	all, err := derive(folderTensors(), memory, arrange(&family, c), tie)
+	require.NoError(t, err)
+	m, err := newCheckpoint("test", &family, *c, all)
+	require.NoError(t, err)
+	m.memory.mappings = append(m.memory.mappings, memory.mappings...)
+	defer m.Close()
+	for name, want := range map[string]string{
+		"h.0.bias": "stored: stored", "blk.0.a": "stored: stored as h.0.up", "blk.0.b": "parted: part of h.0.qkv: rows 2 to 3",
+		"blk.0.c": "joined: joined of h.0.more, h.0.qkv", "blk.0.d": "made: made of h.0.up: transposed", "blk.0.e": "made: made of h.0.qkv: rows reordered",
+		"token_embd.weight":   "tied: tied to output.weight (made of norm: each element computed)",
+		"blk.0.attn_k.weight": "parted: part of blk.0.attn_qkv.weight (made of h.0.qkv: rows reordered): rows 2 to 3",
+	} {
+		w, ok := m.Tensor(name)
+		require.True(t, ok, name)
+		require.Equal(t, want, string(w.How())+": "+w.History(), name)
+	}
+	experts := &Tensor{Derived: &Derivation{Way: Joined, From: make([]Tensor, 8), Steps: []string{"a stack"}}}
+	require.Equal(t, "joined of , , …, , 8 in all: a stack", experts.History())
 }
