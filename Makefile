@@ -168,31 +168,31 @@ test-asan: setup ## the .metal sources under AddressSanitizer, which names their
 	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels
 
 whole: setup ## models, texts and graphs of which tests otherwise take a slice
-	SMELT_TESTS=full $(GO) test -timeout 60m . ./internal/integration ./cmd/smelt ./constrain ./internal/verify ./passes
+	SMELT_FULL=models $(GO) test -timeout 60m . ./internal/integration ./cmd/smelt ./constrain ./internal/verify ./passes
 
 load: setup ## 64 clients at a server for two minutes, and a neighbour on one core; on a machine that does nothing else
-	SMELT_TESTS=full $(GO) test ./serve -run '^Test(Load|Fair)$$' -count=1 -v
-	SMELT_TESTS=full $(GO) test ./device -run '^TestNeighbour$$' -count=1 -v
+	SMELT_FULL=load $(GO) test ./serve -run '^Test(Load|Fair)$$' -count=1 -v
+	SMELT_FULL=load $(GO) test ./device -run '^TestNeighbour$$' -count=1 -v
 
 test-nodes: setup ## models on machines of qemu's with two and three memory nodes
 	@.ci/test-nodes
 
 deployed: setup ## what deploy/ has: two replicas behind HAProxy, one killed; cache events, manifests, the picker, the container's file
 	@.ci/need haproxy=haproxy bwrap=bubblewrap 'echo "#include <zmq.h>" | gcc -E -xc -=libzmq3-dev'
-	SMELT_DEPLOYED=all $(GO) test ./internal/cacheevents -count=1 -v
-	SMELT_DEPLOYED=all $(GO) test ./cmd/smelt -run '^Test(Replicas|ProxyStreams)$$' -count=1 -v
-	cd deploy/check && SMELT_DEPLOYED=all GOWORK=off $(GO) test -count=1 -v ./...
+	SMELT_FULL=deployed $(GO) test ./internal/cacheevents -count=1 -v
+	SMELT_FULL=deployed $(GO) test ./cmd/smelt -run '^Test(Replicas|ProxyStreams)$$' -count=1 -v
+	cd deploy/check && SMELT_FULL=deployed GOWORK=off $(GO) test -count=1 -v ./...
 
 kernels: setup ## the kernels on the whole grid of shapes, and how near they come to their bounds
-	SMELT_KERNELS=full $(GO) test -C kernels -timeout 60m
-	SMELT_KERNELS=full $(GO) test -timeout 60m $$($(GO) list ./kernels/... | tail -n +2) ./internal/profile
+	SMELT_FULL=kernels $(GO) test -C kernels -timeout 60m
+	SMELT_FULL=kernels $(GO) test -timeout 60m $$($(GO) list ./kernels/... | tail -n +2) ./internal/profile
 
 histories: setup ## random histories of the paged cache and the scheduler, 100,000 of each
-	SMELT_HISTORIES=full $(GO) test -timeout 60m ./internal/engine/...
+	SMELT_FULL=histories $(GO) test -timeout 60m ./internal/engine/...
 
 barriers: setup ## the bridge's plans without each barrier in turn
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
-	SMELT_BARRIERS=full OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 60m ./device
+	SMELT_FULL=barriers OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 60m ./device
 
 # What moves the browser, as it was tried.
 browser := puppeteer-core@25.16.0
@@ -201,10 +201,10 @@ test-page: setup ## the pages of smelt serve and of smelt explain --html in a br
 	@.ci/need chromium=chromium npm=npm node=nodejs
 	@mkdir -p build/browser && cd build/browser && npm install --silent --no-audit --no-fund $(browser)
 	$(GO) test -v -run 'TestPage|TestLoadSeesErrors' ./internal/page
-	SMELT_BROWSER=all $(GO) test ./serve -run '^TestPage$$' -count=1 -v
+	SMELT_FULL=browser $(GO) test ./serve -run '^TestPage$$' -count=1 -v
 
 accuracy: setup ## perplexity of every type of weights, against F16 and float64
-	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^Test(Accuracy|Perplexity)$$' . ./internal/integration | grep -v '^=== '
+	SMELT_FULL=accuracy $(GO) test -v -timeout 60m -run '^Test(Accuracy|Perplexity)$$' . ./internal/integration | grep -v '^=== '
 
 # PEER_DIR holds llama.cpp and the models, PEER_FLAGS are those of internal/peer,
 # GUARD_FLAGS those of its guard, and LLAMA_BENCH names a llama-bench to measure instead.
@@ -233,7 +233,7 @@ clients := openai@7.57.0 @anthropic-ai/sdk@1.12.0 ai@7.0.173 @ai-sdk/openai-comp
 clients: setup ## clients of other makers against smelt's server; fails where one is missing
 	@.ci/need npm=npm node=nodejs
 	@mkdir -p build/clients && cd build/clients && npm install --silent --no-audit --no-fund $(clients)
-	SMELT_CLIENTS=all $(GO) test ./serve -run 'Client|Conformance' -count=1 -v
+	SMELT_FULL=clients $(GO) test ./serve -run 'Client|Conformance' -count=1 -v
 
 A ?= HEAD~1
 B ?= HEAD

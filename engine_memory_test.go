@@ -97,7 +97,7 @@ func TestOnlyUsedPages(t *testing.T) {
 func TestEngineForgets(t *testing.T) {
 	const model, at = "tiny-llama", 40
 	warm, rounds, ways := 8, 15, map[string]way{"draft": byDraft}
-	if testfiles.Whole() {
+	if testfiles.Full("models") {
 		warm, rounds, ways = 300, 500, engineWays // what lookups remember is full by then
 	}
 	for name, by := range ways {

@@ -128,7 +128,7 @@ type mixtures struct{ n, length, blocks, context int }
 
 // engineMixtures are those of a model on a device, in make test and as a whole.
 func engineMixtures(model, device string) (m mixtures) {
-	switch whole := testfiles.Whole(); {
+	switch whole := testfiles.Full("models"); {
 	case model == fourLayers && whole && device == "cpu":
 		return mixtures{2000, 2000, 400, 2200}
 	case whole && device == "cpu":

@@ -103,8 +103,8 @@ func stepTimes(t *testing.T, l *smelt.Loaded) func(tokens int) float64 {
 // can be looked up for long, 2 % slower at most. What the model says is given, but for the
 // draft, which guesses what the model would say.
 func TestGuessesPay(t *testing.T) {
-	if !testfiles.Whole() {
-		t.Skip("a measurement, which tests beside it would disturb: SMELT_TESTS=full makes it")
+	if !testfiles.Full("models") {
+		t.Skip("a measurement, which tests beside it would disturb: SMELT_FULL=models makes it")
 	}
 	const hidden, rounds = 48 << 10, 9
 	const prompt, n = 256, 150

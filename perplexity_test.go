@@ -43,7 +43,7 @@ func TestPerplexity(t *testing.T) {
 		require.NoError(t, err)
 		var ref perplexityReference
 		require.NoError(t, json.Unmarshal(data, &ref))
-		full := os.Getenv("SMELT_ACCURACY") == "full"
+		full := testfiles.Full("accuracy")
 		score := func(t *testing.T, format, text string) *smelt.Perplexity {
 			opts := fixture.Options(t, "cpu", dtype.F16)
 			opts.Context = ref.Perplexity.Window

@@ -79,7 +79,7 @@ func bench(t testing.TB, nth, whole int) (chosen []sample) {
 	all, err := samples()
 	require.NoError(t, err)
 	require.Greater(t, len(all), 5000)
-	if testfiles.Whole() {
+	if testfiles.Full("models") {
 		nth = whole
 	}
 	for i, s := range all {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 	shapes "github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/lower"
@@ -117,13 +117,13 @@ func TestShuffledDispatches(t *testing.T) {
 }
 
 // everyBarrier asks for the whole of what otherwise is a slice.
-func everyBarrier() bool { return os.Getenv("SMELT_BARRIERS") == "full" }
+func everyBarrier() bool { return testfiles.Full("barriers") }
 
 // TestEveryBarrierCounts leaves out, one at a time, everything that makes a dispatch of any
 // phase wait, of one sequence's and of many: barriers inside command buffers, fences between
 // them, events between the processors. In some order, the result must then be wrong. Layers are
 // alike, and of barriers before the same op the first is left out; of the hundreds of the
-// source graphs a few; all with SMELT_BARRIERS=full.
+// source graphs a few; all with SMELT_FULL=barriers.
 func TestEveryBarrierCounts(t *testing.T) {
 	plans := []struct {
 		name  string

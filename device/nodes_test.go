@@ -122,7 +122,7 @@ func TestMemoryNodes(t *testing.T) {
 // what the neighbour gets of it, and no more but a fifth of what is left.
 func TestNeighbour(t *testing.T) {
 	threads := device.DefaultThreads()
-	if !testfiles.Whole() || threads < 2 {
+	if !testfiles.Full("load") || threads < 2 {
 		t.Skip("measures for some seconds, on two cores that do nothing else")
 	}
 	program := compiled(t, small.Heavy(t, "tiny-qwen3", 1<<17))

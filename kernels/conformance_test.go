@@ -2,7 +2,6 @@ package kernels_test
 
 import (
 	"encoding/binary"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/half"
 	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
@@ -24,13 +24,12 @@ import (
 
 // The conformance tests run every kernel from its source on the CPU and compare it with
 // its formula in float64. The plain run takes a small grid of shapes; all of them run
-// with -kernels.full or SMELT_KERNELS=full.
-var fullFlag = flag.Bool("kernels.full", false, "run every shape")
+// with SMELT_FULL=kernels.
 
 // everything reports whether every shape is asked for. It looks at the environment when a
 // test runs: the go command remembers results by the variables that tests read, but
 // does not see those that packages read as they start.
-func everything() bool { return *fullFlag || os.Getenv("SMELT_KERNELS") == "full" }
+func everything() bool { return testfiles.Full("kernels") }
 
 // few returns a short list in the plain run and the long one in the full run.
 func few[T any](short, long []T) []T {

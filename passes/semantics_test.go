@@ -124,7 +124,7 @@ func TestSubsetsKeepMeaning(t *testing.T) {
 				}
 			}
 			few := len(off) <= 2
-			if !few && len(off) < len(names)-1 && !testfiles.Whole() && r.IntN(16) != 0 {
+			if !few && len(off) < len(names)-1 && !testfiles.Full("models") && r.IntN(16) != 0 {
 				continue
 			}
 			tgt := target(t, []dtype.Type{dtype.F32, dtype.F16}[set%2])

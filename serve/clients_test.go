@@ -60,7 +60,7 @@ func TestGoClient(t *testing.T) {
 func packages(t *testing.T) string {
 	dir := filepath.Join(testfiles.Root(t), "build", "clients")
 	if _, err := os.Stat(filepath.Join(dir, "node_modules")); err != nil {
-		if os.Getenv("SMELT_CLIENTS") != "" {
+		if testfiles.Full("clients") {
 			t.Fatal("make clients installs what is missing: ", err)
 		}
 		t.Skip("the packages of make clients are not installed")

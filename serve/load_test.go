@@ -280,7 +280,7 @@ func measureFootprint(t *testing.T) (f footprint) {
 // first tokens come to all about as soon, and nothing is left behind.
 func TestLoad(t *testing.T) {
 	clients, lasts := 16, 2*time.Second
-	if testfiles.Whole() {
+	if testfiles.Full("load") {
 		clients, lasts = 64, 2*time.Minute
 	}
 	s := newServed(t, serve.Options{}, 8)
@@ -306,7 +306,7 @@ func TestLoad(t *testing.T) {
 	t.Logf("%d requests: heap %d → %d, resident %d → %d, files %d → %d", p.asked.Load(), before.heap, after.heap, before.resident, after.resident, before.files, after.files)
 	// What is kept of a request shows, 300 bytes of each of 800 in the heap, of 50,000 in what C
 	// takes too.
-	slack := lo.Ternary[int64](testfiles.Whole(), 8<<20, 16<<20)
+	slack := lo.Ternary[int64](testfiles.Full("load"), 8<<20, 16<<20)
 	require.Less(t, after.heap-before.heap, 64<<10+100*p.asked.Load())
 	require.Less(t, after.resident-before.resident, slack+100*p.asked.Load())
 	require.LessOrEqual(t, after.files, before.files)
@@ -316,7 +316,7 @@ func TestLoad(t *testing.T) {
 	require.LessOrEqual(t, most, 3*median)
 	took, longest := late(p.first)
 	t.Logf("first tokens of %d equal prompts: median %v, 99 of 100 within %v", len(p.first), took, longest)
-	if testfiles.Whole() { // alone on its machine
+	if testfiles.Full("load") { // alone on its machine
 		require.LessOrEqual(t, longest, 3*took)
 	}
 }

@@ -325,7 +325,7 @@ var plays = map[string]func(http.ResponseWriter){
 // TestPage: the page in a browser, with a person's hands. It runs where make test-page asks for it.
 // SMELT_SHOTS is a folder for pictures of it.
 func TestPage(t *testing.T) {
-	if os.Getenv("SMELT_BROWSER") == "" {
+	if !testfiles.Full("browser") {
 		t.Skip("make test-page runs it")
 	}
 	dir := filepath.Join(testfiles.Root(t), "build", "browser")

@@ -21,7 +21,7 @@ import (
 // it answers. Where it is not installed the test is skipped, unless make deployed runs it.
 func proxy(t *testing.T, replicas ...*serving) (url string) {
 	path, err := exec.LookPath("haproxy")
-	if err != nil && os.Getenv("SMELT_DEPLOYED") == "" {
+	if err != nil && !testfiles.Full("deployed") {
 		t.Skip("haproxy is not installed; make deployed does so")
 	}
 	require.NoError(t, err)

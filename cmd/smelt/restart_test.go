@@ -186,7 +186,7 @@ func (s *serving) stopped(t *testing.T) (answered int64) {
 // has begun to read it answers, and nobody who comes again goes without an answer.
 func TestRestart(t *testing.T) {
 	clients, restarts := 64, 1
-	if testfiles.Whole() {
+	if testfiles.Full("models") {
 		restarts = 5
 	}
 	model := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")

@@ -376,7 +376,7 @@ func afterwards(_ int, guesses []draft.Guess, most int) (taken int) {
 func TestDraftedDistribution(t *testing.T) {
 	p := newPair(1.2)
 	limits := Limits{8, 56}
-	whole := testfiles.Whole()
+	whole := testfiles.Full("histories")
 	texts := 600
 	if whole {
 		texts = 10000

@@ -22,8 +22,8 @@ import (
 // shape with random weights, its vocabulary Llama 3's.
 func TestConstraintsDelayNobody(t *testing.T) {
 	vocab := testfiles.Data(t, "tokenizers/ggml-vocab/ggml-vocab-llama-bpe.gguf")
-	if !testfiles.Whole() {
-		t.Skip("a measurement, which tests beside it would disturb: SMELT_TESTS=full makes it")
+	if !testfiles.Full("models") {
+		t.Skip("a measurement, which tests beside it would disturb: SMELT_FULL=models makes it")
 	}
 	const n, rounds = 48, 5
 	shape, err := smelt.Open("arch:llama3.2-1b,block_count=8", "q4_0")

@@ -65,11 +65,11 @@ func TestEmbeddingParity(t *testing.T) {
 		require.NoError(t, err)
 		for i, c := range parity.Cases(family) {
 			for k, typ := range parity.Types(family) {
-				if k > 0 && k%len(parity.Types(family)) != i && !testfiles.Whole() {
+				if k > 0 && k%len(parity.Types(family)) != i && !testfiles.Full("models") {
 					continue
 				}
 				for _, device := range parityWays {
-					if device == "emu" && i != f%5 && !testfiles.Whole() {
+					if device == "emu" && i != f%5 && !testfiles.Full("models") {
 						continue
 					}
 					t.Run(strings.Join([]string{c.Name, typ, device}, "/"), func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestEmbeddingParity(t *testing.T) {
 					})
 				}
 			}
-			if i != f%5 && !testfiles.Whole() {
+			if i != f%5 && !testfiles.Full("models") {
 				continue
 			}
 			t.Run(c.Name+"/source", func(t *testing.T) {

@@ -32,7 +32,7 @@ func TestInstructionSets(t *testing.T) {
 	var err error
 	binaries[0], err = os.Executable()
 	require.NoError(t, err)
-	if os.Getenv("SMELT_FULL") == "isa" {
+	if testfiles.Full("isa") {
 		root := filepath.Join(t.TempDir(), "root.test")
 		out, err := exec.Command("go", "test", "-c", "-o", root, module).CombinedOutput()
 		require.NoError(t, err, "%s", out)

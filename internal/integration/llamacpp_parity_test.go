@@ -55,11 +55,11 @@ func TestParity(t *testing.T) {
 		for i, c := range parity.Cases(family) {
 			for k, typ := range parity.Types(family) {
 				others := k > 4 && i == 4 // whose rows are whole blocks of any type
-				if k > 0 && k%5 != i && !others && !testfiles.Whole() {
+				if k > 0 && k%5 != i && !others && !testfiles.Full("models") {
 					continue
 				}
 				for _, device := range parityWays {
-					if device == "emu" && i != f%5 && !others && !testfiles.Whole() {
+					if device == "emu" && i != f%5 && !others && !testfiles.Full("models") {
 						continue
 					}
 					t.Run(c.Name+"/"+typ+"/"+device, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestParityWithoutRules(t *testing.T) {
 		want, _ := parityOracle(t, family)
 		for i, c := range parity.Cases(family) {
 			for k, rule := range rules {
-				if (i != f%5 || f%len(rules) != k) && !testfiles.Whole() {
+				if (i != f%5 || f%len(rules) != k) && !testfiles.Full("models") {
 					continue
 				}
 				for _, device := range parityWays {
@@ -209,7 +209,7 @@ func TestParityInCompany(t *testing.T) {
 	for f, family := range parity.Families() {
 		want, _ := parityOracle(t, family)
 		for i, c := range parity.Cases(family) {
-			if i != f%5 && !testfiles.Whole() {
+			if i != f%5 && !testfiles.Full("models") {
 				continue
 			}
 			for _, device := range parityWays {
@@ -269,7 +269,7 @@ func TestHalves(t *testing.T) {
 		want, far := parityOracle(t, family)
 		var compared, leftOut int // tokens
 		for i, c := range parity.Cases(family) {
-			if also, ok := more[family]; i != f%5 && !(ok && i == also) && !testfiles.Whole() {
+			if also, ok := more[family]; i != f%5 && !(ok && i == also) && !testfiles.Full("models") {
 				continue
 			}
 			t.Run(c.Name, func(t *testing.T) {

@@ -262,13 +262,13 @@ func TestMixtures(t *testing.T) {
 				}
 				sum := compared{kernels: map[string]bool{}}
 				seeds := map[string]uint64{"interpreter": 1, "cpu": 6, "emu": 1}[on]
-				if testfiles.Whole() {
+				if testfiles.Full("models") {
 					seeds *= 4
 				}
 				for seed := range seeds {
 					r := rand.New(rand.NewPCG(seed, 11))
 					m := newMixture(r, 10-int(seed%3)*4, 200)
-					if on == "emu" && !testfiles.Whole() {
+					if on == "emu" && !testfiles.Full("models") {
 						m.steps = m.steps[:min(len(m.steps), 9)]
 					}
 					format := "F16"

@@ -46,11 +46,11 @@ func TestXSplit(t *testing.T) {
 	for _, name := range append(slices.Clone(fixture.Trained), "everything") {
 		for act, bound := range map[dtype.Type]float64{dtype.F32: 1e-4, dtype.F16: fixture.Bounds["emu"]} {
 			t.Run(name+"/"+act.String(), func(t *testing.T) {
-				if testing.Short() || act == dtype.F32 && name != "everything" && !testfiles.Whole() {
+				if testing.Short() || act == dtype.F32 && name != "everything" && !testfiles.Full("models") {
 					t.Skip("it takes seconds")
 				}
 				m := newMixture(rand.New(rand.NewPCG(2, 11)), 6, featuredVocab, 8, 16, 32)
-				if !testfiles.Whole() {
+				if !testfiles.Full("models") {
 					m.steps = m.steps[:min(len(m.steps), 7)]
 				}
 				model, weights := everything.model()

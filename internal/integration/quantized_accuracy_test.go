@@ -20,7 +20,7 @@ import (
 
 // Accuracy of quantized files: what a type costs against F16, and what a device's
 // arithmetic adds to that against float64. The default run scores a little text, on
-// one model for each type; SMELT_ACCURACY=full scores the whole text on both models
+// one model for each type; SMELT_FULL=accuracy scores the whole text on both models
 // and logs the table of types.
 
 // deviceBound is how far a device may be from float64 on the same weights.
@@ -114,7 +114,7 @@ func TestAccuracy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the interpreter takes seconds")
 	}
-	full := os.Getenv("SMELT_ACCURACY") == "full"
+	full := testfiles.Full("accuracy")
 	some := scored{width: 128, interpreted: 1, emu: 1, wideWidth: 512, wide: 2}
 	if full {
 		some.interpreted, some.emu, some.wide = 4, 2, 0

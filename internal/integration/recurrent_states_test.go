@@ -27,7 +27,7 @@ func TestStatesGoBack(t *testing.T) {
 		for _, c := range parity.Cases(family)[:2] {
 			path := fixture.Case(t, c, "f16")
 			for _, device := range parityWays {
-				if device == "emu" && !testfiles.Whole() {
+				if device == "emu" && !testfiles.Full("models") {
 					continue // which takes other kernels for a token by itself
 				}
 				for _, block := range []int{0, 1, 8} {

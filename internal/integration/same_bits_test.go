@@ -171,7 +171,7 @@ func TestSameBits(t *testing.T) {
 		}
 		for _, act := range []dtype.Type{dtype.F16, dtype.F32} {
 			t.Run(name+"/"+act.String(), func(t *testing.T) {
-				if (vocab[name] != featuredVocab || act == dtype.F32) && !testfiles.Whole() {
+				if (vocab[name] != featuredVocab || act == dtype.F32) && !testfiles.Full("models") {
 					t.Skip("it takes seconds")
 				}
 				starts := []int{3, 500, 1040}
@@ -219,7 +219,7 @@ func TestSameBitsByDefault(t *testing.T) {
 				continue // whose heads are not whole blocks
 			}
 			t.Run(name+"/"+kv.String(), func(t *testing.T) {
-				if kv == dtype.F32 && !testfiles.Whole() {
+				if kv == dtype.F32 && !testfiles.Full("models") {
 					t.Skip("it takes seconds")
 				}
 				on := func(threads int) *lawful {
@@ -233,7 +233,7 @@ func TestSameBitsByDefault(t *testing.T) {
 					}
 					for k, law := range others {
 						require.Equal(t, want, law.fresh()(law.piece(0, start, 24)), "from %d on, other threads: %d", start, k)
-						if k == i || testfiles.Whole() {
+						if k == i || testfiles.Full("models") {
 							for way, compute := range waysOf(law) {
 								require.Equal(t, want, compute(law, start), "%s from %d on, other threads: %d", way, start, k)
 							}

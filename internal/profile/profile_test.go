@@ -2,7 +2,6 @@ package profile_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/profile"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
@@ -117,7 +117,7 @@ func TestSharedHeadsReadOnce(t *testing.T) {
 // The bounds on the shapes of two models. All kernels take a minute of processor time,
 // so that the default run counts one step of decoding and small products.
 func TestBounds(t *testing.T) {
-	full := os.Getenv("SMELT_KERNELS") == "full"
+	full := testfiles.Full("kernels")
 	quick := []string{"embed", "gather_rows", "linear_vec", "attention_vec", "attention_write", "attention_reduce", "rope_qkv_write", "head_norm_rope_kv_write"}
 	for _, c := range []struct {
 		model    string

@@ -4,13 +4,15 @@
 // second kind is skipped where it is absent; one of the first kind is never absent.
 //
 // Some tests take minutes over everything that they could look at. They take a slice of
-// it, which shows the same faults, unless [Whole] says otherwise. Others measure what only
+// it, which shows the same faults, unless [Full] asks for the whole. Others measure what only
 // the processor itself can show, and leave that out where [UnderQEMU].
 package testfiles
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -69,9 +71,34 @@ func Shared(t testing.TB, path string) string {
 	return full
 }
 
-// Whole reports whether tests are asked for everything that they could look at, as make
-// whole does with SMELT_TESTS=full.
-func Whole() bool { return os.Getenv("SMELT_TESTS") == "full" }
+// parts are those of the tests that take long or need what not every machine has.
+var parts = []string{
+	"models",    // all models, texts and graphs: make whole
+	"isa",       // all tests of whole models under each instruction set: make test-isa
+	"kernels",   // the whole grid of shapes: make kernels
+	"histories", // 100,000 random histories of the cache and the scheduler: make histories
+	"barriers",  // each barrier left out in turn: make barriers
+	"accuracy",  // perplexity of all types of weights: make accuracy
+	"load",      // a server under load for minutes: make load
+	"deployed",  // fails where HAProxy, bubblewrap or ZeroMQ is missing: make deployed
+	"browser",   // fails where Chromium is missing: make test-page
+	"clients",   // fails where clients of npm are missing: make clients
+}
+
+// Full reports whether SMELT_FULL, names separated by commas or all, asks for a part of the
+// tests whole. It panics on a name in it that is none.
+func Full(part string) bool {
+	if !slices.Contains(parts, part) {
+		panic("tests have no part " + part)
+	}
+	asked := strings.Split(os.Getenv("SMELT_FULL"), ",")
+	for _, name := range asked {
+		if name != "" && name != "all" && !slices.Contains(parts, name) {
+			panic(fmt.Sprintf("SMELT_FULL: no part of the tests is named %q; there are %s, and all", name, strings.Join(parts, ", ")))
+		}
+	}
+	return slices.Contains(asked, part) || slices.Contains(asked, "all")
+}
 
 // UnderQEMU reports whether qemu-user runs this process, as in make test-arm64. Times are
 // qemu's then, the code that it translates lies in the process's own memory, and it drops

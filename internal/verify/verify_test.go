@@ -61,7 +61,7 @@ func check(t *testing.T, f *verify.Findings, name string) verify.Check {
 // trained one, and has all checks with random weights too.
 func TestVerify(t *testing.T) {
 	emulated := "tiny-llama/gguf/tiny-llama-F16.gguf"
-	if !testfiles.Whole() {
+	if !testfiles.Full("models") {
 		emulated = tiny.Random(t, tiny.Narrow(), "f16")
 		defer verify.EmulatedWork(1e8)() // half of the tokens
 	}
@@ -223,7 +223,7 @@ func findsRow(t *testing.T, path, tensor string, row int) *verify.Findings {
 func TestVerifyFindsRow(t *testing.T) {
 	defer verify.EmulatedWork(4e7)() // some layers, and some rows of each product
 	for _, typ := range dtype.Weights() {
-		if _, inFiles := typ.GGUF(); !inFiles || !testfiles.Whole() && slices.Contains([]dtype.Type{dtype.Q2_K, dtype.Q3_K, dtype.Q5_K, dtype.IQ4_NL}, typ) {
+		if _, inFiles := typ.GGUF(); !inFiles || !testfiles.Full("models") && slices.Contains([]dtype.Type{dtype.Q2_K, dtype.Q3_K, dtype.Q5_K, dtype.IQ4_NL}, typ) {
 			continue
 		}
 		t.Run(typ.String(), func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 )
@@ -354,7 +354,7 @@ func TestAttentionKeepsNaNToItself(t *testing.T) {
 					for i, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 						for j, key := range []int{60, 81, 109, 110} {
 							for k, of := range []string{"keys", "values", "both"} {
-								if (i+j+k)%3 != 0 && os.Getenv("SMELT_KERNELS") != "full" {
+								if (i+j+k)%3 != 0 && !testfiles.Full("kernels") {
 									continue
 								}
 								spoilt := d.clone()

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
@@ -675,7 +675,7 @@ func TestInterleaved(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for n, w := range weightTypes {
 			for i, tokens := range []int{1, 2, 4, 5, 101, 29, 1, 3, 4, 101, 29} {
-				if (n+i)%2 == 1 && tokens > 1 && os.Getenv("SMELT_KERNELS") != "full" {
+				if (n+i)%2 == 1 && tokens > 1 && !testfiles.Full("kernels") {
 					continue
 				}
 				// 9 and 5 groups of 32 rows, 18 and 10 of 16: streams of one and of several, and what is

@@ -3,7 +3,6 @@ package pages
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 )
 
 func ExamplePool() {
@@ -409,9 +409,9 @@ func audit(p *Pool, m *model, running []*sequence) error {
 	return nil
 }
 
-// histories is how many are run: all of them with SMELT_HISTORIES=full.
+// histories is how many are run: all of them with SMELT_FULL=histories.
 func histories(few int) int {
-	if os.Getenv("SMELT_HISTORIES") == "full" {
+	if testfiles.Full("histories") {
 		return 100_000
 	}
 	return few

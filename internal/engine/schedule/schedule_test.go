@@ -3,7 +3,6 @@ package schedule
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 )
 
 func ExampleScheduler() {
@@ -460,9 +460,9 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 	return nil
 }
 
-// histories is how many are run: all of them with SMELT_HISTORIES=full.
+// histories is how many are run: all of them with SMELT_FULL=histories.
 func histories(few int) int {
-	if os.Getenv("SMELT_HISTORIES") == "full" {
+	if testfiles.Full("histories") {
 		return 100_000
 	}
 	return few

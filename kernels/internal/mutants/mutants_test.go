@@ -27,7 +27,7 @@ func TestMutantsApply(t *testing.T) {
 // TestEnvironment asks for the whole grid of shapes, as make kernels does: mutants are
 // tried on the small one.
 func TestEnvironment(t *testing.T) {
-	t.Setenv("SMELT_KERNELS", "full")
+	t.Setenv("SMELT_FULL", "kernels")
 	t.Setenv("SMELT_KERNELS_DEVICE", "metal")
 	t.Setenv("SMELT_KERNELS_LIBRARY", "other.so")
 	var orders []string
