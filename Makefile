@@ -92,10 +92,10 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 soak: check platforms cold cold-test whole load deployed histories kernels mutants accuracy barriers test-page test-isa test-nodes test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
 
 cold: ## make demo with an empty build cache: processor and wall time, against their bounds
-	$(GO) run ./internal/budget/cold demo
+	$(GO) run ./internal/tools/budget/cold demo
 
 cold-test: ## make test likewise
-	$(GO) run ./internal/budget/cold test
+	$(GO) run ./internal/tools/budget/cold test
 
 metallib: ## on a Mac with Xcode: the kernels compiled ahead of time, for SMELT_METALLIB
 	@mkdir -p build
@@ -115,7 +115,7 @@ platforms: ## builds for systems where nothing can be executed
 	CGO_ENABLED=0 GOOS=windows $(GO) build -o build/smelt.exe ./cmd/smelt
 
 imports: ## docs/imports.svg: which rooms import which
-	$(GO) run ./internal/imports/draw
+	$(GO) run ./internal/tools/imports/draw
 
 generate: ## what is made from the .metal sources
 	$(GO) generate ./...
@@ -206,26 +206,26 @@ test-page: setup ## the pages of smelt serve and of smelt explain --html in a br
 accuracy: setup ## perplexity of every type of weights, against F16 and float64
 	SMELT_FULL=accuracy $(GO) test -v -timeout 60m -run '^Test(Accuracy|Perplexity)$$' . ./internal/integration | grep -v '^=== '
 
-# PEER_DIR holds llama.cpp and the models, PEER_FLAGS are those of internal/peer,
+# PEER_DIR holds llama.cpp and the models, PEER_FLAGS are those of internal/tools/peer,
 # GUARD_FLAGS those of its guard, and LLAMA_BENCH names a llama-bench to measure instead.
 PEER_DIR ?= build/peer
 
 bench-peer: build ## smelt beside llama.cpp on this CPU, 40 minutes; writes the table in docs/performance.md
 	@[ -n "$$LLAMA_BENCH" ] || [ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
-	$(GO) run ./internal/peer --dir $(PEER_DIR) --smelt bin/smelt --docs docs/peer --document docs/performance.md $(PEER_FLAGS)
+	$(GO) run ./internal/tools/peer --dir $(PEER_DIR) --smelt bin/smelt --docs docs/peer --document docs/performance.md $(PEER_FLAGS)
 
 parity: setup ## what llama.cpp computes for a small model of every family and geometry, into testdata/parity
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
-	$(GO) run ./internal/peer parity --dir $(PEER_DIR)
+	$(GO) run ./internal/tools/peer parity --dir $(PEER_DIR)
 
 tokens: setup ## what llama.cpp and Hugging Face's library make of odd texts, into models/tokenizer/testdata
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
-	$(GO) run ./internal/peer tokens --dir $(PEER_DIR)
-	$(GO) run ./internal/peer pipelines --dir $(PEER_DIR)
+	$(GO) run ./internal/tools/peer tokens --dir $(PEER_DIR)
+	$(GO) run ./internal/tools/peer pipelines --dir $(PEER_DIR)
 
 templates: setup ## what others render from public chat templates, into internal/jinja/testdata; needs Jinja2
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
-	$(GO) run ./internal/peer templates --dir $(PEER_DIR)
+	$(GO) run ./internal/tools/peer templates --dir $(PEER_DIR)
 
 # What a server's clients are, as they were tried.
 clients := openai@7.57.0 @anthropic-ai/sdk@1.12.0 ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 webai-at-home@0.1.8 zod@4
@@ -239,7 +239,7 @@ A ?= HEAD~1
 B ?= HEAD
 
 bench-guard: setup ## speed of commit B beside commit A, about five minutes: make bench-guard A=main B=HEAD
-	$(GO) run ./internal/peer guard --dir $(PEER_DIR) --a $(A) --b $(B) $(GUARD_FLAGS)
+	$(GO) run ./internal/tools/peer guard --dir $(PEER_DIR) --a $(A) --b $(B) $(GUARD_FLAGS)
 
 profile: build ## the table in docs/kernels.md: what kernels ask of memory
 	@sed -i.old '/^## On m4-max/,$$d' docs/kernels.md && rm docs/kernels.md.old

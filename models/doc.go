@@ -27,5 +27,5 @@
 //
 // docs/guides/add-a-family.md shows the rest. Package synth gives shapes random weights, and
 // package quantize writes a model with another type of weights. What llama.cpp computes for each
-// family is kept by internal/parity.
+// family is kept by internal/tools/parity.
 package models

@@ -23,8 +23,8 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
-	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tools/parity"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/serve"
 )

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/budget"
+	"github.com/smelt-ml/smelt/internal/tools/budget"
 )
 
 // starts is how often the tool is started: other tests may have the cores, so the least

@@ -74,7 +74,7 @@ func TestReferences(t *testing.T) {
 		if words[0] == "#" {
 			continue
 		}
-		require.Len(t, words, 1+len(list), "run go run ./internal/peer templates")
+		require.Len(t, words, 1+len(list), "run go run ./internal/tools/peer templates")
 		template, err := jinja.Parse(publicTemplate(t, words[0]))
 		require.NoError(t, err, words[0])
 		for i, c := range list {

@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/internal/tools/parity"
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // What GGML makes of the same weights: the blocks of its quantizers, and the values that it
-// takes them for. `go run ./internal/peer parity --families none` writes their hashes.
+// takes them for. `go run ./internal/tools/peer parity --families none` writes their hashes.
 func TestBlocksAreGGMLs(t *testing.T) {
 	text, err := os.ReadFile("../../testdata/parity/blocks.txt")
 	require.NoError(t, err)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -166,68 +165,25 @@ type attention struct {
 
 func (a *attention) flash() bool { return a.On >= a.Off }
 
-// choice is an engine that can answer in several ways.
-type choice interface {
-	choices() int
-	take(ctx context.Context, choice int) error
-}
+// triedTokens is the most tokens that a choice generates at a time.
+const triedTokens = 16
 
-// choose measures a cell, shortened, with flash attention and without it, and leaves the
-// rival with the better; nil where it has no choice.
+// choose measures a cell, shortened, with flash attention and without it, there and back, and
+// leaves the rival with the better; nil where it has no choice.
 func (b *bout) choose(ctx context.Context, c cell) (*attention, error) {
 	f, ok := b.peer.(flasher)
 	if !ok {
 		return nil, nil
 	}
-	speeds, err := b.best(ctx, c, attending{f})
-	if err != nil {
-		return nil, err
-	}
-	return &attention{On: speeds[0], Off: speeds[1]}, nil
-}
-
-// attending is the choice of flash attention, and then none.
-type attending struct{ flasher }
-
-func (attending) choices() int                                 { return 2 }
-func (a attending) take(ctx context.Context, choice int) error { return a.flash(ctx, choice == 0) }
-
-// versus are samples beside the fork: what it reached in each of its ways, and pairs with the best.
-type versus struct {
-	Ways  []float64 `json:"ways"` // tokens a second, as forkWays has them
-	Pairs []pair    `json:"pairs"`
-}
-
-// way is the one that the pairs were taken in.
-func (v *versus) way() int { return fastest(v.Ways) }
-
-// beside takes pairs of a cell with the best of the rival's ways.
-func (b *bout) beside(ctx context.Context, c cell, n int) (*versus, error) {
-	speeds, err := b.best(ctx, c, b.peer.(choice))
-	if err != nil {
-		return nil, err
-	}
-	pairs, err := b.pairs(ctx, c, n)
-	return &versus{speeds, pairs}, err
-}
-
-// triedTokens is the most tokens that a choice generates at a time.
-const triedTokens = 16
-
-// best measures a cell, shortened, in each way, there and back, leaves the rival with the fastest,
-// and returns what each reached.
-func (b *bout) best(ctx context.Context, c cell, of choice) ([]float64, error) {
 	if c.Test == generating {
 		c.Tokens = min(c.Tokens, triedTokens)
 	}
-	n := of.choices()
-	speeds := make([]float64, n)
-	for i := range 2 * n {
-		way := min(i, 2*n-1-i)
-		if err := of.take(ctx, way); err != nil {
+	var a attention
+	for i, on := range []bool{true, false, false, true} {
+		if err := f.flash(ctx, on); err != nil {
 			return nil, err
 		}
-		if i < n { // the first of each also warms up
+		if i < 2 { // the first of each also warms up
 			if err := readied(ctx, b.peer, c); err != nil {
 				return nil, err
 			}
@@ -246,9 +202,11 @@ func (b *bout) best(ctx context.Context, c cell, of choice) ([]float64, error) {
 		if err != nil {
 			return nil, err
 		}
-		speeds[way] = max(speeds[way], brief(speed))
+		of := &a.Off
+		if on {
+			of = &a.On
+		}
+		*of = max(*of, brief(speed))
 	}
-	return speeds, of.take(ctx, fastest(speeds))
+	return &a, f.flash(ctx, a.flash())
 }
-
-func fastest(speeds []float64) int { return slices.Index(speeds, slices.Max(speeds)) }

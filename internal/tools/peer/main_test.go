@@ -88,7 +88,6 @@ func TestWrongCalls(t *testing.T) {
 		{"--peer mlx", "--peer mlx: want llama.cpp or none"},
 		{"extra", `"extra": flags only`},
 		{"--isa avx9", "--isa avx9: want one of"},
-		{"--fork " + dir, "has no CMakeLists.txt"},
 		{"--from " + filepath.Join(dir, "none.json"), "none.json: no such file"},
 		{"--from " + broken, "broken.json: unexpected end"},
 	} {

@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/smelt-ml/smelt/internal/graphviz"
-	"github.com/smelt-ml/smelt/internal/imports"
+	"github.com/smelt-ml/smelt/internal/tools/imports"
 )
 
 func main() {

@@ -216,7 +216,7 @@ func (m *measurement) build(ctx context.Context, revision string) (name, path st
 		return "", "", err
 	}
 	// Without the folder's name in what is built, commits share what they have in common.
-	if err := command(ctx, cmp.Or(os.Getenv("GO"), "go"), "build", "-C", source, "-trimpath", "-o", path, "./internal/peer"); err != nil {
+	if err := command(ctx, cmp.Or(os.Getenv("GO"), "go"), "build", "-C", source, "-trimpath", "-o", path, "./internal/tools/peer"); err != nil {
 		return "", "", err
 	}
 	return name, path, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/graphviz"
-	"github.com/smelt-ml/smelt/internal/imports"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tools/imports"
 )
 
 var list = sync.OnceValues(func() ([]imports.Package, error) { return imports.List("../..") })

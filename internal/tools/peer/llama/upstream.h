@@ -1,4 +1,4 @@
-// What driver.cpp asks of llama.cpp where its fork's API is another.
+// What driver.cpp asks of llama.cpp's library.
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
 #include "llama.h"

@@ -1,8 +1,8 @@
 // Command cold makes a target of the Makefile with an empty build cache, and fails if it
 // takes longer than package budget allows.
 //
-//	go run ./internal/budget/cold demo
-//	go run ./internal/budget/cold test
+//	go run ./internal/tools/budget/cold demo
+//	go run ./internal/tools/budget/cold test
 //
 // Modules and Debian's packages are fetched before the clock starts.
 package main
@@ -15,7 +15,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/smelt-ml/smelt/internal/budget"
+	"github.com/smelt-ml/smelt/internal/tools/budget"
 )
 
 func main() {

@@ -26,7 +26,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/internal/limits"
+	"github.com/smelt-ml/smelt/internal/tools/limits"
 	"github.com/smelt-ml/smelt/kernels/native"
 )
 
@@ -47,7 +47,7 @@ type options struct {
 	dir, models, only, cells, peer string
 	shapes                         string
 	smelt                          string
-	fork, isa                      string
+	isa                            string
 	pairs, threads                 int
 	repeats, patience              time.Duration
 	probe                          int
@@ -119,7 +119,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o.shapesFlag(flags)
 	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model: prompts, or tokens one at a time, @ a depth")
 	flags.StringVar(&o.peer, "peer", "llama.cpp", "whom to measure beside smelt: llama.cpp or none")
-	flags.StringVar(&o.fork, "fork", "", "folder of the sources of "+forkName+", to be built and measured as well")
 	flags.StringVar(&o.isa, "isa", "", "instruction set of all engines, as SMELT_ISA has it (default: the best that each finds)")
 	flags.StringVar(&o.smelt, "smelt", "", "the tool, to measure how long it takes to start; not measured without")
 	flags.IntVar(&o.pairs, "pairs", wholePairs, "pairs of samples of each cell")
@@ -238,7 +237,6 @@ type measurement struct {
 	slots   int         // of each engine's cache
 	depth   int         // the largest
 	rival   rival
-	fork    *forked // nil where it is not measured
 	read    *limits.Reader
 	began   time.Time
 }
@@ -252,8 +250,8 @@ func (m *measurement) plan() error {
 	if m.pairs < 1 || m.threads < 1 || m.probe < 1 {
 		return fmt.Errorf("--pairs %d --threads %d --probe %d: want 1 or more", m.pairs, m.threads, m.probe)
 	}
-	if _, known := instructionSets[m.isa]; !known {
-		return fmt.Errorf("--isa %s: want one of%s", m.isa, strings.Join(slices.Sorted(maps.Keys(instructionSets)), " "))
+	if _, known := backends[m.isa]; !known {
+		return fmt.Errorf("--isa %s: want one of%s", m.isa, strings.Join(slices.Sorted(maps.Keys(backends)), " "))
 	}
 	longest := 0
 	for text := range strings.SplitSeq(m.cells, ",") {
@@ -296,12 +294,6 @@ func (m *measurement) plan() error {
 
 // choose finds or makes the rivals.
 func (m *measurement) choose(ctx context.Context) error {
-	if m.options.fork != "" {
-		var err error
-		if m.fork, err = buildFork(ctx, m.options.fork, m.dir, m.isa, m.say); err != nil {
-			return err
-		}
-	}
 	switch bench := os.Getenv("LLAMA_BENCH"); {
 	case m.peer == "none":
 	case m.peer != "llama.cpp":
@@ -338,7 +330,7 @@ func (m *measurement) run(ctx context.Context) (*report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--add: %w", err)
 		}
-		if old.Machine != r.Machine || old.Threads != r.Threads || old.Pairs != r.Pairs || (old.Peer == nil) != (m.rival == nil) || (old.Fork == nil) != (m.fork == nil) {
+		if old.Machine != r.Machine || old.Threads != r.Threads || old.Pairs != r.Pairs || (old.Peer == nil) != (m.rival == nil) || old.Fork != nil {
 			return nil, fmt.Errorf("--add: %s was measured on another machine, with other threads, pairs or rivals", m.json)
 		}
 		r = old
@@ -490,21 +482,6 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 			return err
 		}
 	}
-	beside := *bout // the fork in llama.cpp's place
-	if m.fork != nil {
-		forked, err := m.fork.start(ctx, path, m.threads, m.slots, m.state(shape))
-		if err != nil {
-			return err
-		}
-		defer forked.close()
-		beside.peer = forked
-		if r.Fork == nil {
-			r.Fork = &hello{}
-		}
-		if err := r.meet(forked.hello(), r.Fork); err != nil {
-			return err
-		}
-	}
 	for _, e := range bout.engines(false) {
 		for _, c := range []cell{{Test: prompting, Tokens: warmPrompt}, {Test: generating, Tokens: warmTokens}} {
 			if _, err := e.sample(ctx, c); err != nil {
@@ -532,20 +509,12 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 			return err
 		}
 		s := samples{Cell: c, Flash: flash, Pairs: pairs}
-		if m.fork != nil {
-			if s.Fork, err = beside.beside(ctx, c, m.pairs); err != nil {
-				return err
-			}
-		}
 		b.Cells = append(b.Cells, s)
 		limit := r.ceiling(b.products())
 		limit = ceiling{max(limit.read, b.read()), max(limit.ops, b.peak(b.products()))}
 		f := b.Cells[len(b.Cells)-1].figures(&b.Work, limit, m.pairs)
 		m.say("%3.0f min  %-18s %-10v %7.1f %7.1f tokens/s, ratio %.2f, of the limit %3.0f %% and %3.0f %%, %5.1f GB/s, %d/%d undisturbed",
 			time.Since(m.began).Minutes(), b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)
-		if s.Fork != nil {
-			m.say("         %s, weights %s, %.1f tokens/s, ratio %.2f", forkName, forkWays[s.Fork.way()], f.Fork, f.ForkRatio)
-		}
 	}
 	if slices.ContainsFunc(m.tests, func(c cell) bool { return c.Parallel > 0 }) {
 		r.enter(b) // engines for sequences at once stand beside the one that memory is compared of

@@ -10,7 +10,7 @@ import (
 	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/parity"
+	"github.com/smelt-ml/smelt/internal/tools/parity"
 )
 
 // TestCases: every family has five cases of distinct names that other geometries than the first's

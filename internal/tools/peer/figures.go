@@ -27,6 +27,19 @@ type report struct {
 	Startup []startup `json:"startup,omitempty"`
 }
 
+// versus are samples beside a fork of llama.cpp, which some reports have: what it reached in
+// each of its ways, and pairs with the best.
+type versus struct {
+	Ways  []float64 `json:"ways"` // tokens a second, as forkWays has them
+	Pairs []pair    `json:"pairs"`
+}
+
+// forkWays are the ways in which the fork holds weights: as the file has them, or repacked.
+var forkWays = []string{"read", "repacked"}
+
+// way is the one that the pairs were taken in.
+func (v *versus) way() int { return slices.Index(v.Ways, slices.Max(v.Ways)) }
+
 // startup is one start of the tool: from the process to its end, after one token.
 type startup struct {
 	Model   string  `json:"model"`

@@ -74,7 +74,7 @@ func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error 
 		return err
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# @huggingface/jinja %s/Jinja2 %s: go run ./internal/peer templates\n", jinjaVersion, jinja2Version)
+	fmt.Fprintf(&b, "# @huggingface/jinja %s/Jinja2 %s: go run ./internal/tools/peer templates\n", jinjaVersion, jinja2Version)
 	for _, t := range templates {
 		fmt.Fprint(&b, t)
 		for _, c := range names {

@@ -206,31 +206,6 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Of several ways the fastest is taken, and the pairs are with it.
-func TestBeside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
-		var log []string
-		repeats := time.Minute
-		b := &bout{
-			smelt: &actor{stage: s, name: "smelt", log: &log, speed: 64},
-			peer: &ways{engines: []engine{
-				&actor{stage: s, name: "read", log: &log, speed: 32}, &actor{stage: s, name: "repacked", log: &log, speed: 50},
-			}},
-			machine: machine{stat: s.stat, cpus: 2}, patience: patience, repeats: &repeats,
-		}
-		v, err := b.beside(t.Context(), cell{Test: generating, Tokens: 64}, 1)
-		require.NoError(t, err)
-		require.Equal(t, []float64{32, 50}, v.Ways)
-		require.Equal(t, "repacked", v.String())
-		require.Equal(t, []string{
-			"read fill 0", "read", "read", "repacked fill 0", "repacked", "repacked", "repacked", "read",
-			"smelt fill 0", "repacked fill 0", "smelt", "repacked",
-		}, log)
-		require.InDelta(t, 50, v.Pairs[0].Peer, 1e-9)
-	})
-}
-
 func TestPairsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)

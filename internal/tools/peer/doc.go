@@ -2,7 +2,7 @@
 
 // Peer measures smelt beside llama.cpp on this machine's processor:
 //
-//	go run ./internal/peer --document docs/performance.md
+//	go run ./internal/tools/peer --document docs/performance.md
 //
 // Speeds of one engine alone say little on a shared machine, whose bandwidth moves from
 // minute to minute. So both engines stay loaded, each in a process of its own, and take
@@ -15,8 +15,7 @@
 //   - protocol.go says how an engine is asked; serve.go answers for smelt,
 //     llama/driver.cpp for llama.cpp, and llamabench.go asks a llama-bench. What fills
 //     a deep cache is quick: random contents, and one prompt again and again.
-//   - install.go fetches llama.cpp's libraries and builds the driver; fork.go builds
-//     ik_llama.cpp, the second rival of peer --fork FOLDER.
+//   - install.go fetches llama.cpp's libraries and builds the driver.
 //   - workload.go counts the bytes and operations of a cell, from the model's file.
 //   - pairs.go takes the samples, machine.go watches what else runs.
 //   - tokens.go keeps what llama.cpp makes of texts, pipelines.go what Hugging Face's library

@@ -47,17 +47,8 @@ type installed struct {
 	driver    string
 }
 
-// instructionSets are what the rivals have for one of smelt's; none of it is forced where no set is
-// named.
-var instructionSets = map[string]struct {
-	backend string   // llama.cpp's, or "" where it finds it by itself
-	fork    []string // options of its build
-}{
-	"":        {fork: []string{"-DGGML_NATIVE=ON"}},
-	"avx512":  {fork: []string{"-DGGML_NATIVE=ON"}},
-	"avxvnni": {"alderlake", []string{"-DGGML_NATIVE=OFF", "-DGGML_AVXVNNI=ON"}},
-	"avx2":    {"haswell", []string{"-DGGML_NATIVE=OFF"}},
-}
+// backends are llama.cpp's for smelt's instruction sets, "" where it finds one by itself.
+var backends = map[string]string{"": "", "avx512": "", "avxvnni": "alderlake", "avx2": "haswell"}
 
 // platforms are the names of the package's folders of libraries.
 var platforms = map[string]string{"amd64": "linux-x64", "arm64": "linux-arm64"}
@@ -84,7 +75,7 @@ func install(ctx context.Context, folder, isa string, say func(string, ...any)) 
 		return nil, err
 	}
 	in.backends = in.libraries
-	if backend := instructionSets[isa].backend; backend != "" {
+	if backend := backends[isa]; backend != "" {
 		in.backends = filepath.Join(in.libraries, "libggml-cpu-"+backend+".so")
 	}
 	in.driver, err = in.build(ctx, "driver", slices.Concat(upstreamHeader, driverSource), say)

@@ -20,7 +20,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/internal/npy"
-	"github.com/smelt-ml/smelt/internal/parity"
+	"github.com/smelt-ml/smelt/internal/tools/parity"
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 

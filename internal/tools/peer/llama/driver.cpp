@@ -1,12 +1,12 @@
-// Answers measuring requests by running llama.cpp, or a fork of it, through its C API.
+// Answers measuring requests by running llama.cpp through its C API.
 //
 //     driver MODEL THREADS CONTEXT BACKENDS STATE WEIGHTS
 //
 // BACKENDS is the folder of the ggml backends or the file of one, STATE the beginning of the
 // names of files that keep filled caches from one run to the next, or "". WEIGHTS are
-// "mapped" from the file, "read" into memory, or, by the fork, "repacked". The protocol is in
-// internal/peer/protocol.go: one request a line on standard input, one JSON object a line on
-// standard output. What is compiled before this, upstream.h or fork.h, says how the library is
+// "mapped" from the file or "read" into memory. The protocol is in
+// internal/tools/peer/protocol.go: one request a line on standard input, one JSON object a line on
+// standard output. upstream.h, which is compiled before this, says how the library is
 // called.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -286,7 +286,7 @@ void answer_time(const std::function<void()> &work) {
 
 int main(int argc, char **argv) {
     if (argc != 7)
-        fail("usage: driver MODEL THREADS CONTEXT BACKENDS STATE mapped|read|repacked");
+        fail("usage: driver MODEL THREADS CONTEXT BACKENDS STATE mapped|read");
     llama_log_set(keep_errors, nullptr);
     if (!api::start(argv[4]))
         fail(std::string(api::NAME) + " cannot load " + argv[4]);

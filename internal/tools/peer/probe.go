@@ -8,7 +8,7 @@ import (
 	"io"
 
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/internal/limits"
+	"github.com/smelt-ml/smelt/internal/tools/limits"
 )
 
 // probe prints how fast this machine's memory is read in each way that there is.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/budget"
+	"github.com/smelt-ml/smelt/internal/tools/budget"
 )
 
 func TestCheck(t *testing.T) {

@@ -28,7 +28,7 @@ func (r *report) write(w io.Writer) error {
 	p.line("smelt (%s)%s, %s, on %s; %d threads each.", versionOf(&r.Smelt), rival, r.Date.Format("2006-01-02 15:04 MST"), r.Machine, r.Threads)
 	p.line("Probed beside the samples: memory reads up to %.1f GB/s (%.1f in the median)%s.", r.read(), r.reads(), r.peaks())
 	if r.whole() {
-		p.line("All samples: `go run ./internal/peer --from %s` prints this.", filepath.Join(samplesFolder, r.fileName()))
+		p.line("All samples: `go run ./internal/tools/peer --from %s` prints this.", filepath.Join(samplesFolder, r.fileName()))
 	}
 	for _, f := range r.faults() {
 		p.line("**Probed too low**: above the limit is %s.", f.what)

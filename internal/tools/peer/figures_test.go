@@ -241,7 +241,7 @@ func TestCriteriaWithoutVNNI(t *testing.T) {
 
 // withFork adds a rival that is level in all cells but the first, where it is ahead of both.
 func withFork(r *report) *report {
-	r.Fork = &hello{Name: forkName, Version: "8337e4c", Detail: "native"}
+	r.Fork = &hello{Name: "ik_llama.cpp", Version: "8337e4c", Detail: "native"}
 	for i := range r.Models {
 		for j := range r.Models[i].Cells {
 			s := &r.Models[i].Cells[j]
@@ -273,7 +273,7 @@ func TestBest(t *testing.T) {
 	for k := range r.Models[0].Cells[1].Fork.Pairs {
 		r.Models[0].Cells[1].Fork.Pairs[k].Peer = 40
 	}
-	require.Equal(t, []fault{{true, forkName + ", qwen3-0.6b f16 tg64: 141 %"}}, r.faults())
+	require.Equal(t, []fault{{true, "ik_llama.cpp" + ", qwen3-0.6b f16 tg64: 141 %"}}, r.faults())
 }
 
 // A probe that reads too slowly is noticed: what depends on it cannot be judged, and the
