@@ -84,7 +84,7 @@ func TestLinks(t *testing.T) {
 }
 
 // unmade are what documents name and the tree lacks: what a build makes, and examples.
-var unmade = regexp.MustCompile(`^(bin|build)/|^(lower/(plan|predict)|models/(families|checkpoint)|internal/(tools|integration)|kernels/published)|scale_into_rope|YYYY|/NAME\.`)
+var unmade = regexp.MustCompile(`^(bin|build)/|^(lower/predict|kernels/published)|scale_into_rope|YYYY|/NAME\.`)
 
 // TestPaths looks for each file or folder that a document names in code, "fusion/rule.go" or
 // "docs/peer/*.json": whatever begins with an entry of the root.
@@ -129,6 +129,7 @@ var (
 	reading = regexp.MustCompile(`(?:Getenv|LookupEnv|folderOf|isTrue)\("([A-Z][A-Z0-9_]+)"`)
 	literal = regexp.MustCompile(`"(SMELT_[A-Z_]*[A-Z])"`)
 	setting = regexp.MustCompile(`\b(SMELT_[A-Z_]+)=`)
+	named   = regexp.MustCompile(`\bSMELT_[A-Z_]*[A-Z]\b`)
 	row     = regexp.MustCompile("(?m)^\\| `([A-Z][A-Z0-9_]+)` \\|")
 )
 
@@ -159,6 +160,11 @@ func TestEnvironment(t *testing.T) {
 		require.Contains(t, read, name)
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(read)), listed)
+	for name, text := range documents(t) {
+		for _, m := range named.FindAllString(text, -1) {
+			require.True(t, read[m] || dated(name), "%s names %s", name, m)
+		}
+	}
 }
 
 // TestNames looks for each test that a document has somebody run.
@@ -172,13 +178,13 @@ func TestNames(t *testing.T) {
 			}
 		}
 	})
-	named := regexp.MustCompile("`((?:Test|Benchmark|Fuzz)[A-Z]\\w*)`|-(?:run|bench) '?\\^?((?:Test|Benchmark|Fuzz)[A-Z]\\w*)")
+	run := regexp.MustCompile("`((?:Test|Benchmark|Fuzz)[A-Z]\\w*)`|-(?:run|bench) '?\\^?((?:Test|Benchmark|Fuzz)[A-Z]\\w*)")
 	var missing []string
 	for document, text := range documents(t) {
 		if dated(document) {
 			continue
 		}
-		for _, m := range named.FindAllStringSubmatch(text, -1) {
+		for _, m := range run.FindAllStringSubmatch(text, -1) {
 			prefix := m[1] + m[2]
 			if !slices.ContainsFunc(tests, func(s string) bool { return strings.HasPrefix(s, prefix) }) {
 				missing = append(missing, document+": "+prefix)

@@ -42,7 +42,7 @@ func targets(t *testing.T) map[string]target {
 
 // unchecked are the targets that neither make test nor make soak reaches.
 var unchecked = map[string]string{
-	"help": "prints", "help-all": "prints", "clean": "removes", "generate": "writes sources", "profile": "writes a document", "imports": "writes a document",
+	"help": "prints", "help-all": "prints", "native": "an edit-test loop", "clean": "removes", "generate": "writes sources", "profile": "writes a document", "imports": "writes a document",
 	"build": "make cold makes it", "demo": "make cold makes it", "bench-peer": "measures, and writes a document", "bench-guard": "measures", "parity": "writes what tests compare with", "tokens": "likewise", "templates": "likewise", "clients": "needs packages of npm; make test runs it where they are",
 	"metallib": "needs a Mac", "test-metal": "needs a Mac",
 }
