@@ -102,7 +102,7 @@ metallib: ## on a Mac with Xcode: the kernels compiled ahead of time, for SMELT_
 	@xcrun -sdk macosx metal --version >/dev/null 2>&1 || { echo "make metallib: xcrun finds no Metal compiler. It is part of Xcode," \
 		"not of the command line tools alone, and from Xcode 26 on a component of its own: xcodebuild -downloadComponent" \
 		"MetalToolchain. Running smelt needs none of it." >&2; exit 1; }
-	@for f in kernels/*.metal; do xcrun -sdk macosx metal -std=metal3.1 -mmacosx-version-min=14.0 -fno-fast-math \
+	@for f in kernels/*.metal kernels/published/*.metal; do xcrun -sdk macosx metal -std=metal3.1 -mmacosx-version-min=14.0 -fno-fast-math \
 		-Wall -Werror -c $$f -o build/$$(basename $$f .metal).air || exit 1; done
 	xcrun -sdk macosx metallib build/*.air -o build/smelt.metallib
 
@@ -265,7 +265,7 @@ build/native/%.o: kernels/native/%.cpp
 -include $(wildcard build/native/*/*.d)
 
 mutants: setup ## kernels with deliberate faults: their tests must notice each
-	$(GO) run ./kernels/internal/mutants
+	$(GO) run ./internal/tools/mutants
 
 fuzz: setup ## every fuzz target for a while: make fuzz TIME=5m
 	@for pkg in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$pkg | grep ^Fuzz); do \

@@ -61,7 +61,8 @@
 // # Published kernels
 //
 // Where a kernel computes what a published one does, perhaps with certain function
-// constants, [Origins] has a row that says so. RoPE takes its frequencies inline from a
+// constants, [Origins] has a row that says so. Sources under published/ have kernels that
+// conformance tests run and plans reach only where they are asked to ([Kept] has the reasons). RoPE takes its frequencies inline from a
 // base, divided by factors, or from a table of divisors into which any scaling goes.
 //
 // # Elsewhere
@@ -74,4 +75,4 @@
 // and norms, which package lower sets as function constants.
 package kernels
 
-//go:generate go run ./internal/arguments abi/arguments.gen.h
+//go:generate go run ../internal/tools/arguments abi/arguments.gen.h

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/tools/lint"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/kernels/internal/lint"
-	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
+	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 )
 
 // TestSourcesAreStrict runs the lint over what Metal's compiler will be given.

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/tools/lint"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/kernels/internal/lint"
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 

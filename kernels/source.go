@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"iter"
 	"path"
 	"regexp"
@@ -15,7 +16,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels/abi"
 )
 
-//go:embed *.metal *.h
+//go:embed *.metal *.h published/*.metal
 var sources embed.FS
 
 // ReadFile returns a .metal file or a header as it stands, by its path from the package's folder.
@@ -28,18 +29,17 @@ func ReadFile(name string) ([]byte, error) {
 
 var quotedInclude = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*#\s*include\s+"([^"]+)"`) })
 
-// Files returns the names of the .metal files, sorted.
+// Files returns the paths of the .metal files from the package's folder, sorted.
 func Files() []string {
-	entries, err := sources.ReadDir(".")
-	if err != nil {
-		panic(err)
-	}
 	var out []string
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".metal") {
-			out = append(out, e.Name())
+	for _, pattern := range []string{"*.metal", "published/*.metal"} {
+		files, err := fs.Glob(sources, pattern)
+		if err != nil {
+			panic(err)
 		}
+		out = append(out, files...)
 	}
+	slices.Sort(out)
 	return out
 }
 

@@ -169,7 +169,7 @@ var (
 
 var suffixes = map[string]Element{"f32": Float, "f16": Half, "bf16": Bfloat, "q8": Blocks}
 
-var families = slices.Concat(linearFamilies, rowFamilies, ropeFamilies, attentionFamilies, pagedFamilies, recurrentFamilies, replicateFamilies, sourceFamilies)
+var families = slices.Concat(linearFamilies, rowFamilies, ropeFamilies, attentionFamilies, publishedFamilies, recurrentFamilies, replicateFamilies, sourceFamilies)
 
 func floats(n int) func([]Element) int { return func([]Element) int { return 4 * n } }
 

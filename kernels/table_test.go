@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
+	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 )
 
 func parse(t *testing.T, file string) *mslgen.Unit {
@@ -121,6 +121,9 @@ func TestSourceIsSelfContained(t *testing.T) {
 	}
 	onDisk, err := filepath.Glob("*.metal")
 	require.NoError(t, err)
+	published, err := filepath.Glob("published/*.metal")
+	require.NoError(t, err)
+	onDisk = slices.Sorted(slices.Values(append(onDisk, published...)))
 	require.Equal(t, onDisk, kernels.Files())
 }
 

@@ -36,7 +36,7 @@
 //	CGO_CXXFLAGS=-fsanitize=address go test -asan -ldflags='-s=false -w=false' ./kernels/emulated
 package emulated
 
-//go:generate go run ../internal/mslgen/cmd -sources kernels -output kernels/emulated
+//go:generate go run ./mslgen/cmd -sources kernels,kernels/published -output kernels/emulated
 
 /*
 #cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-asynchronous-unwind-tables -fno-rtti -DMSL_VARIANT=emulated -DMSL_LIBRARY=smelt_emulated_kernels

@@ -16,8 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/x448/float16"
 
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
-	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
+	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 )
 
 func root(t testing.TB) string {
@@ -34,8 +35,8 @@ func root(t testing.TB) string {
 
 func TestGeneratedFilesAreFresh(t *testing.T) {
 	for _, p := range []mslgen.Package{
-		{Sources: "kernels", Output: "kernels/emulated"},
-		{Sources: "kernels/emulated/testdata", Output: "kernels/emulated/internal/testkernels"},
+		{Sources: []string{"kernels", "kernels/published"}, Output: "kernels/emulated"},
+		{Sources: []string{"kernels/emulated/testdata"}, Output: "kernels/emulated/internal/testkernels"},
 	} {
 		p.Root, p.Runtime = root(t), "kernels/emulated/runtime"
 		stale, err := mslgen.Stale(p)
@@ -63,10 +64,8 @@ func TestProgramsHoldOneBuild(t *testing.T) {
 
 func TestNamesComeFromTheSources(t *testing.T) {
 	var want []string
-	sources, err := filepath.Glob(filepath.Join(root(t), "kernels", "*.metal"))
-	require.NoError(t, err)
-	for _, s := range sources {
-		u, err := mslgen.Parse("kernels/"+filepath.Base(s), mslgen.ReadFile(root(t)))
+	for _, file := range kernels.Files() {
+		u, err := mslgen.Parse("kernels/"+file, mslgen.ReadFile(root(t)))
 		require.NoError(t, err)
 		for _, k := range u.Kernels {
 			want = append(want, k.Name)

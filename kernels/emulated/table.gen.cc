@@ -11,13 +11,13 @@ extern const Unit unit_delta_net;
 extern const Unit unit_elementwise;
 extern const Unit unit_embed;
 extern const Unit unit_experts;
-extern const Unit unit_flash;
 extern const Unit unit_linear_mat;
 extern const Unit unit_linear_vec;
 extern const Unit unit_norm;
+extern const Unit unit_flash;
 extern const Unit unit_paged_attention;
-extern const Unit unit_replicate;
 extern const Unit unit_reshape_and_cache;
+extern const Unit unit_replicate;
 extern const Unit unit_rope;
 extern const Unit unit_rope_write;
 extern const Unit unit_short_conv;
@@ -33,13 +33,13 @@ const Unit *const units[] = {
     &unit_elementwise,
     &unit_embed,
     &unit_experts,
-    &unit_flash,
     &unit_linear_mat,
     &unit_linear_vec,
     &unit_norm,
+    &unit_flash,
     &unit_paged_attention,
-    &unit_replicate,
     &unit_reshape_and_cache,
+    &unit_replicate,
     &unit_rope,
     &unit_rope_write,
     &unit_short_conv,

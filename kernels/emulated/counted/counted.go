@@ -58,8 +58,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels/abi"
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/compile"
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/meter"
+	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 	sources "github.com/smelt-ml/smelt/kernels/emulated/runtime"
-	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
 )
 
 type (
@@ -169,7 +169,7 @@ func open(ctx context.Context, file string, note func(string)) (*meter.Library, 
 	if err != nil {
 		return nil, err
 	}
-	u.library, err = load(ctx, strings.TrimSuffix(file, ".metal"), text, func() {
+	u.library, err = load(ctx, strings.TrimSuffix(path.Base(file), ".metal"), text, func() {
 		if note != nil {
 			note(file)
 		}
@@ -192,7 +192,7 @@ func translate(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return unit.CPlusPlus(path.Join(home, strings.TrimSuffix(file, ".metal")+".gen.cc"), shim), nil
+	return unit.CPlusPlus(path.Join(home, strings.TrimSuffix(path.Base(file), ".metal")+".gen.cc"), shim), nil
 }
 
 // load compiles one generated unit to be counted, and loads it.

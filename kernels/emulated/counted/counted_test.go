@@ -15,7 +15,7 @@ import (
 
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/meter"
-	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
+	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 )
 
 // counters are kernels whose counts are known, compiled as the others are.
@@ -344,7 +344,7 @@ func TestAttentionWriteApart(t *testing.T) {
 // What is counted is what package emulated runs.
 func TestTranslate(t *testing.T) {
 	for _, file := range kernels.Files() {
-		want, err := os.ReadFile(filepath.Join("..", strings.TrimSuffix(file, ".metal")+".gen.cc"))
+		want, err := os.ReadFile(filepath.Join("..", strings.TrimSuffix(filepath.Base(file), ".metal")+".gen.cc"))
 		require.NoError(t, err)
 		got, err := translate(file)
 		require.NoError(t, err)

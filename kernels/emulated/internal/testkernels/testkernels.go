@@ -2,7 +2,7 @@
 // the emulation itself: awkward features, and kernels that are wrong on purpose.
 package testkernels
 
-//go:generate go run ../../../internal/mslgen/cmd -sources kernels/emulated/testdata -output kernels/emulated/internal/testkernels
+//go:generate go run ../../mslgen/cmd -sources kernels/emulated/testdata -output kernels/emulated/internal/testkernels
 
 /*
 #cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-asynchronous-unwind-tables -fno-rtti -DMSL_VARIANT=test -DMSL_LIBRARY=smelt_emulated_test

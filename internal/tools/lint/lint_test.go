@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
-	"github.com/smelt-ml/smelt/kernels/internal/lint"
-	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
+	"github.com/smelt-ml/smelt/internal/tools/lint"
+	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 )
 
 // TestMistakes checks that each source of testdata/mistakes.txtar, which holds one

@@ -2,7 +2,7 @@
 // head/x, block, x] with x elements to 16 bytes, V [blocks, kv_heads, head, block], with
 // the same strides from block to block and from head to head.
 #include <metal_stdlib>
-#include "abi/params.h"
+#include "../abi/params.h"
 using namespace metal;
 
 // reshape_and_cache stores K and V of every token in its slot, as they are; a negative

@@ -17,7 +17,7 @@ func TestMutantsApply(t *testing.T) {
 	for _, m := range mutants {
 		require.False(t, seen[m.file+m.fault], "%s: %s twice", m.file, m.fault)
 		seen[m.file+m.fault] = true
-		text, err := os.ReadFile("../../" + m.file)
+		text, err := os.ReadFile("../../../kernels/" + m.file)
 		require.NoError(t, err)
 		_, err = m.spoilt(text)
 		assert.NoError(t, err)

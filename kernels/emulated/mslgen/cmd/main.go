@@ -1,6 +1,6 @@
 // Command mslgen writes the C++ of a folder of .metal sources; see package mslgen.
 //
-//	go run ./kernels/internal/mslgen/cmd -sources kernels -output kernels/emulated
+//	go run ./kernels/emulated/mslgen/cmd -sources kernels -output kernels/emulated
 package main
 
 import (
@@ -9,16 +9,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
-	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
+	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 )
 
 func main() {
 	var p mslgen.Package
-	flag.StringVar(&p.Sources, "sources", "kernels", "folder of the .metal files, from the root of the repository")
+	sources := flag.String("sources", "kernels,kernels/published", "folders of the .metal files, from the root of the repository")
 	flag.StringVar(&p.Output, "output", "kernels/emulated", "folder of the generated files")
 	flag.StringVar(&p.Runtime, "runtime", "kernels/emulated/runtime", "folder of runtime.h and msl/")
 	flag.Parse()
+	p.Sources = strings.Split(*sources, ",")
 	root, err := moduleRoot()
 	if err == nil {
 		p.Root = root

@@ -4,9 +4,9 @@
 // kv_heads, head, block]. Both have the same strides from block to block and from head
 // to head. Blocks have 8, 16 or 32 slots, heads up to 256 elements, a multiple of 8.
 #include <metal_stdlib>
-#include "abi/params.h"
-#include "paged.h"
-#include "unroll.h"
+#include "../abi/params.h"
+#include "../paged.h"
+#include "../unroll.h"
 using namespace metal;
 
 // Head and block size, where a pipeline is made for them: loops are then unrolled to

@@ -12,7 +12,7 @@ import (
 )
 
 func TestHeaderIsCurrent(t *testing.T) {
-	have, err := os.ReadFile("../../abi/arguments.gen.h")
+	have, err := os.ReadFile("../../../kernels/abi/arguments.gen.h")
 	require.NoError(t, err)
 	require.Equal(t, header(), string(have), "run go generate ./kernels")
 }
@@ -46,7 +46,7 @@ func TestHeaderCompiles(t *testing.T) {
 		t.Skip("no gcc")
 	}
 	for _, language := range [][]string{{"c", "-std=c11"}, {"c++", "-std=c++17"}} {
-		out, err := exec.Command(compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", language[1], "-x", language[0], "../../abi/arguments.gen.h").CombinedOutput()
+		out, err := exec.Command(compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", language[1], "-x", language[0], "../../../kernels/abi/arguments.gen.h").CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
 }

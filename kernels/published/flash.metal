@@ -2,8 +2,8 @@
 // compiler's is one today, whose caches are all read through attention_vec and
 // attention_tile; programs over the kernel table can launch it.
 #include <metal_stdlib>
-#include "abi/params.h"
-#include "attention_core.h"
+#include "../abi/params.h"
+#include "../attention_core.h"
 using namespace metal;
 
 // The head size, where a pipeline is made for one: registers and loops then fit it.

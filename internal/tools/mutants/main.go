@@ -3,8 +3,8 @@
 // family fail. Faults of native kernels are put into one set, and are the tests' of package
 // native to find. A fault that they do not notice survives, and is an error.
 //
-//	go run ./kernels/internal/mutants            all of them
-//	go run ./kernels/internal/mutants -run norm  those whose file or fault matches
+//	go run ./internal/tools/mutants            all of them
+//	go run ./internal/tools/mutants -run norm  those whose file or fault matches
 //
 // The sources themselves are left as they are. Before its mutants every source is run
 // without a fault, so that a failure is the fault's doing.

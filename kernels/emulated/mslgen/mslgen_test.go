@@ -262,7 +262,7 @@ func TestLinesAreKept(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	seeds, err := filepath.Glob("../../*.metal")
 	require.NoError(f, err)
-	more, err := filepath.Glob("../../emulated/testdata/*.metal")
+	more, err := filepath.Glob("../testdata/*.metal")
 	require.NoError(f, err)
 	for _, s := range append(seeds, more...) {
 		b, err := os.ReadFile(s)

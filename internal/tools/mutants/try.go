@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -16,8 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 	"github.com/smelt-ml/smelt/kernels/emulated/plugin"
-	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
 )
 
 // result tells whether the tests noticed a mutant.
@@ -197,9 +198,9 @@ func (b *bench) build(m mutant, name string) (library string, err error) {
 		return b.buildNative(m, name)
 	}
 	read := mslgen.ReadFile(b.root)
-	unit, err := mslgen.Parse("kernels/"+m.unit+".metal", func(path string) ([]byte, error) {
-		text, err := read(path)
-		if err != nil || m.old == "" || path != "kernels/"+m.file {
+	unit, err := mslgen.Parse("kernels/"+m.unit+".metal", func(file string) ([]byte, error) {
+		text, err := read(file)
+		if err != nil || m.old == "" || file != "kernels/"+m.file {
 			return text, err
 		}
 		return m.spoilt(text)
@@ -213,10 +214,10 @@ func (b *bench) build(m mutant, name string) (library string, err error) {
 	}
 	defer os.RemoveAll(dir)
 	unitFile, tableFile := filepath.Join(dir, "unit.cc"), filepath.Join(dir, "table.cc")
-	if err := os.WriteFile(unitFile, unit.CPlusPlus(m.unit+".gen.cc", "msl/metal_stdlib"), 0o644); err != nil {
+	if err := os.WriteFile(unitFile, unit.CPlusPlus(path.Base(m.unit)+".gen.cc", "msl/metal_stdlib"), 0o644); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(tableFile, mslgen.Table([]string{m.unit}, "runtime.h"), 0o644); err != nil {
+	if err := os.WriteFile(tableFile, mslgen.Table([]string{path.Base(m.unit)}, "runtime.h"), 0o644); err != nil {
 		return "", err
 	}
 	library = filepath.Join(b.dir, name+".so")
