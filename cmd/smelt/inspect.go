@@ -18,16 +18,39 @@ import (
 )
 
 func inspectVerb() *cobra.Command {
-	var asJSON bool
+	var (
+		asJSON, weights bool
+		target          string
+	)
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Say what a file holds",
 		Long: "Lists the metadata and tensors of a GGUF file or a Hugging Face folder, or the tables of a compiled plan.\n" +
-			"A note names each tensor that must be copied to be used, because of where it lies.",
+			"A note names each tensor that must be copied to be used, because of where it lies.\n\n" +
+			"--weights lists the weights that a model is run with, and what is done to each: how it comes of the\n" +
+			"tensors that the file stores, and what the device does to it, which is in place, copied, rearranged\n" +
+			"(in an order that its kernels read fastest, as memory allows) or scales apart (from the codes).",
+		Example: `  smelt inspect model.gguf
+  smelt inspect model/ --weights --target metal`,
 		Args: modelArg,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&weights, "weights", false, "list what is done to each weight between the file and the kernels")
+	cmd.Flags().StringVar(&target, "target", "", "with --weights: metal or cpu (default: what run would take here)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if weights {
+			list, err := inspectWeights(args[0], target, cmd.ErrOrStderr())
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+			}
+			return list.print(cmd.OutOrStdout())
+		}
+		if target != "" {
+			return usagef("--target goes with --weights")
+		}
 		sheet, err := inspect(args[0])
 		if err != nil {
 			return err

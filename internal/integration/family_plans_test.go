@@ -3,7 +3,10 @@ package integration_test
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -49,4 +52,28 @@ func TestFamilies(t *testing.T) {
 		document += "\n"
 	}
 	golden.Check(t, path, document)
+}
+
+// TestFilesOfAFamily holds the page that shows how a family is added to the files that it names:
+// there are four at most, each knows the example, and no other source of Go does.
+func TestFilesOfAFamily(t *testing.T) {
+	page, err := os.ReadFile(testfiles.Path(t, "docs/guides/add-a-family.md"))
+	require.NoError(t, err)
+	section, _, found := strings.Cut(string(page), "\n## ")
+	require.True(t, found)
+	listed := lo.Map(regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1), func(m []string, _ int) string { return m[1] })
+	require.LessOrEqual(t, len(listed), 4)
+	var know []string
+	root := testfiles.Root(t)
+	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "family_plans_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if regexp.MustCompile(`"arcee"|\barceeFamily\b`).Match(text) {
+			know = append(know, path)
+		}
+		return err
+	}))
+	require.ElementsMatch(t, listed, know)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,11 +36,12 @@ func FuzzGGUF(f *testing.F) {
 			Family: family.Name, Vocab: 8, Width: 4, Layers: 1, Heads: 2, KVHeads: 1, Head: 2, FFN: 4, Context: 8, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e4, Llama3: &models.Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 8}},
 		}
-		if strings.HasSuffix(family.Name, "moe") || family.Name == "gpt-oss" {
+		known := family.Shapes[0].Config
+		if known.Experts.Count > 0 {
 			c.Experts = models.Experts{Count: 3, Chosen: 2, FFN: 4, Shared: 4}
 		}
-		if family.Name == "deepseek2" {
-			c.Experts, c.Latent = models.Experts{Count: 3, Chosen: 2, FFN: 4, Shared: 4}, models.Latent{KV: 4, Value: 2}
+		if known.Latent != (models.Latent{}) {
+			c.Latent = models.Latent{KV: 4, Value: 2}
 			c.Head, c.Rope.Rotated = 4, 2
 		}
 		m, err := Synthetic(c, "f32")

@@ -90,6 +90,9 @@ func madeOf(m *models.Made, t *Tensor) Derivation {
 			w.DType, w.Stored = dtype.F16, dtype.F16.String()
 		}
 	}
+	if slices.ContainsFunc(lo.Range(m.Rows), func(i int) bool { return m.Row(i) < 0 }) {
+		steps = append(steps, "zeros between")
+	}
 	w.Shape = []int{m.Rows, k}
 	d := Derivation{Way: Made, From: []Tensor{*t}, Steps: steps, to: w}
 	if !readable(t.DType) { // which Build reports
