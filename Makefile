@@ -115,7 +115,7 @@ platforms: ## builds for systems where nothing can be executed
 	CGO_ENABLED=0 GOOS=windows $(GO) build -o build/smelt.exe ./cmd/smelt
 
 imports: ## docs/imports.svg: which rooms import which
-	$(GO) run ./internal/tools/imports/draw
+	$(GO) run ./internal/tools/imports
 
 generate: ## what is made from the .metal sources
 	$(GO) generate ./...

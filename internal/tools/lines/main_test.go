@@ -1,0 +1,34 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/samber/lo"
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/testfiles"
+)
+
+// TestSize keeps the product smaller than it was: what is added has to be worth what goes.
+func TestSize(t *testing.T) {
+	rooms, err := count(testfiles.Root(t))
+	if err != nil {
+		t.Skip(err) // sources without their repository
+	}
+	require.Greater(t, len(rooms), 20)
+	require.Less(t, lo.Sum(lo.Values(rooms)), most)
+}
+
+func TestCounted(t *testing.T) {
+	for file, want := range map[string]string{
+		"engine.go": "smelt", "engine_test.go": "", "lower/plan/file.go": "lower", "internal/ref/run.go": "internal/ref",
+		"kernels/linear.metal": "kernels", "kernels/published/flash.metal": "kernels/published", "kernels/params.gen.h": "",
+		"testdata/server/main.go": "", "kernels/native/avx2/rows.cpp": "",
+	} {
+		got := ""
+		if isProduct(file) {
+			got = room(file)
+		}
+		require.Equal(t, want, got, file)
+	}
+}
