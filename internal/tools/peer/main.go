@@ -106,8 +106,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return writeTokens(ctx, args[1:], stderr)
 		case "templates":
 			return writeTemplates(ctx, args[1:], stderr)
-		case "masks":
-			return compareMasks(ctx, args[1:], stdout, stderr)
 		}
 	}
 	var o options
