@@ -83,6 +83,13 @@ func TestLinks(t *testing.T) {
 	require.Empty(t, broken)
 }
 
+// TestLengths holds documents that are read first to their length.
+func TestLengths(t *testing.T) {
+	all := documents(t)
+	require.LessOrEqual(t, strings.Count(all["README.md"], "\n"), 170)
+	require.LessOrEqual(t, strings.Count(all["docs/performance.md"], "\n"), 300)
+}
+
 // unmade are what documents name and the tree lacks: what a build makes, and examples.
 var unmade = regexp.MustCompile(`^(bin|build)/|^(lower/predict|kernels/published)|scale_into_rope|YYYY|/NAME\.`)
 

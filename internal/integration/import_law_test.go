@@ -104,19 +104,28 @@ func TestImportLaw(t *testing.T) {
 }
 
 // TestFilesOfAnOp holds the page that shows how an op is added to the files that it names:
-// there are eight at most, and each knows the example.
+// eight at most, fourteen with parameters of its own, and each knows the example.
 func TestFilesOfAnOp(t *testing.T) {
 	page, err := os.ReadFile(testfiles.Path(t, "docs/guides/add-an-op.md"))
 	require.NoError(t, err)
-	section, _, found := strings.Cut(string(page), "\n## ")
-	require.True(t, found)
-	files := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1)
-	require.NotEmpty(t, files)
-	require.LessOrEqual(t, len(files), 8)
-	for _, f := range files {
-		text, err := os.ReadFile(testfiles.Path(t, f[1]))
-		require.NoError(t, err)
-		require.Regexp(t, "soft_cap|SoftCap", string(text), f[1])
+	for _, example := range []struct {
+		heading, name string
+		most          int
+	}{
+		{"# Add an op\n", "soft_cap|SoftCap", 8},
+		{"## An op with parameters of its own\n", "top_k|TopK", 14},
+	} {
+		_, section, found := strings.Cut(string(page), example.heading)
+		require.True(t, found, example.heading)
+		section, _, _ = strings.Cut(section, "\n## ")
+		files := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1)
+		require.NotEmpty(t, files)
+		require.LessOrEqual(t, len(files), example.most)
+		for _, f := range files {
+			text, err := os.ReadFile(testfiles.Path(t, f[1]))
+			require.NoError(t, err)
+			require.Regexp(t, example.name, string(text), f[1])
+		}
 	}
 }
 
