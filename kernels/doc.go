@@ -24,7 +24,7 @@
 // from half to float is linear_vec_f16_f32. A cache may also be of Q8_0 blocks (suffix
 // q8_0; paged.h), for heads that are multiples of 32: what writes one quantizes, a
 // simdgroup to a block, and what reads one multiplies by the scale. The type of a stored weight is a function
-// constant instead, a number of the DType list in params.h: specialisation drops the
+// constant instead, a number of ir/dtype: specialisation drops the
 // other decoders, and a Plan can mix types without a name for each combination.
 //
 // # Laws

@@ -208,7 +208,7 @@ inline void dot_rows(uint type, device const uchar *w, int first, uint n, thread
         sums.product[i] = 0.0f;
     UNROLL for (uint t = 0; t < T; t++)
         sums.squares[t] = 0.0f;
-    const uint runs = in.k / 16, few = stored_type(type), turn = few == SMELT_Q2_K || few == SMELT_Q3_K ? 4 : 2;
+    const uint runs = in.k / 16, turn = has_few_bits(type) ? 4 : 2;
     for (uint start = in.lane; start < runs; start += 32 * turn) {
         for (uint i = 0; i < turn; i++) {
             if (start + 32 * i < runs)

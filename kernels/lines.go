@@ -13,7 +13,7 @@ import (
 // codes (quant.h): the codes of all blocks of a matrix, each whole lines of 16 bytes, and
 // behind them all the rest, in the order of the blocks. Blocks of a file put a scale of two
 // bytes before 16 or 32 of codes, so that rows and what a lane loads of them start anywhere.
-const Lines = 32
+const Lines = 128
 
 // stored returns the type of a number, in lines or not: Invalid where kernels decode none such.
 func stored(typ uint32) dtype.Type {

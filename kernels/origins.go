@@ -71,7 +71,7 @@ var vllmMetalOrigins = []Origin{
 	{Name: "paged_attention_tiled, Q-block map", By: "vllm-metal", Family: "attention_tile", Constants: map[string]uint32{"fc_map": 1}},
 }
 
-// The kernels of Minerva's ADR. Weight types are numbered in params.h.
+// The kernels of Minerva's ADR. Weight types are numbered in ir/dtype.
 var minervaOrigins = []Origin{
 	{Name: "flash_attention_forward", By: "Minerva", Family: "flash_attention", Constants: map[string]uint32{"fc_causal": 1},
 		Note: "tiles that fit 32 KB, KV heads of their own, and a mask that counts kv_cache_offset"},

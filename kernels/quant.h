@@ -27,7 +27,7 @@
 
 #include <metal_stdlib>
 #include "unroll.h"
-#include "abi/params.h"
+#include "abi/types.gen.h"
 using namespace metal;
 
 struct block_q8_0 {
@@ -113,15 +113,17 @@ struct block_mlx8 {
 
 // Lines, which are added to a type: the codes of all blocks of a weight come first, whole
 // lines of 16 bytes, and then what scales them, in the same order. Eight bytes of codes are
-// one load. kernels.Lines writes them.
-#define SMELT_LINES 32
+// one load. kernels.Lines writes them. Of a type that has lines there are codes_<type> and
+// scales_<type> beside block_<type>.
 
 struct codes_q8_0 {
     int8_t qs[32];
 };
-struct codes_q4_0 { // and of MXFP4, IQ4_NL
+struct codes_q4_0 {
     uint8_t qs[16];
 };
+using codes_mxfp4 = codes_q4_0;
+using codes_iq4_nl = codes_q4_0;
 struct codes_q2_k {
     uint8_t qs[64];
 };
@@ -140,9 +142,11 @@ struct codes_q6_k {
     uint8_t ql[128];
     uint8_t qh[64];
 };
-struct scales_q4_0 { // and of Q8_0, IQ4_NL
+struct scales_q4_0 {
     half d;
 };
+using scales_q8_0 = scales_q4_0;
+using scales_iq4_nl = scales_q4_0;
 struct scales_q2_k {
     uint8_t scales[16];
     half d;
@@ -152,16 +156,16 @@ struct scales_q3_k {
     uint8_t scales[12];
     half d;
 };
-struct scales_q4_k { // and of Q5_K
+struct scales_q4_k {
     half d;
     half dmin;
     uint8_t scales[12];
 };
+using scales_q5_k = scales_q4_k;
 struct scales_q6_k {
     int8_t scales[16];
     half d;
 };
-
 struct scales_mxfp4 {
     uint8_t e;
 };
@@ -170,22 +174,10 @@ struct bf16 {
     uint16_t bits; // the upper half of a float
 };
 
-static_assert(sizeof(block_q8_0) == 34, "GGUF layout");
-static_assert(sizeof(block_q4_0) == 18, "GGUF layout");
-static_assert(sizeof(block_q4_1) == 20, "GGUF layout");
-static_assert(sizeof(block_q5_0) == 22, "GGUF layout");
-static_assert(sizeof(block_q5_1) == 24, "GGUF layout");
-static_assert(sizeof(block_q2_k) == 84, "GGUF layout");
-static_assert(sizeof(block_q3_k) == 110, "GGUF layout");
-static_assert(sizeof(block_q4_k) == 144, "GGUF layout");
-static_assert(sizeof(block_q5_k) == 176, "GGUF layout");
-static_assert(sizeof(block_q6_k) == 210, "GGUF layout");
-static_assert(sizeof(block_mxfp4) == 17, "GGUF layout");
-static_assert(sizeof(block_iq4_nl) == 18, "GGUF layout");
-static_assert(sizeof(block_iq4_xs) == 136, "GGUF layout");
-static_assert(sizeof(block_mlx4) == 36, "layout of ours");
-static_assert(sizeof(block_mlx8) == 68, "layout of ours");
-static_assert(sizeof(bf16) == 2, "bfloat16 layout");
+// The plain types, whose block is an element.
+using block_f32 = float;
+using block_f16 = half;
+using block_bf16 = bf16;
 
 // Run is a decoded run: elements 0-7 belong to the first group, 8-15 to the second.
 struct Run {
@@ -193,120 +185,6 @@ struct Run {
     float scale[2];
     float offset[2];
 };
-
-// stored_type is a type without where its scales stand.
-inline uint stored_type(uint type) { return type & ~uint(SMELT_LINES); }
-
-inline uint block_elems(uint type) {
-    switch (stored_type(type)) {
-    case SMELT_F32:
-    case SMELT_F16:
-    case SMELT_BF16:
-        return 1;
-    case SMELT_Q8_0:
-    case SMELT_Q4_0:
-    case SMELT_Q4_1:
-    case SMELT_Q5_0:
-    case SMELT_Q5_1:
-    case SMELT_MXFP4:
-    case SMELT_IQ4_NL:
-        return 32;
-    case SMELT_MLX4:
-    case SMELT_MLX8:
-        return 64;
-    default:
-        return 256;
-    }
-}
-
-inline uint block_bytes(uint type) {
-    switch (stored_type(type)) {
-    case SMELT_F32:
-        return 4;
-    case SMELT_F16:
-        return 2;
-    case SMELT_BF16:
-        return 2;
-    case SMELT_Q8_0:
-        return sizeof(block_q8_0);
-    case SMELT_Q4_0:
-        return sizeof(block_q4_0);
-    case SMELT_Q4_1:
-        return sizeof(block_q4_1);
-    case SMELT_Q5_0:
-        return sizeof(block_q5_0);
-    case SMELT_Q5_1:
-        return sizeof(block_q5_1);
-    case SMELT_Q2_K:
-        return sizeof(block_q2_k);
-    case SMELT_Q3_K:
-        return sizeof(block_q3_k);
-    case SMELT_Q4_K:
-        return sizeof(block_q4_k);
-    case SMELT_Q5_K:
-        return sizeof(block_q5_k);
-    case SMELT_Q6_K:
-        return sizeof(block_q6_k);
-    case SMELT_MXFP4:
-        return sizeof(block_mxfp4);
-    case SMELT_IQ4_NL:
-        return sizeof(block_iq4_nl);
-    case SMELT_IQ4_XS:
-        return sizeof(block_iq4_xs);
-    case SMELT_MLX4:
-        return sizeof(block_mlx4);
-    case SMELT_MLX8:
-        return sizeof(block_mlx8);
-    default:
-        return 0;
-    }
-}
-
-// line_bytes is what a block has of lines.
-inline uint line_bytes(uint type) {
-    switch (stored_type(type)) {
-    case SMELT_Q8_0:
-        return sizeof(codes_q8_0);
-    case SMELT_Q4_0:
-    case SMELT_MXFP4:
-    case SMELT_IQ4_NL:
-        return sizeof(codes_q4_0);
-    case SMELT_Q2_K:
-        return sizeof(codes_q2_k);
-    case SMELT_Q3_K:
-        return sizeof(codes_q3_k);
-    case SMELT_Q4_K:
-        return sizeof(codes_q4_k);
-    case SMELT_Q5_K:
-        return sizeof(codes_q5_k);
-    case SMELT_Q6_K:
-        return sizeof(codes_q6_k);
-    default:
-        return 0;
-    }
-}
-
-// row_bytes is the length of a row of k elements.
-inline ulong row_bytes(uint type, uint k) { return ulong(k / block_elems(type)) * block_bytes(type); }
-
-// Stored is a row of a weight: where it starts, and of lines where its scales do.
-struct Stored {
-    device const uchar *at;
-    device const uchar *scales;
-};
-
-// stored_row finds row i of a weight of n rows of k elements.
-inline Stored stored_row(uint type, device const uchar *w, uint n, uint k, uint i) {
-    Stored row;
-    if (type == stored_type(type)) {
-        row.at = row.scales = w + row_bytes(type, k) * ulong(i);
-        return row;
-    }
-    const ulong blocks = k / block_elems(type), line = line_bytes(type);
-    row.at = w + blocks * line * i;
-    row.scales = w + blocks * line * n + blocks * (block_bytes(type) - line) * i;
-    return row;
-}
 
 // run_low is the first element of run r of a row, by the elements of a block.
 inline uint run_low(uint elems, uint r) {
@@ -319,50 +197,6 @@ inline uint run_low(uint elems, uint r) {
 
 // run_gap is the distance between the two groups of eight of a run.
 inline uint run_gap(uint elems) { return elems == 256 ? 32 : elems != 1 ? 16 : 8; }
-
-// has_offset tells whether weights of a type have offsets.
-inline bool has_offset(uint type) {
-    switch (stored_type(type)) {
-    case SMELT_Q8_0:
-    case SMELT_MXFP4:
-    case SMELT_IQ4_NL:
-    case SMELT_IQ4_XS:
-        return false;
-    default:
-        return block_elems(type) != 1;
-    }
-}
-
-// place is what q of four elements of a group, 0 or 1, is to be multiplied by. A number that
-// is shifted down before it is converted takes twice the time, on the one pipe that does
-// either. Whoever multiplies by a run multiplies something else by these powers of two, once
-// for all rows, and no bit of a product is another.
-inline float4 place(uint type, uint group) {
-    if (!has_offset(type))
-        return float4(1.0f);
-    float unit = 1.0f;
-    if (group == 1) {
-        switch (stored_type(type)) {
-        case SMELT_Q4_0:
-        case SMELT_Q4_1:
-        case SMELT_Q4_K:
-        case SMELT_MLX4:
-            unit = 1.0f / 16.0f;
-            break;
-        case SMELT_Q2_K:
-        case SMELT_Q6_K:
-            unit = 1.0f / 4.0f;
-            break;
-        case SMELT_Q3_K:
-        case SMELT_Q5_K:
-            unit = 1.0f / 2.0f;
-            break;
-        default:
-            break;
-        }
-    }
-    return float4(unit, unit / 256.0f, unit, unit / 256.0f);
-}
 
 // load4 reads four numbers from wherever one may stand.
 inline float4 load4(device const float *from) { return *(device const packed_float4 *)from; }
@@ -581,12 +415,9 @@ template <uint Align, typename C, typename S> inline Run decode_q6_k(device cons
     return w;
 }
 
-// The values that codes of four bits name: iq4_values ascend, e2m1_values are twice those of a
-// float of two bits of exponent and one of mantissa.
-constant float iq4_values[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
-                                 1.0f,    13.0f,   25.0f,  38.0f,  53.0f,  69.0f,  89.0f,  113.0f};
-constant float e2m1_values[16] = {0.0f, 1.0f,  2.0f,  3.0f,  4.0f,  6.0f,  8.0f,  12.0f,
-                                  0.0f, -1.0f, -2.0f, -3.0f, -4.0f, -6.0f, -8.0f, -12.0f};
+// The values that codes of four bits name: those of internal/quant.
+constant float iq4_values[16] = {SMELT_IQ4_VALUES};
+constant float e2m1_values[16] = {SMELT_E2M1_VALUES};
 
 // named writes the values that eight bytes name, each of which is a code.
 inline void named(uint2 bytes, constant float *values, thread float4 *q) {
@@ -644,6 +475,12 @@ template <typename T> inline Run decode_plain(device const T *row, uint r) {
     return w;
 }
 
+// Stored is a row of a weight: where it starts, and of lines where its scales do.
+struct Stored {
+    device const uchar *at;
+    device const uchar *scales;
+};
+
 // block is what holds run r of a row, of blocks of N runs.
 template <typename B, uint N> inline device const B &block(device const uchar *row, uint r) {
     return ((device const B *)row)[r / N];
@@ -658,123 +495,33 @@ template <typename B, uint N> inline device const B &block(device const uchar *r
 #define SMELT_DECODES(type) 1
 #endif
 
-// decode_run decodes run r of a row, all of whose elements exist.
-inline Run decode_run(uint type, thread const Stored &row, uint r) {
-    switch (type) {
-#if SMELT_DECODES(SMELT_F32)
-    case SMELT_F32:
-        return decode_plain((device const float *)row.at, r);
-#endif
-#if SMELT_DECODES(SMELT_F16)
-    case SMELT_F16:
-        return decode_plain((device const half *)row.at, r);
-#endif
-#if SMELT_DECODES(SMELT_BF16)
-    case SMELT_BF16:
-        return decode_plain((device const bf16 *)row.at, r);
-#endif
-#if SMELT_DECODES(SMELT_Q8_0)
-    case SMELT_Q8_0:
-        return decode_q8_0<2>(block<block_q8_0, 2>(row.at, r), block<block_q8_0, 2>(row.at, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_Q8_0 + SMELT_LINES)
-    case SMELT_Q8_0 + SMELT_LINES:
-        return decode_q8_0<8>(block<codes_q8_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_Q4_0)
-    case SMELT_Q4_0:
-        return decode_q4_0<2>(block<block_q4_0, 2>(row.at, r), block<block_q4_0, 2>(row.at, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_Q4_0 + SMELT_LINES)
-    case SMELT_Q4_0 + SMELT_LINES:
-        return decode_q4_0<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_Q4_1)
-    case SMELT_Q4_1:
-        return decode_q4_1(block<block_q4_1, 2>(row.at, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_Q5_0)
-    case SMELT_Q5_0:
-        return decode_q5_0(block<block_q5_0, 2>(row.at, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_Q5_1)
-    case SMELT_Q5_1:
-        return decode_q5_1(block<block_q5_1, 2>(row.at, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_Q2_K)
-    case SMELT_Q2_K:
-        return decode_q2_k<4>(block<block_q2_k, 16>(row.at, r), block<block_q2_k, 16>(row.at, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_Q2_K + SMELT_LINES)
-    case SMELT_Q2_K + SMELT_LINES:
-        return decode_q2_k<8>(block<codes_q2_k, 16>(row.at, r), block<scales_q2_k, 16>(row.scales, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_Q3_K)
-    case SMELT_Q3_K:
-        return decode_q3_k<2>(block<block_q3_k, 16>(row.at, r), block<block_q3_k, 16>(row.at, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_Q3_K + SMELT_LINES)
-    case SMELT_Q3_K + SMELT_LINES:
-        return decode_q3_k<8>(block<codes_q3_k, 16>(row.at, r), block<scales_q3_k, 16>(row.scales, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_Q4_K)
-    case SMELT_Q4_K:
-        return decode_q4_k<4>(block<block_q4_k, 16>(row.at, r), block<block_q4_k, 16>(row.at, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_Q4_K + SMELT_LINES)
-    case SMELT_Q4_K + SMELT_LINES:
-        return decode_q4_k<8>(block<codes_q4_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_Q5_K)
-    case SMELT_Q5_K:
-        return decode_q5_k<4>(block<block_q5_k, 16>(row.at, r), block<block_q5_k, 16>(row.at, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_Q5_K + SMELT_LINES)
-    case SMELT_Q5_K + SMELT_LINES:
-        return decode_q5_k<8>(block<codes_q5_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_Q6_K)
-    case SMELT_Q6_K:
-        return decode_q6_k<2>(block<block_q6_k, 16>(row.at, r), block<block_q6_k, 16>(row.at, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_Q6_K + SMELT_LINES)
-    case SMELT_Q6_K + SMELT_LINES:
-        return decode_q6_k<8>(block<codes_q6_k, 16>(row.at, r), block<scales_q6_k, 16>(row.scales, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_MXFP4)
-    case SMELT_MXFP4:
-        return decode_mxfp4<1>(block<block_mxfp4, 2>(row.at, r), block<block_mxfp4, 2>(row.at, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_MXFP4 + SMELT_LINES)
-    case SMELT_MXFP4 + SMELT_LINES:
-        return decode_mxfp4<8>(block<codes_q4_0, 2>(row.at, r), block<scales_mxfp4, 2>(row.scales, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_IQ4_NL)
-    case SMELT_IQ4_NL:
-        return decode_iq4_nl<2>(block<block_iq4_nl, 2>(row.at, r), block<block_iq4_nl, 2>(row.at, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_IQ4_NL + SMELT_LINES)
-    case SMELT_IQ4_NL + SMELT_LINES:
-        return decode_iq4_nl<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
-#endif
-#if SMELT_DECODES(SMELT_IQ4_XS)
-    case SMELT_IQ4_XS:
-        return decode_iq4_xs(block<block_iq4_xs, 16>(row.at, r), r % 16);
-#endif
-#if SMELT_DECODES(SMELT_MLX4)
-    case SMELT_MLX4:
-        return decode_mlx4(block<block_mlx4, 4>(row.at, r), r % 4);
-#endif
-#if SMELT_DECODES(SMELT_MLX8)
-    case SMELT_MLX8:
-        return decode_mlx8(block<block_mlx8, 4>(row.at, r), r % 4);
-#endif
-    default:
-        break;
+#include "decode.gen.h"
+
+// row_bytes is the length of a row of k elements.
+inline ulong row_bytes(uint type, uint k) { return ulong(k / block_elems(type)) * block_bytes(type); }
+
+// stored_row finds row i of a weight of n rows of k elements.
+inline Stored stored_row(uint type, device const uchar *w, uint n, uint k, uint i) {
+    Stored row;
+    if (type == stored_type(type)) {
+        row.at = row.scales = w + row_bytes(type, k) * ulong(i);
+        return row;
     }
-    Run none;
-    same(0.0f, 0.0f, none);
-    return none;
+    const ulong blocks = k / block_elems(type), line = line_bytes(type);
+    row.at = w + blocks * line * i;
+    row.scales = w + blocks * line * n + blocks * (block_bytes(type) - line) * i;
+    return row;
+}
+
+// place is what q of four elements of a group, 0 or 1, is to be multiplied by. A number that
+// is shifted down before it is converted takes twice the time, on the one pipe that does
+// either. Whoever multiplies by a run multiplies something else by these powers of two, once
+// for all rows, and no bit of a product is another.
+inline float4 place(uint type, uint group) {
+    if (!has_offset(type))
+        return float4(1.0f);
+    const float unit = group == 0 ? 1.0f : second_place(type);
+    return float4(unit, unit / 256.0f, unit, unit / 256.0f);
 }
 
 // plain_element is weight i of a row of a plain type.

@@ -6,10 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/golden"
+	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/kernels"
 )
 
 // TestAttributeNameTypes makes attributes.gen.go from ir's tables, which this package may not import.
@@ -63,4 +67,130 @@ func TestAttributeTypes(t *testing.T) {
 	}
 	b.WriteString("\n#endif\n")
 	golden.Check(t, "abi/attributes.gen.h", b.String())
+}
+
+// TestTypes makes what the kernels know of types of weights from their table: types.gen.h, and
+// decode.gen.h, which quant.h includes.
+func TestTypes(t *testing.T) {
+	golden.Check(t, "abi/types.gen.h", typesHeader(dtype.Weights()))
+	golden.Check(t, "decode.gen.h", decodeHeader(dtype.Weights()))
+}
+
+const typesGenerated = "// clang-format off\n// Code generated from ir/dtype by go test ./kernels -run Types -update. DO NOT EDIT.\n"
+
+func upper(d dtype.Type) string { return strings.ToUpper(d.String()) }
+
+func typesHeader(types []dtype.Type) string {
+	var b strings.Builder
+	b.WriteString(typesGenerated + `//
+// Types of weights: their numbers, which function constants have, and their blocks, for native
+// kernels; and the numbers that codes name, of internal/quant.
+#ifndef SMELT_KERNELS_TYPES_GEN_H
+#define SMELT_KERNELS_TYPES_GEN_H
+
+#define SMELT_NONE 0
+`)
+	for _, d := range types {
+		fmt.Fprintf(&b, "#define SMELT_%s %d\n", upper(d), d)
+	}
+	fmt.Fprintf(&b, "\n#define SMELT_LINES %d // is added to a type\n\n// X(name, elements of a block, bytes of one)\n#define SMELT_TYPES(X)", kernels.Lines)
+	for _, d := range types {
+		fmt.Fprintf(&b, " \\\n    X(%s, %d, %d)", upper(d), d.BlockElems(), d.BlockBytes())
+	}
+	b.WriteString("\n")
+	for _, table := range quant.Tables() {
+		fmt.Fprintf(&b, "\n#define SMELT_%s_VALUES", strings.ToUpper(table.Name))
+		for i, v := range table.Values {
+			if i%16 == 0 {
+				b.WriteString(" \\\n    ")
+			} else {
+				b.WriteString(" ")
+			}
+			fmt.Fprintf(&b, "%d", v)
+			if i+1 < len(table.Values) {
+				b.WriteString(",")
+			}
+		}
+	}
+	b.WriteString("\n\n#endif\n")
+	return b.String()
+}
+
+func decodeHeader(types []dtype.Type) string {
+	var b strings.Builder
+	b.WriteString(typesGenerated + `//
+// What differs by the type of a weight. A decoder decode_<type> of quant.h takes the block that
+// holds a run and the run's number in it, or, of a type that has lines, codes and scales, which
+// in a block are one, with what the codes' addresses are multiples of as a template argument.
+
+`)
+	for _, d := range types {
+		fmt.Fprintf(&b, "static_assert(sizeof(block_%s) == %d, \"layout of %s\");\n", d, d.BlockBytes(), upper(d))
+		if line := d.Row().Codes.Len(); line != 0 {
+			fmt.Fprintf(&b, "static_assert(sizeof(codes_%s) == %d, \"layout of %s\");\n", d, line, upper(d))
+			fmt.Fprintf(&b, "static_assert(sizeof(scales_%s) == %d, \"layout of %s\");\n", d, d.BlockBytes()-line, upper(d))
+		}
+	}
+	b.WriteString(`
+// stored_type is a type without where its scales stand.
+inline uint stored_type(uint type) { return type & ~uint(SMELT_LINES); }
+`)
+	function := func(doc, result, name, otherwise string, value func(dtype.Row) string) {
+		fmt.Fprintf(&b, "\n// %s %s\ninline %s %s(uint type) {\n    switch (stored_type(type)) {\n", name, doc, result, name)
+		of := lo.GroupBy(types, func(d dtype.Type) string { return value(d.Row()) })
+		for _, v := range lo.Uniq(lo.Map(types, func(d dtype.Type, _ int) string { return value(d.Row()) })) {
+			if v == otherwise {
+				continue
+			}
+			for _, d := range of[v] {
+				fmt.Fprintf(&b, "    case SMELT_%s:\n", upper(d))
+			}
+			fmt.Fprintf(&b, "        return %s;\n", v)
+		}
+		fmt.Fprintf(&b, "    default:\n        return %s;\n    }\n}\n", otherwise)
+	}
+	function("returns the elements of a block.", "uint", "block_elems", "256", func(r dtype.Row) string { return fmt.Sprint(r.Elems) })
+	function("returns the bytes of a block.", "uint", "block_bytes", "0", func(r dtype.Row) string { return fmt.Sprint(r.Bytes) })
+	function("returns what a block has of lines.", "uint", "line_bytes", "0", func(r dtype.Row) string { return fmt.Sprint(r.Codes.Len()) })
+	function("reports whether weights have offsets.", "bool", "has_offset", "false", func(r dtype.Row) string { return fmt.Sprint(r.Offset) })
+	function("reports whether a weight has less than four bits.", "bool", "has_few_bits", "false", func(r dtype.Row) string {
+		return fmt.Sprint(2*r.Bytes < r.Elems)
+	})
+	function("returns what codes of the second group of a run are multiplied by.", "float", "second_place", "1.0f", func(r dtype.Row) string {
+		if r.Up == 0 {
+			return "1.0f"
+		}
+		return fmt.Sprintf("1.0f / %d.0f", 1<<r.Up)
+	})
+	b.WriteString(`
+// decode_run decodes run r of a row, all of whose elements exist.
+inline Run decode_run(uint type, thread const Stored &row, uint r) {
+    switch (type) {
+`)
+	decoder := func(typ, decode string) {
+		fmt.Fprintf(&b, "#if SMELT_DECODES(%s)\n    case %s:\n        return %s;\n#endif\n", typ, typ, decode)
+	}
+	for _, d := range types {
+		typ, n := "SMELT_"+upper(d), max(d.BlockElems()/16, 1)
+		block := fmt.Sprintf("block<block_%s, %d>(row.at, r)", d, n)
+		switch {
+		case !d.IsQuantized():
+			decoder(typ, fmt.Sprintf("decode_plain((device const block_%s *)row.at, r)", d))
+		case d.Row().Codes.Len() == 0:
+			decoder(typ, fmt.Sprintf("decode_%s(%s, r %% %d)", d, block, n))
+		default:
+			align := min(d.BlockBytes()&-d.BlockBytes(), 4)
+			decoder(typ, fmt.Sprintf("decode_%s<%d>(%s, %s, r %% %d)", d, align, block, block, n))
+			decoder(typ+" + SMELT_LINES", fmt.Sprintf("decode_%s<8>(block<codes_%s, %d>(row.at, r), block<scales_%s, %d>(row.scales, r), r %% %d)", d, d, n, d, n, n))
+		}
+	}
+	b.WriteString(`    default:
+        break;
+    }
+    Run none;
+    same(0.0f, 0.0f, none);
+    return none;
+}
+`)
+	return b.String()
 }

@@ -18,6 +18,25 @@ const (
 // book is what codes stand for.
 type book [16]float32
 
+// Table is a list of numbers that codes name. Kernels have it from here.
+type Table struct {
+	Name   string
+	Values []int16
+}
+
+// Tables lists those of all types.
+func Tables() []Table {
+	return []Table{{"iq4", valuesIQ4.whole()}, {"e2m1", valuesMXFP4.whole()}}
+}
+
+// whole returns the values of a book whose values are whole.
+func (b *book) whole() (values []int16) {
+	for _, v := range b {
+		values = append(values, int16(v))
+	}
+	return values
+}
+
 // valuesIQ4 ascend, closer to each other about zero: kvalues_iq4nl of ggml-common.h.
 var valuesIQ4 = book{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 

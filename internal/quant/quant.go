@@ -69,7 +69,8 @@ type codec struct {
 	encode func(dst []byte, src []float32) int
 }
 
-var codecs = [...]codec{
+// codecs are those of every type of weights. A type that is only read has no encoder.
+var codecs = map[dtype.Type]codec{
 	dtype.F32:  {decodeF32, encodeF32},
 	dtype.F16:  {decodeF16, encodeF16},
 	dtype.BF16: {decodeBF16, encodeBF16},
@@ -92,23 +93,24 @@ var codecs = [...]codec{
 	dtype.MLX8: {decodeMLX8, encodeMLX8},
 }
 
-func lookup(t dtype.Type) codec {
-	if int(t) < len(codecs) {
-		return codecs[t]
-	}
-	return codec{}
+// Add gives a type that [dtype.Add] made a codec, and returns a function that takes it away again.
+// decode and encode convert whole blocks; encode may be nil, and returns the index of the first
+// block that the type cannot hold, or -1.
+func Add(t dtype.Type, decode func(dst []float32, src []byte), encode func(dst []byte, src []float32) int) (remove func()) {
+	codecs[t] = codec{decode, encode}
+	return func() { delete(codecs, t) }
 }
 
 // CanDequantize reports whether [Dequantize] reads t.
-func CanDequantize(t dtype.Type) bool { return lookup(t).decode != nil }
+func CanDequantize(t dtype.Type) bool { return codecs[t].decode != nil }
 
 // CanQuantize reports whether [Quantize] writes t.
-func CanQuantize(t dtype.Type) bool { return lookup(t).encode != nil }
+func CanQuantize(t dtype.Type) bool { return codecs[t].encode != nil }
 
 // Dequantize expands src, stored as t, into dst.
 // The length of src must be t.Bytes(len(dst)).
 func Dequantize(dst []float32, src []byte, t dtype.Type) error {
-	c := lookup(t)
+	c := codecs[t]
 	if c.decode == nil {
 		return fmt.Errorf("dequantize %v: %w", t, ErrUnsupported)
 	}
@@ -123,7 +125,7 @@ func Dequantize(dst []float32, src []byte, t dtype.Type) error {
 // Where it returns a [RangeError], the blocks before that of the element have been
 // written.
 func Quantize(dst []byte, src []float32, t dtype.Type) error {
-	c := lookup(t)
+	c := codecs[t]
 	if c.encode == nil {
 		return fmt.Errorf("quantize %v: %w", t, ErrUnsupported)
 	}

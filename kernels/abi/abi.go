@@ -1,8 +1,8 @@
 // Package abi holds what the C++ of the kernels and of whoever launches them includes: a
 // launch and the suppliers of kernels (abi.h, and library.h of emulated ones), parameter
-// structs and types of weights (params.h, which the Metal sources include too, and params.gen.h), and the numbers
-// of the kernel table's buffers and function constants (arguments.gen.h) and of attributes
-// (attributes.gen.h).
+// structs and types of weights (params.h, params.gen.h and types.gen.h, which the Metal sources
+// include too), and the numbers of the kernel table's buffers and function constants
+// (arguments.gen.h) and of attributes (attributes.gen.h).
 //
 // Go's build cache does not see a header outside of the folder of the package that includes
 // it. A package that embeds the header, imported blank, makes it seen: the embedded text is

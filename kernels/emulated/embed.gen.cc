@@ -93,6 +93,8 @@ int8_t qs[32];
 struct codes_q4_0 {
 uint8_t qs[16];
 };
+using codes_mxfp4 = codes_q4_0;
+using codes_iq4_nl = codes_q4_0;
 struct codes_q2_k {
 uint8_t qs[64];
 };
@@ -114,6 +116,8 @@ uint8_t qh[64];
 struct scales_q4_0 {
 half d;
 };
+using scales_q8_0 = scales_q4_0;
+using scales_iq4_nl = scales_q4_0;
 struct scales_q2_k {
 uint8_t scales[16];
 half d;
@@ -128,11 +132,11 @@ half d;
 half dmin;
 uint8_t scales[12];
 };
+using scales_q5_k = scales_q4_k;
 struct scales_q6_k {
 int8_t scales[16];
 half d;
 };
-
 struct scales_mxfp4 {
 uint8_t e;
 };
@@ -141,22 +145,10 @@ struct bf16 {
 uint16_t bits;
 };
 
-static_assert(sizeof(block_q8_0) == 34, "GGUF layout");
-static_assert(sizeof(block_q4_0) == 18, "GGUF layout");
-static_assert(sizeof(block_q4_1) == 20, "GGUF layout");
-static_assert(sizeof(block_q5_0) == 22, "GGUF layout");
-static_assert(sizeof(block_q5_1) == 24, "GGUF layout");
-static_assert(sizeof(block_q2_k) == 84, "GGUF layout");
-static_assert(sizeof(block_q3_k) == 110, "GGUF layout");
-static_assert(sizeof(block_q4_k) == 144, "GGUF layout");
-static_assert(sizeof(block_q5_k) == 176, "GGUF layout");
-static_assert(sizeof(block_q6_k) == 210, "GGUF layout");
-static_assert(sizeof(block_mxfp4) == 17, "GGUF layout");
-static_assert(sizeof(block_iq4_nl) == 18, "GGUF layout");
-static_assert(sizeof(block_iq4_xs) == 136, "GGUF layout");
-static_assert(sizeof(block_mlx4) == 36, "layout of ours");
-static_assert(sizeof(block_mlx8) == 68, "layout of ours");
-static_assert(sizeof(bf16) == 2, "bfloat16 layout");
+
+using block_f32 = float;
+using block_f16 = half;
+using block_bf16 = bf16;
 
 
 struct Run {
@@ -166,170 +158,16 @@ float offset[2];
 };
 
 
-inline uint stored_type(uint type) { return type & ~uint(32); }
-
-inline uint block_elems(uint type) {
-switch (MSL_CHOOSE(1, stored_type(type))) {
-case 1:
-case 2:
-case 3:
-return 1;
-case 6:
-case 7:
-case 8:
-case 9:
-case 10:
-case 16:
-case 17:
-return 32;
-case 19:
-case 20:
-return 64;
-default:
-return 256;
-}
-}
-
-inline uint block_bytes(uint type) {
-switch (MSL_CHOOSE(2, stored_type(type))) {
-case 1:
-return 4;
-case 2:
-return 2;
-case 3:
-return 2;
-case 6:
-return sizeof(block_q8_0);
-case 7:
-return sizeof(block_q4_0);
-case 8:
-return sizeof(block_q4_1);
-case 9:
-return sizeof(block_q5_0);
-case 10:
-return sizeof(block_q5_1);
-case 11:
-return sizeof(block_q2_k);
-case 12:
-return sizeof(block_q3_k);
-case 13:
-return sizeof(block_q4_k);
-case 14:
-return sizeof(block_q5_k);
-case 15:
-return sizeof(block_q6_k);
-case 16:
-return sizeof(block_mxfp4);
-case 17:
-return sizeof(block_iq4_nl);
-case 18:
-return sizeof(block_iq4_xs);
-case 19:
-return sizeof(block_mlx4);
-case 20:
-return sizeof(block_mlx8);
-default:
-return 0;
-}
-}
-
-
-inline uint line_bytes(uint type) {
-switch (MSL_CHOOSE(3, stored_type(type))) {
-case 6:
-return sizeof(codes_q8_0);
-case 7:
-case 16:
-case 17:
-return sizeof(codes_q4_0);
-case 11:
-return sizeof(codes_q2_k);
-case 12:
-return sizeof(codes_q3_k);
-case 13:
-return sizeof(codes_q4_k);
-case 14:
-return sizeof(codes_q5_k);
-case 15:
-return sizeof(codes_q6_k);
-default:
-return 0;
-}
-}
-
-
-inline ulong row_bytes(uint type, uint k) { return ulong(MSL_CAST(ulong, k / block_elems(type))) * block_bytes(type); }
-
-
-struct Stored {
-const uchar *at;
-const uchar *scales;
-};
-
-
-inline Stored stored_row(uint type, const uchar *w, uint n, uint k, uint i) {
-Stored row;
-if (MSL_BRANCH(4, type == stored_type(type))) {
-row.at = row.scales = w + row_bytes(type, k) * ulong(MSL_CAST(ulong, i));
-return row;
-}
-const ulong blocks = k / block_elems(type), line = line_bytes(type);
-row.at = w + blocks * line * i;
-row.scales = w + blocks * line * n + blocks * (block_bytes(type) - line) * i;
-return row;
-}
-
-
 inline uint run_low(uint elems, uint r) {
-if (MSL_BRANCH(5, elems == 256))
+if (MSL_BRANCH(1, elems == 256))
 return (r >> MSL_BY 2) * 64 + (r & 3) * 8;
-if (MSL_BRANCH(6, elems != 1))
+if (MSL_BRANCH(2, elems != 1))
 return (r >> MSL_BY 1) * 32 + (r & 1) * 8;
 return r * 16;
 }
 
 
-inline uint run_gap(uint elems) { return MSL_BRANCH(7, elems == 256 )? 32 : MSL_BRANCH(8, elems != 1 )? 16 : 8; }
-
-
-inline bool has_offset(uint type) {
-switch (MSL_CHOOSE(9, stored_type(type))) {
-case 6:
-case 16:
-case 17:
-case 18:
-return false;
-default:
-return block_elems(type) != 1;
-}
-}
-#line 340 "kernels/quant.h"
-inline float4 place(uint type, uint group) {
-if (MSL_BRANCH(10, !has_offset(type)))
-return float4(1.0f);
-float unit = 1.0f;
-if (MSL_BRANCH(11, group == 1)) {
-switch (MSL_CHOOSE(12, stored_type(type))) {
-case 7:
-case 8:
-case 13:
-case 19:
-unit = 1.0f / 16.0f;
-break;
-case 11:
-case 15:
-unit = 1.0f / 4.0f;
-break;
-case 12:
-case 14:
-unit = 1.0f / 2.0f;
-break;
-default:
-break;
-}
-}
-return float4(MSL_CAST(float4, unit, unit / 256.0f, unit, unit / 256.0f));
-}
+inline uint run_gap(uint elems) { return MSL_BRANCH(3, elems == 256 )? 32 : MSL_BRANCH(4, elems != 1 )? 16 : 8; }
 
 
 inline float4 load4( const float *from) { return *( const packed_float4 *)from; }
@@ -497,7 +335,7 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 538 "kernels/quant.h"
+#line 372 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part % 2], b = pairs[2 + part % 2], c = pairs[part + 2];
@@ -545,11 +383,8 @@ return w;
 }
 
 
-
-static const float iq4_values[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
-1.0f, 13.0f, 25.0f, 38.0f, 53.0f, 69.0f, 89.0f, 113.0f};
-static const float e2m1_values[16] = {0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 6.0f, 8.0f, 12.0f,
-0.0f, -1.0f, -2.0f, -3.0f, -4.0f, -6.0f, -8.0f, -12.0f};
+static const float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const float e2m1_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 
 inline void named(uint2 bytes, const float *values, float4 *q) {
@@ -568,7 +403,7 @@ template <uint Align, typename C, typename S> inline Run decode_mxfp4( const C &
 Run w;
 named_twice(eight<Align>(c.qs + 8 * r), e2m1_values, w.q);
 const uint e = s.e;
-same(as_type<float>(MSL_BRANCH(13, e < 2 )? 0x00200000u << MSL_BY e : (e - 1) << MSL_BY 23), 0.0f, w);
+same(as_type<float>(MSL_BRANCH(5, e < 2 )? 0x00200000u << MSL_BY e : (e - 1) << MSL_BY 23), 0.0f, w);
 return w;
 }
 
@@ -608,38 +443,224 @@ return w;
 }
 
 
+struct Stored {
+const uchar *at;
+const uchar *scales;
+};
+
+
 template <typename B, uint N> inline const B &block( const uchar *row, uint r) {
 return (( const B *)row)[r / N];
 }
-#line 662 "kernels/quant.h"
+#line 8 "kernels/decode.gen.h"
+static_assert(sizeof(block_f32) == 4, "layout of F32");
+static_assert(sizeof(block_f16) == 2, "layout of F16");
+static_assert(sizeof(block_bf16) == 2, "layout of BF16");
+static_assert(sizeof(block_q8_0) == 34, "layout of Q8_0");
+static_assert(sizeof(codes_q8_0) == 32, "layout of Q8_0");
+static_assert(sizeof(scales_q8_0) == 2, "layout of Q8_0");
+static_assert(sizeof(block_q4_0) == 18, "layout of Q4_0");
+static_assert(sizeof(codes_q4_0) == 16, "layout of Q4_0");
+static_assert(sizeof(scales_q4_0) == 2, "layout of Q4_0");
+static_assert(sizeof(block_q4_1) == 20, "layout of Q4_1");
+static_assert(sizeof(block_q5_0) == 22, "layout of Q5_0");
+static_assert(sizeof(block_q5_1) == 24, "layout of Q5_1");
+static_assert(sizeof(block_q2_k) == 84, "layout of Q2_K");
+static_assert(sizeof(codes_q2_k) == 64, "layout of Q2_K");
+static_assert(sizeof(scales_q2_k) == 20, "layout of Q2_K");
+static_assert(sizeof(block_q3_k) == 110, "layout of Q3_K");
+static_assert(sizeof(codes_q3_k) == 96, "layout of Q3_K");
+static_assert(sizeof(scales_q3_k) == 14, "layout of Q3_K");
+static_assert(sizeof(block_q4_k) == 144, "layout of Q4_K");
+static_assert(sizeof(codes_q4_k) == 128, "layout of Q4_K");
+static_assert(sizeof(scales_q4_k) == 16, "layout of Q4_K");
+static_assert(sizeof(block_q5_k) == 176, "layout of Q5_K");
+static_assert(sizeof(codes_q5_k) == 160, "layout of Q5_K");
+static_assert(sizeof(scales_q5_k) == 16, "layout of Q5_K");
+static_assert(sizeof(block_q6_k) == 210, "layout of Q6_K");
+static_assert(sizeof(codes_q6_k) == 192, "layout of Q6_K");
+static_assert(sizeof(scales_q6_k) == 18, "layout of Q6_K");
+static_assert(sizeof(block_mxfp4) == 17, "layout of MXFP4");
+static_assert(sizeof(codes_mxfp4) == 16, "layout of MXFP4");
+static_assert(sizeof(scales_mxfp4) == 1, "layout of MXFP4");
+static_assert(sizeof(block_iq4_nl) == 18, "layout of IQ4_NL");
+static_assert(sizeof(codes_iq4_nl) == 16, "layout of IQ4_NL");
+static_assert(sizeof(scales_iq4_nl) == 2, "layout of IQ4_NL");
+static_assert(sizeof(block_iq4_xs) == 136, "layout of IQ4_XS");
+static_assert(sizeof(block_mlx4) == 36, "layout of MLX4");
+static_assert(sizeof(block_mlx8) == 68, "layout of MLX8");
+
+
+inline uint stored_type(uint type) { return type & ~uint(128); }
+
+
+inline uint block_elems(uint type) {
+switch (MSL_CHOOSE(6, stored_type(type))) {
+case 1:
+case 2:
+case 3:
+return 1;
+case 6:
+case 7:
+case 8:
+case 9:
+case 10:
+case 16:
+case 17:
+return 32;
+case 19:
+case 20:
+return 64;
+default:
+return 256;
+}
+}
+
+
+inline uint block_bytes(uint type) {
+switch (MSL_CHOOSE(7, stored_type(type))) {
+case 1:
+return 4;
+case 2:
+case 3:
+return 2;
+case 6:
+return 34;
+case 7:
+case 17:
+return 18;
+case 8:
+return 20;
+case 9:
+return 22;
+case 10:
+return 24;
+case 11:
+return 84;
+case 12:
+return 110;
+case 13:
+return 144;
+case 14:
+return 176;
+case 15:
+return 210;
+case 16:
+return 17;
+case 18:
+return 136;
+case 19:
+return 36;
+case 20:
+return 68;
+default:
+return 0;
+}
+}
+
+
+inline uint line_bytes(uint type) {
+switch (MSL_CHOOSE(8, stored_type(type))) {
+case 6:
+return 32;
+case 7:
+case 16:
+case 17:
+return 16;
+case 11:
+return 64;
+case 12:
+return 96;
+case 13:
+return 128;
+case 14:
+return 160;
+case 15:
+return 192;
+default:
+return 0;
+}
+}
+
+
+inline bool has_offset(uint type) {
+switch (MSL_CHOOSE(9, stored_type(type))) {
+case 7:
+case 8:
+case 9:
+case 10:
+case 11:
+case 12:
+case 13:
+case 14:
+case 15:
+case 19:
+case 20:
+return true;
+default:
+return false;
+}
+}
+
+
+inline bool has_few_bits(uint type) {
+switch (MSL_CHOOSE(10, stored_type(type))) {
+case 11:
+case 12:
+return true;
+default:
+return false;
+}
+}
+
+
+inline float second_place(uint type) {
+switch (MSL_CHOOSE(11, stored_type(type))) {
+case 7:
+case 8:
+case 13:
+case 19:
+return 1.0f / 16.0f;
+case 11:
+case 15:
+return 1.0f / 4.0f;
+case 12:
+case 14:
+return 1.0f / 2.0f;
+default:
+return 1.0f;
+}
+}
+
+
 inline Run decode_run(uint type, const Stored &row, uint r) {
-switch (MSL_CHOOSE(14, type)) {
+switch (MSL_CHOOSE(12, type)) {
 
 case 1:
-return decode_plain(( const float *)row.at, r);
+return decode_plain(( const block_f32 *)row.at, r);
 
 
 case 2:
-return decode_plain(( const half *)row.at, r);
+return decode_plain(( const block_f16 *)row.at, r);
 
 
 case 3:
-return decode_plain(( const bf16 *)row.at, r);
+return decode_plain(( const block_bf16 *)row.at, r);
 
 
 case 6:
 return decode_q8_0<2>(block<block_q8_0, 2>(row.at, r), block<block_q8_0, 2>(row.at, r), r % 2);
 
 
-case 6 + 32:
-return decode_q8_0<8>(block<codes_q8_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
+case 6 + 128:
+return decode_q8_0<8>(block<codes_q8_0, 2>(row.at, r), block<scales_q8_0, 2>(row.scales, r), r % 2);
 
 
 case 7:
 return decode_q4_0<2>(block<block_q4_0, 2>(row.at, r), block<block_q4_0, 2>(row.at, r), r % 2);
 
 
-case 7 + 32:
+case 7 + 128:
 return decode_q4_0<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
 
 
@@ -659,7 +680,7 @@ case 11:
 return decode_q2_k<4>(block<block_q2_k, 16>(row.at, r), block<block_q2_k, 16>(row.at, r), r % 16);
 
 
-case 11 + 32:
+case 11 + 128:
 return decode_q2_k<8>(block<codes_q2_k, 16>(row.at, r), block<scales_q2_k, 16>(row.scales, r), r % 16);
 
 
@@ -667,7 +688,7 @@ case 12:
 return decode_q3_k<2>(block<block_q3_k, 16>(row.at, r), block<block_q3_k, 16>(row.at, r), r % 16);
 
 
-case 12 + 32:
+case 12 + 128:
 return decode_q3_k<8>(block<codes_q3_k, 16>(row.at, r), block<scales_q3_k, 16>(row.scales, r), r % 16);
 
 
@@ -675,7 +696,7 @@ case 13:
 return decode_q4_k<4>(block<block_q4_k, 16>(row.at, r), block<block_q4_k, 16>(row.at, r), r % 16);
 
 
-case 13 + 32:
+case 13 + 128:
 return decode_q4_k<8>(block<codes_q4_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
 
 
@@ -683,15 +704,15 @@ case 14:
 return decode_q5_k<4>(block<block_q5_k, 16>(row.at, r), block<block_q5_k, 16>(row.at, r), r % 16);
 
 
-case 14 + 32:
-return decode_q5_k<8>(block<codes_q5_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
+case 14 + 128:
+return decode_q5_k<8>(block<codes_q5_k, 16>(row.at, r), block<scales_q5_k, 16>(row.scales, r), r % 16);
 
 
 case 15:
 return decode_q6_k<2>(block<block_q6_k, 16>(row.at, r), block<block_q6_k, 16>(row.at, r), r % 16);
 
 
-case 15 + 32:
+case 15 + 128:
 return decode_q6_k<8>(block<codes_q6_k, 16>(row.at, r), block<scales_q6_k, 16>(row.scales, r), r % 16);
 
 
@@ -699,16 +720,16 @@ case 16:
 return decode_mxfp4<1>(block<block_mxfp4, 2>(row.at, r), block<block_mxfp4, 2>(row.at, r), r % 2);
 
 
-case 16 + 32:
-return decode_mxfp4<8>(block<codes_q4_0, 2>(row.at, r), block<scales_mxfp4, 2>(row.scales, r), r % 2);
+case 16 + 128:
+return decode_mxfp4<8>(block<codes_mxfp4, 2>(row.at, r), block<scales_mxfp4, 2>(row.scales, r), r % 2);
 
 
 case 17:
 return decode_iq4_nl<2>(block<block_iq4_nl, 2>(row.at, r), block<block_iq4_nl, 2>(row.at, r), r % 2);
 
 
-case 17 + 32:
-return decode_iq4_nl<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
+case 17 + 128:
+return decode_iq4_nl<8>(block<codes_iq4_nl, 2>(row.at, r), block<scales_iq4_nl, 2>(row.scales, r), r % 2);
 
 
 case 18:
@@ -729,10 +750,32 @@ Run none;
 same(0.0f, 0.0f, none);
 return none;
 }
+#line 501 "kernels/quant.h"
+inline ulong row_bytes(uint type, uint k) { return ulong(MSL_CAST(ulong, k / block_elems(type))) * block_bytes(type); }
+
+
+inline Stored stored_row(uint type, const uchar *w, uint n, uint k, uint i) {
+Stored row;
+if (MSL_BRANCH(13, type == stored_type(type))) {
+row.at = row.scales = w + row_bytes(type, k) * ulong(MSL_CAST(ulong, i));
+return row;
+}
+const ulong blocks = k / block_elems(type), line = line_bytes(type);
+row.at = w + blocks * line * i;
+row.scales = w + blocks * line * n + blocks * (block_bytes(type) - line) * i;
+return row;
+}
+#line 520 "kernels/quant.h"
+inline float4 place(uint type, uint group) {
+if (MSL_BRANCH(14, !has_offset(type)))
+return float4(1.0f);
+const float unit = MSL_BRANCH(15, group == 0 )? 1.0f : second_place(type);
+return float4(MSL_CAST(float4, unit, unit / 256.0f, unit, unit / 256.0f));
+}
 
 
 inline float plain_element(uint type, const Stored &row, uint i) {
-switch (MSL_CHOOSE(15, type)) {
+switch (MSL_CHOOSE(16, type)) {
 case 1:
 return element(( const float *)row.at, i);
 case 2:
@@ -747,7 +790,7 @@ inline void expand(uint type, const Stored &row, uint r, float *w) {
 const Run run = decode_run(type, row, r);
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 float4 v = run.q[i];
-if (MSL_BRANCH(16, block_elems(type) != 1))
+if (MSL_BRANCH(17, block_elems(type) != 1))
 v = run.scale[i / 2] * place(type, i / 2) * v + run.offset[i / 2];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 w[4 * i + j] = v[j];
@@ -757,12 +800,12 @@ w[4 * i + j] = v[j];
 
 
 inline void expand_end(uint type, const Stored &row, uint r, uint k, float *w) {
-if (MSL_BRANCH(17, 16 * r + 16 <= k)) {
+if (MSL_BRANCH(18, 16 * r + 16 <= k)) {
 expand(type, row, r, w);
 return;
 }
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(18, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
+w[i] = MSL_BRANCH(19, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 5 "kernels/embed.metal"
 using namespace metal;
@@ -777,18 +820,18 @@ uint3 position) {
 const uint elems = block_elems(msl_constant_fc_type());
 const int id = tokens[position.y];
 const bool known = id >= 0 && uint(MSL_CAST(uint, id)) < p.vocab;
-const Stored row = stored_row(msl_constant_fc_type(), table, p.vocab, p.width, MSL_BRANCH(19, known )? uint(MSL_CAST(uint, id)) : 0);
+const Stored row = stored_row(msl_constant_fc_type(), table, p.vocab, p.width, MSL_BRANCH(20, known )? uint(MSL_CAST(uint, id)) : 0);
 float *to = out + ulong(MSL_CAST(ulong, position.y)) * p.width;
 const bool whole = (p.width & 15) == 0;
 for (uint i = 0; MSL_STEP(i < 2); i++) {
 const uint run = 2 * position.x + i;
-if (MSL_BRANCH(20, run * 16 >= p.width))
+if (MSL_BRANCH(21, run * 16 >= p.width))
 return;
 float v[16] = {0.0f};
-if (MSL_BRANCH(21, known))
+if (MSL_BRANCH(22, known))
 expand_end(msl_constant_fc_type(), row, run, p.width, v);
 const uint low = run_low(elems, run), high = low + run_gap(elems);
-if (MSL_BRANCH(22, whole)) {
+if (MSL_BRANCH(23, whole)) {
 *( float4 *)(to + low) = float4(MSL_CAST(float4, v[0], v[1], v[2], v[3]));
 *( float4 *)(to + low + 4) = float4(MSL_CAST(float4, v[4], v[5], v[6], v[7]));
 *( float4 *)(to + high) = float4(MSL_CAST(float4, v[8], v[9], v[10], v[11]));
@@ -796,14 +839,14 @@ if (MSL_BRANCH(22, whole)) {
 continue;
 }
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(23, low + j < p.width))
+if (MSL_BRANCH(24, low + j < p.width))
 to[low + j] = v[j];
-if (MSL_BRANCH(24, high + j < p.width))
+if (MSL_BRANCH(25, high + j < p.width))
 to[high + j] = v[j + 8];
 }
 }
 }
-#line 807 "kernels/emulated/embed.gen.cc"
+#line 850 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

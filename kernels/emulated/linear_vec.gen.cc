@@ -93,6 +93,8 @@ int8_t qs[32];
 struct codes_q4_0 {
 uint8_t qs[16];
 };
+using codes_mxfp4 = codes_q4_0;
+using codes_iq4_nl = codes_q4_0;
 struct codes_q2_k {
 uint8_t qs[64];
 };
@@ -114,6 +116,8 @@ uint8_t qh[64];
 struct scales_q4_0 {
 half d;
 };
+using scales_q8_0 = scales_q4_0;
+using scales_iq4_nl = scales_q4_0;
 struct scales_q2_k {
 uint8_t scales[16];
 half d;
@@ -128,11 +132,11 @@ half d;
 half dmin;
 uint8_t scales[12];
 };
+using scales_q5_k = scales_q4_k;
 struct scales_q6_k {
 int8_t scales[16];
 half d;
 };
-
 struct scales_mxfp4 {
 uint8_t e;
 };
@@ -141,22 +145,10 @@ struct bf16 {
 uint16_t bits;
 };
 
-static_assert(sizeof(block_q8_0) == 34, "GGUF layout");
-static_assert(sizeof(block_q4_0) == 18, "GGUF layout");
-static_assert(sizeof(block_q4_1) == 20, "GGUF layout");
-static_assert(sizeof(block_q5_0) == 22, "GGUF layout");
-static_assert(sizeof(block_q5_1) == 24, "GGUF layout");
-static_assert(sizeof(block_q2_k) == 84, "GGUF layout");
-static_assert(sizeof(block_q3_k) == 110, "GGUF layout");
-static_assert(sizeof(block_q4_k) == 144, "GGUF layout");
-static_assert(sizeof(block_q5_k) == 176, "GGUF layout");
-static_assert(sizeof(block_q6_k) == 210, "GGUF layout");
-static_assert(sizeof(block_mxfp4) == 17, "GGUF layout");
-static_assert(sizeof(block_iq4_nl) == 18, "GGUF layout");
-static_assert(sizeof(block_iq4_xs) == 136, "GGUF layout");
-static_assert(sizeof(block_mlx4) == 36, "layout of ours");
-static_assert(sizeof(block_mlx8) == 68, "layout of ours");
-static_assert(sizeof(bf16) == 2, "bfloat16 layout");
+
+using block_f32 = float;
+using block_f16 = half;
+using block_bf16 = bf16;
 
 
 struct Run {
@@ -166,170 +158,16 @@ float offset[2];
 };
 
 
-inline uint stored_type(uint type) { return type & ~uint(32); }
-
-inline uint block_elems(uint type) {
-switch (MSL_CHOOSE(1, stored_type(type))) {
-case 1:
-case 2:
-case 3:
-return 1;
-case 6:
-case 7:
-case 8:
-case 9:
-case 10:
-case 16:
-case 17:
-return 32;
-case 19:
-case 20:
-return 64;
-default:
-return 256;
-}
-}
-
-inline uint block_bytes(uint type) {
-switch (MSL_CHOOSE(2, stored_type(type))) {
-case 1:
-return 4;
-case 2:
-return 2;
-case 3:
-return 2;
-case 6:
-return sizeof(block_q8_0);
-case 7:
-return sizeof(block_q4_0);
-case 8:
-return sizeof(block_q4_1);
-case 9:
-return sizeof(block_q5_0);
-case 10:
-return sizeof(block_q5_1);
-case 11:
-return sizeof(block_q2_k);
-case 12:
-return sizeof(block_q3_k);
-case 13:
-return sizeof(block_q4_k);
-case 14:
-return sizeof(block_q5_k);
-case 15:
-return sizeof(block_q6_k);
-case 16:
-return sizeof(block_mxfp4);
-case 17:
-return sizeof(block_iq4_nl);
-case 18:
-return sizeof(block_iq4_xs);
-case 19:
-return sizeof(block_mlx4);
-case 20:
-return sizeof(block_mlx8);
-default:
-return 0;
-}
-}
-
-
-inline uint line_bytes(uint type) {
-switch (MSL_CHOOSE(3, stored_type(type))) {
-case 6:
-return sizeof(codes_q8_0);
-case 7:
-case 16:
-case 17:
-return sizeof(codes_q4_0);
-case 11:
-return sizeof(codes_q2_k);
-case 12:
-return sizeof(codes_q3_k);
-case 13:
-return sizeof(codes_q4_k);
-case 14:
-return sizeof(codes_q5_k);
-case 15:
-return sizeof(codes_q6_k);
-default:
-return 0;
-}
-}
-
-
-inline ulong row_bytes(uint type, uint k) { return ulong(MSL_CAST(ulong, k / block_elems(type))) * block_bytes(type); }
-
-
-struct Stored {
-const uchar *at;
-const uchar *scales;
-};
-
-
-inline Stored stored_row(uint type, const uchar *w, uint n, uint k, uint i) {
-Stored row;
-if (MSL_BRANCH(4, type == stored_type(type))) {
-row.at = row.scales = w + row_bytes(type, k) * ulong(MSL_CAST(ulong, i));
-return row;
-}
-const ulong blocks = k / block_elems(type), line = line_bytes(type);
-row.at = w + blocks * line * i;
-row.scales = w + blocks * line * n + blocks * (block_bytes(type) - line) * i;
-return row;
-}
-
-
 inline uint run_low(uint elems, uint r) {
-if (MSL_BRANCH(5, elems == 256))
+if (MSL_BRANCH(1, elems == 256))
 return (r >> MSL_BY 2) * 64 + (r & 3) * 8;
-if (MSL_BRANCH(6, elems != 1))
+if (MSL_BRANCH(2, elems != 1))
 return (r >> MSL_BY 1) * 32 + (r & 1) * 8;
 return r * 16;
 }
 
 
-inline uint run_gap(uint elems) { return MSL_BRANCH(7, elems == 256 )? 32 : MSL_BRANCH(8, elems != 1 )? 16 : 8; }
-
-
-inline bool has_offset(uint type) {
-switch (MSL_CHOOSE(9, stored_type(type))) {
-case 6:
-case 16:
-case 17:
-case 18:
-return false;
-default:
-return block_elems(type) != 1;
-}
-}
-#line 340 "kernels/quant.h"
-inline float4 place(uint type, uint group) {
-if (MSL_BRANCH(10, !has_offset(type)))
-return float4(1.0f);
-float unit = 1.0f;
-if (MSL_BRANCH(11, group == 1)) {
-switch (MSL_CHOOSE(12, stored_type(type))) {
-case 7:
-case 8:
-case 13:
-case 19:
-unit = 1.0f / 16.0f;
-break;
-case 11:
-case 15:
-unit = 1.0f / 4.0f;
-break;
-case 12:
-case 14:
-unit = 1.0f / 2.0f;
-break;
-default:
-break;
-}
-}
-return float4(MSL_CAST(float4, unit, unit / 256.0f, unit, unit / 256.0f));
-}
+inline uint run_gap(uint elems) { return MSL_BRANCH(3, elems == 256 )? 32 : MSL_BRANCH(4, elems != 1 )? 16 : 8; }
 
 
 inline float4 load4( const float *from) { return *( const packed_float4 *)from; }
@@ -497,7 +335,7 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 538 "kernels/quant.h"
+#line 372 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part % 2], b = pairs[2 + part % 2], c = pairs[part + 2];
@@ -545,11 +383,8 @@ return w;
 }
 
 
-
-static const float iq4_values[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
-1.0f, 13.0f, 25.0f, 38.0f, 53.0f, 69.0f, 89.0f, 113.0f};
-static const float e2m1_values[16] = {0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 6.0f, 8.0f, 12.0f,
-0.0f, -1.0f, -2.0f, -3.0f, -4.0f, -6.0f, -8.0f, -12.0f};
+static const float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const float e2m1_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 
 inline void named(uint2 bytes, const float *values, float4 *q) {
@@ -568,7 +403,7 @@ template <uint Align, typename C, typename S> inline Run decode_mxfp4( const C &
 Run w;
 named_twice(eight<Align>(c.qs + 8 * r), e2m1_values, w.q);
 const uint e = s.e;
-same(as_type<float>(MSL_BRANCH(13, e < 2 )? 0x00200000u << MSL_BY e : (e - 1) << MSL_BY 23), 0.0f, w);
+same(as_type<float>(MSL_BRANCH(5, e < 2 )? 0x00200000u << MSL_BY e : (e - 1) << MSL_BY 23), 0.0f, w);
 return w;
 }
 
@@ -608,38 +443,224 @@ return w;
 }
 
 
+struct Stored {
+const uchar *at;
+const uchar *scales;
+};
+
+
 template <typename B, uint N> inline const B &block( const uchar *row, uint r) {
 return (( const B *)row)[r / N];
 }
-#line 662 "kernels/quant.h"
+#line 8 "kernels/decode.gen.h"
+static_assert(sizeof(block_f32) == 4, "layout of F32");
+static_assert(sizeof(block_f16) == 2, "layout of F16");
+static_assert(sizeof(block_bf16) == 2, "layout of BF16");
+static_assert(sizeof(block_q8_0) == 34, "layout of Q8_0");
+static_assert(sizeof(codes_q8_0) == 32, "layout of Q8_0");
+static_assert(sizeof(scales_q8_0) == 2, "layout of Q8_0");
+static_assert(sizeof(block_q4_0) == 18, "layout of Q4_0");
+static_assert(sizeof(codes_q4_0) == 16, "layout of Q4_0");
+static_assert(sizeof(scales_q4_0) == 2, "layout of Q4_0");
+static_assert(sizeof(block_q4_1) == 20, "layout of Q4_1");
+static_assert(sizeof(block_q5_0) == 22, "layout of Q5_0");
+static_assert(sizeof(block_q5_1) == 24, "layout of Q5_1");
+static_assert(sizeof(block_q2_k) == 84, "layout of Q2_K");
+static_assert(sizeof(codes_q2_k) == 64, "layout of Q2_K");
+static_assert(sizeof(scales_q2_k) == 20, "layout of Q2_K");
+static_assert(sizeof(block_q3_k) == 110, "layout of Q3_K");
+static_assert(sizeof(codes_q3_k) == 96, "layout of Q3_K");
+static_assert(sizeof(scales_q3_k) == 14, "layout of Q3_K");
+static_assert(sizeof(block_q4_k) == 144, "layout of Q4_K");
+static_assert(sizeof(codes_q4_k) == 128, "layout of Q4_K");
+static_assert(sizeof(scales_q4_k) == 16, "layout of Q4_K");
+static_assert(sizeof(block_q5_k) == 176, "layout of Q5_K");
+static_assert(sizeof(codes_q5_k) == 160, "layout of Q5_K");
+static_assert(sizeof(scales_q5_k) == 16, "layout of Q5_K");
+static_assert(sizeof(block_q6_k) == 210, "layout of Q6_K");
+static_assert(sizeof(codes_q6_k) == 192, "layout of Q6_K");
+static_assert(sizeof(scales_q6_k) == 18, "layout of Q6_K");
+static_assert(sizeof(block_mxfp4) == 17, "layout of MXFP4");
+static_assert(sizeof(codes_mxfp4) == 16, "layout of MXFP4");
+static_assert(sizeof(scales_mxfp4) == 1, "layout of MXFP4");
+static_assert(sizeof(block_iq4_nl) == 18, "layout of IQ4_NL");
+static_assert(sizeof(codes_iq4_nl) == 16, "layout of IQ4_NL");
+static_assert(sizeof(scales_iq4_nl) == 2, "layout of IQ4_NL");
+static_assert(sizeof(block_iq4_xs) == 136, "layout of IQ4_XS");
+static_assert(sizeof(block_mlx4) == 36, "layout of MLX4");
+static_assert(sizeof(block_mlx8) == 68, "layout of MLX8");
+
+
+inline uint stored_type(uint type) { return type & ~uint(128); }
+
+
+inline uint block_elems(uint type) {
+switch (MSL_CHOOSE(6, stored_type(type))) {
+case 1:
+case 2:
+case 3:
+return 1;
+case 6:
+case 7:
+case 8:
+case 9:
+case 10:
+case 16:
+case 17:
+return 32;
+case 19:
+case 20:
+return 64;
+default:
+return 256;
+}
+}
+
+
+inline uint block_bytes(uint type) {
+switch (MSL_CHOOSE(7, stored_type(type))) {
+case 1:
+return 4;
+case 2:
+case 3:
+return 2;
+case 6:
+return 34;
+case 7:
+case 17:
+return 18;
+case 8:
+return 20;
+case 9:
+return 22;
+case 10:
+return 24;
+case 11:
+return 84;
+case 12:
+return 110;
+case 13:
+return 144;
+case 14:
+return 176;
+case 15:
+return 210;
+case 16:
+return 17;
+case 18:
+return 136;
+case 19:
+return 36;
+case 20:
+return 68;
+default:
+return 0;
+}
+}
+
+
+inline uint line_bytes(uint type) {
+switch (MSL_CHOOSE(8, stored_type(type))) {
+case 6:
+return 32;
+case 7:
+case 16:
+case 17:
+return 16;
+case 11:
+return 64;
+case 12:
+return 96;
+case 13:
+return 128;
+case 14:
+return 160;
+case 15:
+return 192;
+default:
+return 0;
+}
+}
+
+
+inline bool has_offset(uint type) {
+switch (MSL_CHOOSE(9, stored_type(type))) {
+case 7:
+case 8:
+case 9:
+case 10:
+case 11:
+case 12:
+case 13:
+case 14:
+case 15:
+case 19:
+case 20:
+return true;
+default:
+return false;
+}
+}
+
+
+inline bool has_few_bits(uint type) {
+switch (MSL_CHOOSE(10, stored_type(type))) {
+case 11:
+case 12:
+return true;
+default:
+return false;
+}
+}
+
+
+inline float second_place(uint type) {
+switch (MSL_CHOOSE(11, stored_type(type))) {
+case 7:
+case 8:
+case 13:
+case 19:
+return 1.0f / 16.0f;
+case 11:
+case 15:
+return 1.0f / 4.0f;
+case 12:
+case 14:
+return 1.0f / 2.0f;
+default:
+return 1.0f;
+}
+}
+
+
 inline Run decode_run(uint type, const Stored &row, uint r) {
-switch (MSL_CHOOSE(14, type)) {
+switch (MSL_CHOOSE(12, type)) {
 
 case 1:
-return decode_plain(( const float *)row.at, r);
+return decode_plain(( const block_f32 *)row.at, r);
 
 
 case 2:
-return decode_plain(( const half *)row.at, r);
+return decode_plain(( const block_f16 *)row.at, r);
 
 
 case 3:
-return decode_plain(( const bf16 *)row.at, r);
+return decode_plain(( const block_bf16 *)row.at, r);
 
 
 case 6:
 return decode_q8_0<2>(block<block_q8_0, 2>(row.at, r), block<block_q8_0, 2>(row.at, r), r % 2);
 
 
-case 6 + 32:
-return decode_q8_0<8>(block<codes_q8_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
+case 6 + 128:
+return decode_q8_0<8>(block<codes_q8_0, 2>(row.at, r), block<scales_q8_0, 2>(row.scales, r), r % 2);
 
 
 case 7:
 return decode_q4_0<2>(block<block_q4_0, 2>(row.at, r), block<block_q4_0, 2>(row.at, r), r % 2);
 
 
-case 7 + 32:
+case 7 + 128:
 return decode_q4_0<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
 
 
@@ -659,7 +680,7 @@ case 11:
 return decode_q2_k<4>(block<block_q2_k, 16>(row.at, r), block<block_q2_k, 16>(row.at, r), r % 16);
 
 
-case 11 + 32:
+case 11 + 128:
 return decode_q2_k<8>(block<codes_q2_k, 16>(row.at, r), block<scales_q2_k, 16>(row.scales, r), r % 16);
 
 
@@ -667,7 +688,7 @@ case 12:
 return decode_q3_k<2>(block<block_q3_k, 16>(row.at, r), block<block_q3_k, 16>(row.at, r), r % 16);
 
 
-case 12 + 32:
+case 12 + 128:
 return decode_q3_k<8>(block<codes_q3_k, 16>(row.at, r), block<scales_q3_k, 16>(row.scales, r), r % 16);
 
 
@@ -675,7 +696,7 @@ case 13:
 return decode_q4_k<4>(block<block_q4_k, 16>(row.at, r), block<block_q4_k, 16>(row.at, r), r % 16);
 
 
-case 13 + 32:
+case 13 + 128:
 return decode_q4_k<8>(block<codes_q4_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
 
 
@@ -683,15 +704,15 @@ case 14:
 return decode_q5_k<4>(block<block_q5_k, 16>(row.at, r), block<block_q5_k, 16>(row.at, r), r % 16);
 
 
-case 14 + 32:
-return decode_q5_k<8>(block<codes_q5_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
+case 14 + 128:
+return decode_q5_k<8>(block<codes_q5_k, 16>(row.at, r), block<scales_q5_k, 16>(row.scales, r), r % 16);
 
 
 case 15:
 return decode_q6_k<2>(block<block_q6_k, 16>(row.at, r), block<block_q6_k, 16>(row.at, r), r % 16);
 
 
-case 15 + 32:
+case 15 + 128:
 return decode_q6_k<8>(block<codes_q6_k, 16>(row.at, r), block<scales_q6_k, 16>(row.scales, r), r % 16);
 
 
@@ -699,16 +720,16 @@ case 16:
 return decode_mxfp4<1>(block<block_mxfp4, 2>(row.at, r), block<block_mxfp4, 2>(row.at, r), r % 2);
 
 
-case 16 + 32:
-return decode_mxfp4<8>(block<codes_q4_0, 2>(row.at, r), block<scales_mxfp4, 2>(row.scales, r), r % 2);
+case 16 + 128:
+return decode_mxfp4<8>(block<codes_mxfp4, 2>(row.at, r), block<scales_mxfp4, 2>(row.scales, r), r % 2);
 
 
 case 17:
 return decode_iq4_nl<2>(block<block_iq4_nl, 2>(row.at, r), block<block_iq4_nl, 2>(row.at, r), r % 2);
 
 
-case 17 + 32:
-return decode_iq4_nl<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
+case 17 + 128:
+return decode_iq4_nl<8>(block<codes_iq4_nl, 2>(row.at, r), block<scales_iq4_nl, 2>(row.scales, r), r % 2);
 
 
 case 18:
@@ -729,10 +750,32 @@ Run none;
 same(0.0f, 0.0f, none);
 return none;
 }
+#line 501 "kernels/quant.h"
+inline ulong row_bytes(uint type, uint k) { return ulong(MSL_CAST(ulong, k / block_elems(type))) * block_bytes(type); }
+
+
+inline Stored stored_row(uint type, const uchar *w, uint n, uint k, uint i) {
+Stored row;
+if (MSL_BRANCH(13, type == stored_type(type))) {
+row.at = row.scales = w + row_bytes(type, k) * ulong(MSL_CAST(ulong, i));
+return row;
+}
+const ulong blocks = k / block_elems(type), line = line_bytes(type);
+row.at = w + blocks * line * i;
+row.scales = w + blocks * line * n + blocks * (block_bytes(type) - line) * i;
+return row;
+}
+#line 520 "kernels/quant.h"
+inline float4 place(uint type, uint group) {
+if (MSL_BRANCH(14, !has_offset(type)))
+return float4(1.0f);
+const float unit = MSL_BRANCH(15, group == 0 )? 1.0f : second_place(type);
+return float4(MSL_CAST(float4, unit, unit / 256.0f, unit, unit / 256.0f));
+}
 
 
 inline float plain_element(uint type, const Stored &row, uint i) {
-switch (MSL_CHOOSE(15, type)) {
+switch (MSL_CHOOSE(16, type)) {
 case 1:
 return element(( const float *)row.at, i);
 case 2:
@@ -747,7 +790,7 @@ inline void expand(uint type, const Stored &row, uint r, float *w) {
 const Run run = decode_run(type, row, r);
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 float4 v = run.q[i];
-if (MSL_BRANCH(16, block_elems(type) != 1))
+if (MSL_BRANCH(17, block_elems(type) != 1))
 v = run.scale[i / 2] * place(type, i / 2) * v + run.offset[i / 2];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 w[4 * i + j] = v[j];
@@ -757,12 +800,12 @@ w[4 * i + j] = v[j];
 
 
 inline void expand_end(uint type, const Stored &row, uint r, uint k, float *w) {
-if (MSL_BRANCH(17, 16 * r + 16 <= k)) {
+if (MSL_BRANCH(18, 16 * r + 16 <= k)) {
 expand(type, row, r, w);
 return;
 }
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(18, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
+w[i] = MSL_BRANCH(19, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 8 "kernels/activation.h"
 using namespace metal;
@@ -779,11 +822,11 @@ const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
 const float sum =
 ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
 const float e = 1.0f - sum * exp(-x * x);
-return MSL_BRANCH(19, v < 0.0f )? -e : e;
+return MSL_BRANCH(20, v < 0.0f )? -e : e;
 }
 
 
-inline float gelu_range(float v) { return MSL_BRANCH(20, v < -20.0f )? -20.0f : v; }
+inline float gelu_range(float v) { return MSL_BRANCH(21, v < -20.0f )? -20.0f : v; }
 
 
 inline float gelu_of(float v) {
@@ -801,14 +844,14 @@ return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
 
 
 inline float relu2_of(float v) {
-const float x = MSL_BRANCH(21, v < 0.0f )? 0.0f : v;
+const float x = MSL_BRANCH(22, v < 0.0f )? 0.0f : v;
 return x * x;
 }
 
 
 
 inline float activation_of(uint kind, float v) {
-switch (MSL_CHOOSE(22, kind)) {
+switch (MSL_CHOOSE(23, kind)) {
 case 1:
 return silu_of(v);
 case 2:
@@ -826,15 +869,15 @@ return v;
 
 
 inline float clamped_swiglu_of(float a, float b) {
-const float g = MSL_BRANCH(23, a > 7.0f )? 7.0f : a;
-const float u = MSL_BRANCH(24, b > 7.0f )? 7.0f : (MSL_BRANCH(25, b < -7.0f )? -7.0f : b);
+const float g = MSL_BRANCH(24, a > 7.0f )? 7.0f : a;
+const float u = MSL_BRANCH(25, b > 7.0f )? 7.0f : (MSL_BRANCH(26, b < -7.0f )? -7.0f : b);
 return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
 }
 
 
 
 inline float gate_of(uint kind, float a, float b) {
-if (MSL_BRANCH(26, kind == 5))
+if (MSL_BRANCH(27, kind == 5))
 return clamped_swiglu_of(a, b);
 return activation_of(kind, a) * b;
 }
@@ -925,16 +968,16 @@ float squares[T];
 template <typename X> inline Moments moments_of( const X *x, uint k, float eps, uint lane) {
 const float n = float(MSL_CAST(float, k)), pivot = float(MSL_CAST(float, x[0]));
 float sum = 0.0f;
-MSL_LOOP(27) for (uint i = lane * 4; MSL_TURN(28, i < k); i += 128) {
+MSL_LOOP(28) for (uint i = lane * 4; MSL_TURN(29, i < k); i += 128) {
 const uint end = min(i + 4, k);
-MSL_LOOP(29) for (uint j = i; MSL_TURN(30, j < end); j++)
+MSL_LOOP(30) for (uint j = i; MSL_TURN(31, j < end); j++)
 sum += float(MSL_CAST(float, x[j])) - pivot;
 }
 const float mean = pivot + simd_sum(sum, 1) / n;
 float2 rest = 0.0f;
-MSL_LOOP(31) for (uint i = lane * 4; MSL_TURN(32, i < k); i += 128) {
+MSL_LOOP(32) for (uint i = lane * 4; MSL_TURN(33, i < k); i += 128) {
 const uint end = min(i + 4, k);
-MSL_LOOP(33) for (uint j = i; MSL_TURN(34, j < end); j++) {
+MSL_LOOP(34) for (uint j = i; MSL_TURN(35, j < end); j++) {
 const float d = float(MSL_CAST(float, x[j])) - mean;
 rest += float2(MSL_CAST(float2, d, d * d));
 }
@@ -980,7 +1023,7 @@ squares += v[j] * v[j];
 }
 v = normed(v, in.moments[t], msl_constant_reads_gain() ? load4(in.gain + at) : float4(0.0f),
 msl_constant_reads_shift() ? load4(in.shift + at) : float4(0.0f));
-if (MSL_BRANCH(35, has_offset(type))) {
+if (MSL_BRANCH(36, has_offset(type))) {
 for (uint j = 0; MSL_STEP(j < 4); j++)
 s.sum[i / 2] += v[j];
 }
@@ -994,7 +1037,7 @@ inline float product(uint type, const Run &w, const Slice &x) {
 const float4 first = w.q[0] * x.v[0] + w.q[1] * x.v[1], second = w.q[2] * x.v[2] + w.q[3] * x.v[3];
 float p = w.scale[0] * ((first.x + first.y) + (first.z + first.w)) +
 w.scale[1] * ((second.x + second.y) + (second.z + second.w));
-if (MSL_BRANCH(36, has_offset(type)))
+if (MSL_BRANCH(37, has_offset(type)))
 p += w.offset[0] * x.sum[0] + w.offset[1] * x.sum[1];
 return p;
 }
@@ -1030,22 +1073,22 @@ template <typename X, uint R, uint T>
 inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
 Rows<R> rows;
-MSL_LOOP(37) for (int r = 0; MSL_TURN(38, r < int(R)); r++)
+MSL_LOOP(38) for (int r = 0; MSL_TURN(39, r < int(R)); r++)
 rows.at[r] = stored_row(type, w, n, in.k, uint(MSL_CAST(uint, clamp(first + r, 0, int(MSL_CAST(int, n)) - 1))));
 for (uint i = 0; MSL_STEP(i < T * R); i++)
 sums.product[i] = 0.0f;
 for (uint t = 0; MSL_STEP(t < T); t++)
 sums.squares[t] = 0.0f;
-const uint runs = in.k / 16, few = stored_type(type), turn = MSL_BRANCH(39, few == 11 || few == 12 )? 4 : 2;
-MSL_LOOP(40) for (uint start = in.lane; MSL_TURN(41, start < runs); start += 32 * turn) {
-MSL_LOOP(42) for (uint i = 0; MSL_TURN(43, i < turn); i++) {
-if (MSL_BRANCH(44, start + 32 * i < runs))
+const uint runs = in.k / 16, turn = MSL_BRANCH(40, has_few_bits(type) )? 4 : 2;
+MSL_LOOP(41) for (uint start = in.lane; MSL_TURN(42, start < runs); start += 32 * turn) {
+MSL_LOOP(43) for (uint i = 0; MSL_TURN(44, i < turn); i++) {
+if (MSL_BRANCH(45, start + 32 * i < runs))
 add_run<X, R, T>(type, rows, in, start + 32 * i, sums);
 }
 }
-if (MSL_BRANCH(45, block_elems(type) != 1))
+if (MSL_BRANCH(46, block_elems(type) != 1))
 return;
-MSL_LOOP(46) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(47, i < in.k); i += 32) {
+MSL_LOOP(47) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(48, i < in.k); i += 32) {
 for (uint t = 0; MSL_STEP(t < T); t++) {
 const float x = float(MSL_CAST(float, in.x[t][i]));
 if (msl_constant_norm() == 1)
@@ -1062,12 +1105,12 @@ sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
 template <typename X, uint R, uint T>
 inline void add_rows(uint type, const uchar *w, uint column, uint start, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
-if (MSL_BRANCH(48, n == 0 || column + R <= start || column >= start + n))
+if (MSL_BRANCH(49, n == 0 || column + R <= start || column >= start + n))
 return;
 Sums<R, T> part;
 dot_rows<X, R, T>(type, w, int(MSL_CAST(int, column)) - int(MSL_CAST(int, start)), n, in, part);
 for (uint i = 0; MSL_STEP(i < T * R); i++) {
-if (MSL_BRANCH(49, column + i % R >= start && column + i % R < start + n))
+if (MSL_BRANCH(50, column + i % R >= start && column + i % R < start + n))
 sums.product[i] = part.product[i];
 }
 for (uint t = 0; MSL_STEP(t < T); t++)
@@ -1111,9 +1154,9 @@ const int *rows;
 
 template <typename X, typename O>
 inline float bias_of( const Arguments<X, O> &a, const LinearParams &p, uint c) {
-if (MSL_BRANCH(50, c < p.n0))
+if (MSL_BRANCH(51, c < p.n0))
 return a.bias0[c];
-if (MSL_BRANCH(51, c < p.n0 + p.n1))
+if (MSL_BRANCH(52, c < p.n0 + p.n1))
 return a.bias1[c - p.n0];
 return a.bias2[c - p.n0 - p.n1];
 }
@@ -1221,7 +1264,7 @@ a.shift = shift;
 a.rows = rows;
 const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
 const uint column = (group.x * simdgroups + sg) * msl_constant_columns_of(), first = group.y * msl_constant_token_count();
-if (MSL_BRANCH(52, column >= columns))
+if (MSL_BRANCH(53, column >= columns))
 return;
 const uint token = first + lane / msl_constant_columns_of(), own = column + lane % msl_constant_columns_of();
 const bool keeps = lane < msl_constant_token_count() * msl_constant_columns_of() && token < p.tokens && own < columns;
@@ -1233,14 +1276,14 @@ if (msl_constant_expert_count() != 0) {
 pair = msl_constant_is_mixed() ? first * msl_constant_chosen() + pick : first;
 row = msl_constant_has_each() ? pair : pair / msl_constant_chosen();
 const uint index = uint(MSL_CAST(uint, expert[pair]));
-if (MSL_BRANCH(53, index >= msl_constant_expert_count())) {
+if (MSL_BRANCH(54, index >= msl_constant_expert_count())) {
 result = NAN;
 continue;
 }
 turn_to(of, p, index);
 }
 float2 v = multiply_all(of, p, row, column, lane);
-if (MSL_BRANCH(54, msl_constant_has_bias() && keeps)) {
+if (MSL_BRANCH(55, msl_constant_has_bias() && keeps)) {
 v.x += bias_of(of, p, own);
 if (msl_constant_is_gated())
 v.y += of.bias1[own];
@@ -1248,14 +1291,14 @@ v.y += of.bias1[own];
 v.x = msl_constant_is_gated() ? gate_of(msl_constant_activation(), v.x, v.y) : activation_of(msl_constant_activation(), v.x);
 result = msl_constant_is_mixed() ? result + share[pair] * v.x : v.x;
 }
-if (MSL_BRANCH(55, !keeps))
+if (MSL_BRANCH(56, !keeps))
 return;
 const ulong at = ulong(MSL_CAST(ulong, token)) * p.out_stride + own;
 if (msl_constant_has_residual())
 result += residual[at];
 out[at] = O(result);
 }
-#line 1259 "kernels/emulated/linear_vec.gen.cc"
+#line 1302 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -209,7 +209,7 @@ type Launch struct {
 	Interleaved uint32
 }
 
-// Interleave rearranges a weight [rows, k] of a type of params.h so that the library's
+// Interleave rearranges a weight [rows, k] of a type of ir/dtype so that the library's
 // kernels stream through it, which may take a few more bytes. It returns nil where there is
 // nothing to gain for the type, or where the rows make no group of the library's.
 func (l Library) Interleave(weightType uint32, rows, k int, weight []byte) []byte {

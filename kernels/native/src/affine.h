@@ -9,9 +9,9 @@ static void affine_scales(const uint8_t *heads, float *s, float *m) {
     });
 }
 
-constexpr Headed Q4_1 = {SMELT_Q4_1, 32, 20, 4, affine_scales, nullptr};
-constexpr Headed MLX4 = {SMELT_MLX4, 64, 36, 4, affine_scales, nullptr};
-constexpr Headed MLX8 = {SMELT_MLX8, 64, 68, 4, affine_scales, nullptr};
+constexpr Headed Q4_1 = headed<SMELT_Q4_1>(4, affine_scales, nullptr);
+constexpr Headed MLX4 = headed<SMELT_MLX4>(4, affine_scales, nullptr);
+constexpr Headed MLX8 = headed<SMELT_MLX8>(4, affine_scales, nullptr);
 
 // Four bits of each element, the first sixteen of 32 in the low halves of bytes.
 struct Nibbles {
@@ -45,3 +45,5 @@ struct Bytes {
     }
     template <class Code> INLINE int number(const Headed &, uint32_t i, Code code) { return code(i); }
 };
+
+#define AFFINE_FORMATS(X) X(Nibbles, Q4_1) X(Nibbles, MLX4) X(Bytes, MLX8)

@@ -35,6 +35,15 @@ template <Range R> struct Signs {
     static constexpr bool SPLIT = false;
 };
 
+// Blocks of a type of weights.
+template <uint32_t NUMBER> struct Stored;
+#define STORED(NAME, OF, SIZE)                                                                                         \
+    template <> struct Stored<SMELT_##NAME> {                                                                          \
+        static constexpr uint32_t TYPE = SMELT_##NAME, ELEMS = OF, BYTES = SIZE;                                       \
+    };
+SMELT_TYPES(STORED)
+#undef STORED
+
 constexpr uint32_t MAX_HEAD = 256; // elements of a head, at most
 
 INLINE int32_t word(const int8_t *p) {

@@ -2,7 +2,7 @@
 // those of ggml-common.h and ggml-quants.c.
 //
 // Each format is a struct with
-//   ELEMS, BYTES   of a block; SUBS = ELEMS/32 sub-blocks of 32 elements
+//   TYPE, ELEMS, BYTES   a Stored; SUBS = ELEMS/32 sub-blocks of 32 elements
 //   GROUPS         scales in a sub-block: 1, or 2 of 16 elements each
 //   MIN            an element is scale·u + minimum rather than scale·(u − OFFSET)
 //   HALF           where a half lies that no word of 32 bits holds: the words are those
@@ -82,8 +82,7 @@ template <class From> INLINE void scales_k4(From rows, float *s, float *m) {
     spread_bytes(i_or(i_and(i_shr<4>(w[3]), four), i_and(i_shr<2>(w[2]), top)), low, m + 4 * ROWS);
 }
 
-struct Q8_0 {
-    static constexpr uint32_t TYPE = SMELT_Q8_0, ELEMS = 32, BYTES = 34;
+struct Q8_0 : Stored<SMELT_Q8_0> {
     static constexpr int SUBS = 1, GROUPS = 1, OFFSET = SIGNED_BIAS, PARTNER = 0, PARTS = 1, HALF = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIGNED;
@@ -95,8 +94,7 @@ struct Q8_0 {
     template <class From> INLINE void scales(From rows, float *s, float *) { store(s, rows.half(0)); }
 };
 
-struct Q4_0 {
-    static constexpr uint32_t TYPE = SMELT_Q4_0, ELEMS = 32, BYTES = 18;
+struct Q4_0 : Stored<SMELT_Q4_0> {
     static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 8, PARTNER = 0, PARTS = 1, HALF = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
@@ -122,8 +120,7 @@ INLINE void spread_bits(const uint8_t *p, size_t step, Q &low, Q &high) {
     low = q_load(bytes[0]), high = q_load(bytes[1]);
 }
 
-struct Q5_0 {
-    static constexpr uint32_t TYPE = SMELT_Q5_0, ELEMS = 32, BYTES = 22;
+struct Q5_0 : Stored<SMELT_Q5_0> {
     static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 16, PARTNER = 0, PARTS = 1, HALF = ALONE;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIX_BITS;
@@ -135,8 +132,7 @@ struct Q5_0 {
     template <class From> INLINE void scales(From rows, float *s, float *) { store(s, rows.half(0)); }
 };
 
-struct Q5_1 {
-    static constexpr uint32_t TYPE = SMELT_Q5_1, ELEMS = 32, BYTES = 24;
+struct Q5_1 : Stored<SMELT_Q5_1> {
     static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, PARTS = 1, HALF = ALONE;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::SIX_BITS;
@@ -156,8 +152,7 @@ template <int S, class From> INLINE Q two_bits(From rows, int part, int at) {
     return q_and(q_shr<2 * S>(rows.bytes(at, part, 32)), 3);
 }
 
-struct Q2_K {
-    static constexpr uint32_t TYPE = SMELT_Q2_K, ELEMS = 256, BYTES = 84;
+struct Q2_K : Stored<SMELT_Q2_K> {
     static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 0, PARTNER = 0, PARTS = 2, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
@@ -175,8 +170,7 @@ struct Q2_K {
     }
 };
 
-struct Q3_K {
-    static constexpr uint32_t TYPE = SMELT_Q3_K, ELEMS = 256, BYTES = 110;
+struct Q3_K : Stored<SMELT_Q3_K> {
     static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4, PARTNER = 0, PARTS = 2, HALF = ALONE;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
@@ -206,8 +200,7 @@ struct Q3_K {
     }
 };
 
-struct Q4_K {
-    static constexpr uint32_t TYPE = SMELT_Q4_K, ELEMS = 256, BYTES = 144;
+struct Q4_K : Stored<SMELT_Q4_K> {
     static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1, PARTS = 4, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
@@ -220,8 +213,7 @@ struct Q4_K {
     template <class From> INLINE void scales(From rows, float *s, float *m) { scales_k4(rows, s, m); }
 };
 
-struct Q5_K {
-    static constexpr uint32_t TYPE = SMELT_Q5_K, ELEMS = 256, BYTES = 176;
+struct Q5_K : Stored<SMELT_Q5_K> {
     static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1, PARTS = 4, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::SIX_BITS;
@@ -237,8 +229,7 @@ struct Q5_K {
     template <class From> INLINE void scales(From rows, float *s, float *m) { scales_k4(rows, s, m); }
 };
 
-struct Q6_K {
-    static constexpr uint32_t TYPE = SMELT_Q6_K, ELEMS = 256, BYTES = 210;
+struct Q6_K : Stored<SMELT_Q6_K> {
     static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 32, PARTNER = 2, PARTS = 2, HALF = 208;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIX_BITS;
@@ -405,3 +396,7 @@ template <class B> static void dequantize_interleaved(const uint8_t *p, uint64_t
         dequantize_row<B>(block, out + at, B::ELEMS);
     }
 }
+
+// The formats above, those with an OFFSET and those with a minimum.
+#define OFFSET_BLOCKS(X) X(Q8_0) X(Q4_0) X(Q5_0) X(Q3_K) X(Q6_K)
+#define MINIMUM_BLOCKS(X) X(Q5_1) X(Q2_K) X(Q4_K) X(Q5_K)

@@ -24,9 +24,9 @@ static void six_bit_scales(const uint8_t *heads, float *s, float *) {
     });
 }
 
-constexpr Headed IQ4_NL = {SMELT_IQ4_NL, 32, 18, 2, half_scales, IQ4_VALUES};
-constexpr Headed IQ4_XS = {SMELT_IQ4_XS, 256, 136, 8, six_bit_scales, IQ4_VALUES};
-constexpr Headed MXFP4 = {SMELT_MXFP4, 32, 17, 1, exponent_scales, MXFP4_VALUES};
+constexpr Headed IQ4_NL = headed<SMELT_IQ4_NL>(2, half_scales, IQ4_VALUES);
+constexpr Headed IQ4_XS = headed<SMELT_IQ4_XS>(8, six_bit_scales, IQ4_VALUES);
+constexpr Headed MXFP4 = headed<SMELT_MXFP4>(1, exponent_scales, E2M1_VALUES);
 
 // Such codes, as products see them: those of a format with one scale for each 32 signed bytes.
 struct Named {
@@ -43,3 +43,5 @@ struct Named {
         return of.values[code(i % 16) >> i / 16 * 4 & 15];
     }
 };
+
+#define NAMED_FORMATS(X) X(Named, IQ4_NL) X(Named, IQ4_XS) X(Named, MXFP4)

@@ -21,6 +21,13 @@ struct Headed {
 };
 constexpr uint32_t MOST_HEADED_BYTES = 136, MOST_SUBS = 8; // of a block
 
+// The format of a type whose blocks begin with a head of so many bytes.
+template <uint32_t TYPE>
+constexpr Headed headed(uint32_t head, void (*scales)(const uint8_t *, float *, float *), const int8_t *values) {
+    static_assert(Stored<TYPE>::BYTES <= MOST_HEADED_BYTES && Stored<TYPE>::ELEMS / 32 <= MOST_SUBS, "a block fits");
+    return {TYPE, Stored<TYPE>::ELEMS, Stored<TYPE>::BYTES, head, scales, values};
+}
+
 // The codes of a sub-block of ROWS rows.
 template <class E> struct Codes {
     const uint8_t *p;
@@ -213,3 +220,12 @@ template <class E, const Headed &OF> constexpr WeightType stored_headed_type() {
     t.widen_interleaved = widen_interleaved_format<E, OF>;
     return t;
 }
+
+// An entry of a list of a unit: of a format of blocks.h, and of one with a kind of codes.
+#ifdef BASE
+#define BLOCK(FORMAT) block_type<FORMAT>(),
+#define HEAD(CODES, FORMAT) headed_type<CODES, FORMAT>(),
+#else
+#define BLOCK(FORMAT) stored_block_type<FORMAT>(),
+#define HEAD(CODES, FORMAT) stored_headed_type<CODES, FORMAT>(),
+#endif

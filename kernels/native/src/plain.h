@@ -11,8 +11,7 @@ struct Unpacked {
 
 INLINE float half_at(const uint8_t *p) { return half_to_float(half_bits(p)); }
 
-struct PlainQ8_0 {
-    static constexpr uint32_t TYPE = SMELT_Q8_0, ELEMS = 32, BYTES = 34;
+struct PlainQ8_0 : Stored<SMELT_Q8_0> {
     static constexpr int GROUPS = 1;
     static constexpr bool MIN = false;
     static void unpack(const uint8_t *p, Unpacked &to) {
@@ -24,8 +23,7 @@ struct PlainQ8_0 {
 
 // Four bits of each element, the first sixteen in the low halves of bytes, and from BITS on, if
 // there are any, a fifth bit each in the 32 bits there.
-template <uint32_t NUMBER, bool WITH_MIN, bool FIVE> struct PlainNibbles {
-    static constexpr uint32_t TYPE = NUMBER, ELEMS = 32, BYTES = 18 + (WITH_MIN ? 2 : 0) + (FIVE ? 4 : 0);
+template <uint32_t NUMBER, bool WITH_MIN, bool FIVE> struct PlainNibbles : Stored<NUMBER> {
     static constexpr int GROUPS = 1;
     static constexpr bool MIN = WITH_MIN;
     static void unpack(const uint8_t *p, Unpacked &to) {
@@ -44,8 +42,7 @@ template <uint32_t NUMBER, bool WITH_MIN, bool FIVE> struct PlainNibbles {
 };
 
 // Groups as MLX packs them.
-template <uint32_t NUMBER> struct PlainMLX {
-    static constexpr uint32_t TYPE = NUMBER, ELEMS = 64, BYTES = NUMBER == SMELT_MLX4 ? 36 : 68;
+template <uint32_t NUMBER> struct PlainMLX : Stored<NUMBER> {
     static constexpr int GROUPS = 1;
     static constexpr bool MIN = true;
     static void unpack(const uint8_t *p, Unpacked &to) {
@@ -55,8 +52,7 @@ template <uint32_t NUMBER> struct PlainMLX {
     }
 };
 
-struct PlainQ2_K {
-    static constexpr uint32_t TYPE = SMELT_Q2_K, ELEMS = 256, BYTES = 84;
+struct PlainQ2_K : Stored<SMELT_Q2_K> {
     static constexpr int GROUPS = 2;
     static constexpr bool MIN = true;
     static void unpack(const uint8_t *p, Unpacked &to) {
@@ -68,8 +64,7 @@ struct PlainQ2_K {
     }
 };
 
-struct PlainQ3_K {
-    static constexpr uint32_t TYPE = SMELT_Q3_K, ELEMS = 256, BYTES = 110;
+struct PlainQ3_K : Stored<SMELT_Q3_K> {
     static constexpr int GROUPS = 2;
     static constexpr bool MIN = false;
     static void unpack(const uint8_t *p, Unpacked &to) {
@@ -87,8 +82,7 @@ struct PlainQ3_K {
 };
 
 // Q4_K, and with FIVE Q5_K.
-template <uint32_t NUMBER, bool FIVE> struct PlainK4 {
-    static constexpr uint32_t TYPE = NUMBER, ELEMS = 256, BYTES = FIVE ? 176 : 144;
+template <uint32_t NUMBER, bool FIVE> struct PlainK4 : Stored<NUMBER> {
     static constexpr int GROUPS = 1;
     static constexpr bool MIN = true;
     static void unpack(const uint8_t *p, Unpacked &to) {
@@ -107,8 +101,7 @@ template <uint32_t NUMBER, bool FIVE> struct PlainK4 {
     }
 };
 
-struct PlainQ6_K {
-    static constexpr uint32_t TYPE = SMELT_Q6_K, ELEMS = 256, BYTES = 210;
+struct PlainQ6_K : Stored<SMELT_Q6_K> {
     static constexpr int GROUPS = 2;
     static constexpr bool MIN = false;
     static void unpack(const uint8_t *p, Unpacked &to) {
@@ -124,9 +117,8 @@ struct PlainQ6_K {
     }
 };
 
-template <uint32_t NUMBER, const int8_t (&VALUES)[16]> struct PlainCodes {
-    static constexpr uint32_t TYPE = NUMBER, ELEMS = NUMBER == SMELT_IQ4_XS ? 256 : 32;
-    static constexpr uint32_t BYTES = ELEMS / 2 + (NUMBER == SMELT_MXFP4 ? 1 : NUMBER == SMELT_IQ4_NL ? 2 : 8);
+template <uint32_t NUMBER, const int8_t (&VALUES)[16]> struct PlainCodes : Stored<NUMBER> {
+    static constexpr uint32_t ELEMS = Stored<NUMBER>::ELEMS, BYTES = Stored<NUMBER>::BYTES;
     static constexpr int GROUPS = 1;
     static constexpr bool MIN = false;
     static void unpack(const uint8_t *p, Unpacked &to) {
@@ -215,3 +207,22 @@ template <class B> constexpr WeightType plain_type() {
     return {B::TYPE,           B::ELEMS,       B::BYTES, 1,       true,  {B::GROUPS, 0, B::MIN},
             multiply_plain<B>, widen_plain<B>, nullptr,  nullptr, PANEL, 1};
 }
+
+// The formats above.
+static const WeightType types[] = {
+    plain_type<PlainQ8_0>(),
+    plain_type<PlainNibbles<SMELT_Q4_0, false, false>>(),
+    plain_type<PlainNibbles<SMELT_Q4_1, true, false>>(),
+    plain_type<PlainNibbles<SMELT_Q5_0, false, true>>(),
+    plain_type<PlainNibbles<SMELT_Q5_1, true, true>>(),
+    plain_type<PlainQ2_K>(),
+    plain_type<PlainQ3_K>(),
+    plain_type<PlainK4<SMELT_Q4_K, false>>(),
+    plain_type<PlainK4<SMELT_Q5_K, true>>(),
+    plain_type<PlainQ6_K>(),
+    plain_type<PlainCodes<SMELT_IQ4_NL, IQ4_VALUES>>(),
+    plain_type<PlainCodes<SMELT_IQ4_XS, IQ4_VALUES>>(),
+    plain_type<PlainCodes<SMELT_MXFP4, E2M1_VALUES>>(),
+    plain_type<PlainMLX<SMELT_MLX4>>(),
+    plain_type<PlainMLX<SMELT_MLX8>>(),
+};

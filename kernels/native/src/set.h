@@ -3,6 +3,7 @@
 #define SMELT_KERNELS_NATIVE_SET_H
 
 #include "../../abi/abi.h"
+#include "../../abi/types.gen.h"
 
 typedef struct smelt_native_set {
     smelt_native native;                              // first, so that a set is a smelt_native

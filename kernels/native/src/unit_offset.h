@@ -13,22 +13,7 @@ namespace SET {
 #include "values.h"
 #include "codes.h"
 
-#ifdef BASE
-#define TYPE block_type
-#define HEADED headed_type
-#else
-#define TYPE stored_block_type
-#define HEADED stored_headed_type
-#endif
-
-static const WeightType types[] = {TYPE<Q8_0>(),
-                                   TYPE<Q4_0>(),
-                                   TYPE<Q5_0>(),
-                                   TYPE<Q3_K>(),
-                                   TYPE<Q6_K>(),
-                                   HEADED<Named, IQ4_NL>(),
-                                   HEADED<Named, IQ4_XS>(),
-                                   HEADED<Named, MXFP4>()};
+static const WeightType types[] = {OFFSET_BLOCKS(BLOCK) NAMED_FORMATS(HEAD)};
 
 const WeightType *find_offset_type(uint32_t type) { return find_among(types, type); }
 } // namespace SET
