@@ -18,6 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -108,7 +109,7 @@ func OptionsFor(d Device) (Options, error) {
 }
 
 // ChooseFor has choices by size made for a chip; nil: for none in particular.
-func (o *Options) ChooseFor(chip *lower.Chip) {
+func (o *Options) ChooseFor(chip *predict.Chip) {
 	o.Chip, o.Family, o.Cores = "", 0, 0
 	if chip != nil {
 		o.Chip, o.Family, o.Cores = chip.Name, chip.Family, chip.Cores
@@ -286,14 +287,14 @@ func (o *Options) target(maxTokens int64) (*ir.Target, error) {
 }
 
 // chip returns what choices by size are made for; nil for none in particular.
-func (o *Options) chip() (*lower.Chip, error) {
+func (o *Options) chip() (*predict.Chip, error) {
 	switch {
 	case o.Chip == "":
 		return nil, nil
 	case o.Family == 0:
-		return lower.FindChip(o.Chip)
+		return predict.FindChip(o.Chip)
 	}
-	c, _ := lower.FindGPU(o.Chip, o.Family, o.Cores)
+	c, _ := predict.FindGPU(o.Chip, o.Family, o.Cores)
 	return c, nil
 }
 

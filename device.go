@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // Device names where a program runs and how. The name is "cpu", "emu", "metal" or
@@ -51,7 +51,7 @@ func TargetOf(name string) (string, error) { return device.TargetOf(cmp.Or(name,
 
 // ChipOf returns the chip of a device that is a GPU, with the cores that the system counts; nil
 // for another, and where there is none to ask. d is resolved.
-func ChipOf(d Device) *lower.Chip {
+func ChipOf(d Device) *predict.Chip {
 	if device := d.Name; device != "metal" {
 		return nil
 	}
@@ -59,7 +59,7 @@ func ChipOf(d Device) *lower.Chip {
 	if err != nil {
 		return nil
 	}
-	c, _ := lower.FindGPU(info.GPU, info.Family, info.Cores)
+	c, _ := predict.FindGPU(info.GPU, info.Family, info.Cores)
 	return c
 }
 

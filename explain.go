@@ -11,6 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -47,7 +48,7 @@ type Explanation struct {
 	Choices []plan.Choice `json:"choices"`
 
 	// Prediction is set by those who ask for one; see [Program.Simulate].
-	Prediction *lower.Prediction `json:"prediction,omitempty"`
+	Prediction *predict.Prediction `json:"prediction,omitempty"`
 
 	// SameBits is set by those who ask for it; see [Program.SameBits].
 	SameBits *SameBits `json:"same_bits,omitempty"`
@@ -160,16 +161,16 @@ func StepSizes(ph *plan.Phase) *sym.Sizes {
 
 // Simulate predicts how a chip, one of [Chips], runs a step of a phase. Nothing is
 // measured.
-func (p *Program) Simulate(phase, chip string, sequences ...int) (*lower.Timeline, error) {
+func (p *Program) Simulate(phase, chip string, sequences ...int) (*predict.Timeline, error) {
 	ph, _, err := p.Phase(phase, sequences...)
 	if err != nil {
 		return nil, err
 	}
-	c, err := lower.FindChip(chip)
+	c, err := predict.FindChip(chip)
 	if err != nil {
 		return nil, err
 	}
-	return lower.Simulate(p.Plan, ph, StepSizes(ph), c)
+	return predict.Simulate(p.Plan, ph, StepSizes(ph), c)
 }
 
 // Savings compiles a phase once more without each rule that matched, and without all of
@@ -182,7 +183,7 @@ func (p *Program) Savings(phase, chip string, sequences ...int) (*Savings, error
 	if stages == nil {
 		return nil, fmt.Errorf("the plan of %s holds no graph to fuse otherwise", p.Plan.Model)
 	}
-	c, err := lower.FindChip(chip)
+	c, err := predict.FindChip(chip)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +253,7 @@ func (p *Program) SameBits(phase, chip string, sequences ...int) (*SameBits, err
 
 // costWithout compiles the phase of some graphs alone, leaving out rules, and returns
 // what its largest step costs.
-func (p *Program) costWithout(stages *Stages, chip *lower.Chip, rules ...string) (cost Saving, err error) {
+func (p *Program) costWithout(stages *Stages, chip *predict.Chip, rules ...string) (cost Saving, err error) {
 	opts := p.options
 	opts.Disabled = append(slices.Clone(opts.Disabled), rules...)
 	opts.DebugOutput, opts.Observer = nil, nil
@@ -274,7 +275,7 @@ func (p *Program) costWithout(stages *Stages, chip *lower.Chip, rules ...string)
 		return cost, err
 	}
 	ph := &plan.Phases[0]
-	t, err := lower.Simulate(plan, ph, StepSizes(ph), chip)
+	t, err := predict.Simulate(plan, ph, StepSizes(ph), chip)
 	if err != nil {
 		return cost, err
 	}
@@ -282,7 +283,7 @@ func (p *Program) costWithout(stages *Stages, chip *lower.Chip, rules ...string)
 }
 
 // Chips lists the chips that Simulate knows.
-func Chips() []string { return lower.Chips() }
+func Chips() []string { return predict.Chips() }
 
 func summary(name string, f *ir.Func) StageSummary {
 	s := StageSummary{Name: name, Values: len(f.Values), Ops: map[string]int{}}

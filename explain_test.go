@@ -10,8 +10,8 @@ import (
 
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
@@ -23,7 +23,7 @@ func costOf(t *testing.T, p *Program, phase, chip string) Saving {
 	require.NoError(t, err)
 	s := Saving{Dispatches: len(ph.Dispatches), Seconds: timeline.Total / 1e6}
 	for i := range ph.Dispatches {
-		c := lower.CostOf(p.Plan, &ph.Dispatches[i], StepSizes(ph))
+		c := predict.CostOf(p.Plan, &ph.Dispatches[i], StepSizes(ph))
 		s.BytesRead += c.Read
 		s.BytesWritten += c.Written
 	}
@@ -123,7 +123,7 @@ func TestSavingsOfReplication(t *testing.T) {
 		require.NoError(t, err)
 		return p
 	}
-	copies := func(p *Program) (launches int, cost lower.Cost) {
+	copies := func(p *Program) (launches int, cost predict.Cost) {
 		ph, _, err := p.Phase("prefill")
 		require.NoError(t, err)
 		for i := range ph.Dispatches {
@@ -132,13 +132,13 @@ func TestSavingsOfReplication(t *testing.T) {
 			require.True(t, ok)
 			if k.Family == "repeat_kv" || k.Family == "repeat_kv_pair" {
 				launches++
-				cost = cost.Plus(lower.CostOf(p.Plan, d, StepSizes(ph)))
+				cost = cost.Plus(predict.CostOf(p.Plan, d, StepSizes(ph)))
 			}
 		}
 		return launches, cost
 	}
 	const read, written = 2 * tokens * kvHeads * head * 4, 2 * tokens * heads * head * 4
-	want := lower.Cost{Read: layers * read, Written: layers * written}
+	want := predict.Cost{Read: layers * read, Written: layers * written}
 
 	launches, cost := copies(compile("kv_replication_elimination", "repeat_kv_pair"))
 	require.Equal(t, 2*layers, launches)

@@ -15,7 +15,7 @@ import "github.com/smelt-ml/smelt/ir"
 // A threadgroup of attention has one query head, and makes for itself what it needs of
 // the step's own tokens: its query, and the key and value that are not in the cache yet.
 // Heads that share a KV head make these again. That is worth a dispatch where a sequence
-// brings one token, unless the target's rates say otherwise ([ir.Target.WriteRepeats]). Norms
+// brings one token, unless the target's costs say otherwise ([ir.Costs]). Norms
 // over all heads stay a dispatch of their own: each threadgroup would read all of them.
 func AttentionWrite() *Rule {
 	cache, positions, seqlens, lens, table, sinks, slopes := Any(), Any(), Any(), Any(), Any(), Optional(), Optional()
@@ -36,7 +36,7 @@ func AttentionWrite() *Rule {
 			return t.OneEach && t.Has(ir.OpRopeQKVWriteAttention) && t.Has(ir.OpHeadNormRopeKVWriteAttention)
 		},
 		Pays: func(t *ir.Target, m Match) bool {
-			longer, spared := t.WriteRepeats(m[write], t.Tokens)
+			longer, spared := t.Costs.WriteRepeats(t, m[write], t.Tokens)
 			return longer <= spared
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {

@@ -15,7 +15,7 @@ import (
 // Every row of x is then normalised once for each group of rows of the weights.
 // That is cheap beside reading the weights for the few tokens of a decode step,
 // and a waste for a prompt: the target says which it is compiled for, and where its rates
-// say which products are too wide ([ir.Target.NormRepeats]).
+// say which products are too wide ([ir.Costs]).
 func NormPrologue() *Rule {
 	x := Any()
 	norm := OneOf([]ir.Op{ir.OpRMSNorm, ir.OpLayerNorm}, x, Rest())
@@ -28,7 +28,7 @@ func NormPrologue() *Rule {
 		Yields: []*Pat{product},
 		Needs:  func(t *ir.Target) bool { return len(t.NormPrologue) > 0 },
 		Pays: func(t *ir.Target, m Match) bool {
-			longer, spared := t.NormRepeats(m[norm], m[product], t.Tokens, t.Rows)
+			longer, spared := t.Costs.NormRepeats(t, m[norm], m[product], t.Tokens, t.Rows)
 			return slices.Contains(t.NormPrologue, normKinds[m[norm].Op]) && longer <= spared
 		},
 		Where: func(m Match) bool { return takesNorm(m[product], m[norm]) },

@@ -56,7 +56,7 @@ func RoutedSum() *Rule {
 		Anchor: sum,
 		Yields: []*Pat{sum},
 		Needs:  func(t *ir.Target) bool { return t.Has(ir.OpRoutedLinear) },
-		Pays:   func(t *ir.Target, m Match) bool { return !t.GroupsExperts(m[product], t.Tokens) },
+		Pays:   func(t *ir.Target, m Match) bool { return !t.Costs.GroupsExperts(t, m[product], t.Tokens) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr, operands := ir.AsRoutedLinear(m[product])
 			attr.Mixed, operands.Mix = true, m[weights]

@@ -7,6 +7,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // vecShape is how linear_vec is launched.
@@ -76,11 +77,8 @@ const attentionElements = 256
 // quicker is the share of a time below which a prediction is taken for a difference.
 const quicker = 0.97
 
-// anyCores stands for the cores of no chip in particular: those of a Pro, anyChip.
-const anyCores = 16
-
-var anyChip = func() *Chip {
-	c, err := FindChip("m1-pro")
+var anyChip = func() *predict.Chip {
+	c, err := predict.FindChip("m1-pro")
 	if err != nil {
 		panic(err)
 	}
@@ -92,14 +90,14 @@ type machine struct {
 	*tuning
 	name  string
 	cores int64
-	like  *Chip // that predictions are made for
+	like  *predict.Chip // that predictions are made for
 }
 
 // machineOf returns the choices for a chip, or for no chip in particular. A later family
 // than is known counts as the last.
-func machineOf(chip *Chip) machine {
+func machineOf(chip *predict.Chip) machine {
 	if chip == nil {
-		return machine{&tunings[0], "an unnamed chip", anyCores, anyChip}
+		return machine{&tunings[0], "an unnamed chip", predict.AnyCores, anyChip}
 	}
 	t := &tunings[len(tunings)-1]
 	for i := range tunings {
@@ -111,11 +109,11 @@ func machineOf(chip *Chip) machine {
 }
 
 // chipOf returns the chip that a target is tuned to; nil for none in particular.
-func chipOf(t *ir.Target) *Chip {
+func chipOf(t *ir.Target) *predict.Chip {
 	if t.Chip == "" {
 		return nil
 	}
-	c, _ := FindGPU(t.Chip, t.Family, t.Cores)
+	c, _ := predict.FindGPU(t.Chip, t.Family, t.Cores)
 	return c
 }
 
@@ -217,15 +215,17 @@ func (p *phase) upTo(d ir.Dim) string {
 
 // Tune makes a target choose by size for a chip, or for no chip in particular where there
 // is none.
-func Tune(t *ir.Target, chip *Chip) {
-	m := machineOf(chip)
+func Tune(t *ir.Target, chip *predict.Chip) {
+	m, costs := machineOf(chip), predict.Costs{}
 	if chip != nil {
-		t.Chip, t.Family, t.Cores, t.Rates = chip.Name, chip.Family, chip.Cores, chip.rates()
+		t.Chip, t.Family, t.Cores = chip.Name, chip.Family, chip.Cores
+		costs.Rates = chip.Rates()
 	}
 	t.FewTokens = m.vecTokens
 	if t.Launches {
-		t.AttentionGroups, t.AttentionHeads, t.AttentionElements = m.attending*m.cores, kernels.MaxHeads, attentionElements
+		costs.Groups, costs.Heads, costs.Elements = m.attending*m.cores, kernels.MaxHeads, attentionElements
 	}
+	t.Costs = costs
 	if t.SplitContext > 0 {
 		t.SplitContext, t.SplitKeys = m.splitContext(), m.partitionKeys()
 	}

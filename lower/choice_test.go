@@ -12,17 +12,18 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
 
 // Every chip has a row, and only one; no chip has the first.
 func TestChoicesForEveryChip(t *testing.T) {
-	for i := range chips {
-		m := machineOf(&chips[i])
-		require.Equal(t, chips[i].Family, m.family, chips[i].Name)
+	for _, name := range predict.Chips() {
+		m := machineOf(chipNamed(t, name))
+		require.Equal(t, chipNamed(t, name).Family, m.family, name)
 	}
-	none, later := machineOf(nil), machineOf(&Chip{Family: 12})
+	none, later := machineOf(nil), machineOf(&predict.Chip{Family: 12})
 	require.Same(t, &tunings[0], none.tuning)
 	require.Same(t, &tunings[len(tunings)-1], later.tuning)
 }
@@ -30,10 +31,10 @@ func TestChoicesForEveryChip(t *testing.T) {
 // What a launch may be is bounded by the kernels: rows and tokens that they have
 // instances of, and threads.
 func TestChoicesAreLaunchable(t *testing.T) {
-	for i := range len(chips) + 1 {
+	for _, name := range append(predict.Chips(), "") {
 		m := machineOf(nil)
-		if i < len(chips) {
-			m = machineOf(&chips[i])
+		if name != "" {
+			m = machineOf(chipNamed(t, name))
 		}
 		require.Positive(t, m.partitionKeys())
 		require.Greater(t, m.splitContext(), m.partitionKeys())
@@ -80,12 +81,12 @@ func TestChoicesFollowTheChip(t *testing.T) {
 }
 
 // chipNamed is a chip of the table, or none for no name.
-func chipNamed(t *testing.T, name string) *Chip {
+func chipNamed(t *testing.T, name string) *predict.Chip {
 	t.Helper()
 	if name == "" {
 		return nil
 	}
-	c, err := FindChip(name)
+	c, err := predict.FindChip(name)
 	require.NoError(t, err)
 	return c
 }
@@ -215,11 +216,11 @@ func TestSharedHeadsByPrediction(t *testing.T) {
 						plan, err := Lower(arch, []Range{r}, target, Options{Context: context, Sequences: int(tokens), Tuning: tuning})
 						require.NoError(t, err)
 						ph := &plan.Phases[0]
-						sizes, us, cost := ph.Bounds, 0.0, Cost{}
+						sizes, us, cost := ph.Bounds, 0.0, predict.Cost{}
 						for i := range ph.Dispatches {
 							if d := &ph.Dispatches[i]; strings.HasPrefix(d.Kernel, "attention_") {
-								cost = cost.Plus(CostOf(plan, d, &sizes))
-								us += chipNamed(t, chip).demand(CostOf(plan, d, &sizes), d, &sizes).alone()
+								cost = cost.Plus(predict.CostOf(plan, d, &sizes))
+								us += chipNamed(t, chip).Alone(predict.CostOf(plan, d, &sizes), d, &sizes)
 							}
 						}
 						return ph, us, cost.Reread

@@ -11,28 +11,13 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
-
-// Every family of kernels has a rule, and every rule a family.
-func TestCostRules(t *testing.T) {
-	families := map[string]bool{}
-	for _, k := range kernels.All() {
-		families[k.Family] = true
-		op, _ := ir.ParseOp(k.Family)
-		_, elementwise := elementwiseOps[op]
-		_, ruled := costRules[k.Family]
-		require.NotEqual(t, ruled, elementwise, k.Family)
-		require.Contains(t, costs(), k.Name)
-	}
-	for family := range costRules {
-		require.Contains(t, families, family)
-	}
-}
 
 // costsOf returns the costs of one layer's dispatches with their kernels' families,
 // those outside the layers by family, and the sum of all.
-func costsOf(t *testing.T, plan *plan.Plan, phase string, sizes sym.Sizes) (layer []Cost, names []string, outside map[string]Cost, total Cost) {
-	outside = map[string]Cost{}
+func costsOf(t *testing.T, plan *plan.Plan, phase string, sizes sym.Sizes) (layer []predict.Cost, names []string, outside map[string]predict.Cost, total predict.Cost) {
+	outside = map[string]predict.Cost{}
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
 		if ph.Name != phase || !ph.Holds(&sizes) {
@@ -40,7 +25,7 @@ func costsOf(t *testing.T, plan *plan.Plan, phase string, sizes sym.Sizes) (laye
 		}
 		for j := range ph.Dispatches {
 			d := &ph.Dispatches[j]
-			c := CostOf(plan, d, &sizes)
+			c := predict.CostOf(plan, d, &sizes)
 			total = total.Plus(c)
 			k, ok := kernels.Lookup(d.Kernel)
 			require.True(t, ok, d.Kernel)
@@ -70,7 +55,7 @@ func TestCostByHand(t *testing.T) {
 		plan := compiled(t, "qwen3-0.6b", "f16", 1, context)
 		layer, names, outside, total := costsOf(t, plan, "decode", sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: context})
 		require.Equal(t, []string{"linear_vec", "attention_write", "linear_vec", "linear_vec", "linear_vec"}, names)
-		want := []Cost{
+		want := []predict.Cost{
 			{ // norm, Q K V
 				Read:    4*width + 4*width + 2*qkv*width,
 				Written: 2 * qkv,
@@ -104,13 +89,13 @@ func TestCostByHand(t *testing.T) {
 		require.Equal(t, int64(4+2*width), outside["embed"].Read, "one row of the table")
 		require.Equal(t, int64(4*width), outside["embed"].Written)
 
-		require.Equal(t, Cost{ // final norm and head: logits are float
+		require.Equal(t, predict.Cost{ // final norm and head: logits are float
 			Read:    4*width + 4*width + 2*vocab*width + 4, // and which row
 			Written: 4 * vocab,
 			Ops:     2*vocab*width + 4*width,
 		}, outside["linear_vec"])
 
-		sum := Cost{}
+		sum := predict.Cost{}
 		for _, c := range outside {
 			sum = sum.Plus(c)
 		}
@@ -139,13 +124,13 @@ func TestCostByHand(t *testing.T) {
 		require.Equal(t, []string{"linear_vec", "attention_write", "linear_vec", "linear_vec", "linear_vec"}, names)
 		q4 := func(n int) int64 { return int64(n / 32 * 18) }
 		qkv := (heads + 2*kv) * head
-		require.Equal(t, Cost{
+		require.Equal(t, predict.Cost{
 			Read:    4*width + 4*width + q4(qkv*width),
 			Written: int64(2 * qkv),
 			Ops:     int64(2*qkv*width + 4*width),
 			Shifts:  int64(4 * qkv * width),
 		}, layer[0])
-		require.Equal(t, Cost{
+		require.Equal(t, predict.Cost{
 			Read:    int64(2*qkv + 4 + 4*head/2 + 2*2*(context-1)*kv*head + 20), // the factors of the frequencies among it
 			Written: 2*heads*head + 2*2*kv*head,
 			Reread:  (heads/kv - 1) * 2 * 2 * (context - 1) * kv * head,
@@ -157,12 +142,12 @@ func TestCostByHand(t *testing.T) {
 		plan = compiled(t, "llama3.1-8b", "q4_0", 1, context, "attention_write")
 		layer, names, _, _ = costsOf(t, plan, "decode", sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: context})
 		require.Equal(t, []string{"linear_vec", "rope_qkv_write", "attention_vec", "linear_vec", "linear_vec", "linear_vec"}, names)
-		require.Equal(t, Cost{
+		require.Equal(t, predict.Cost{
 			Read:    int64(2*qkv + 4 + 4 + 4*head/2),
 			Written: 2*heads*head + 2*2*kv*head,
 			Ops:     3 * (heads + kv) * head,
 		}, layer[1])
-		require.Equal(t, Cost{
+		require.Equal(t, predict.Cost{
 			Read:    2*heads*head + 2*2*context*kv*head + 20,
 			Written: 2 * heads * head,
 			Reread:  (heads/kv - 1) * 2 * 2 * context * kv * head,
@@ -208,14 +193,14 @@ func TestCostOfSharedArguments(t *testing.T) {
 	}
 	for _, c := range []struct {
 		bindings []plan.Binding
-		want     Cost
+		want     predict.Cost
 	}{
-		{[]plan.Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 128, true)}, Cost{Read: 128, Written: 64, Ops: 16}},
-		{[]plan.Binding{bind("a", 0, false), bind("b", 0, false), bind("out", 128, true)}, Cost{Read: 64, Written: 64, Ops: 16}},
-		{[]plan.Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 0, true)}, Cost{Read: 128, Written: 64, Ops: 16}},
+		{[]plan.Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 128, true)}, predict.Cost{Read: 128, Written: 64, Ops: 16}},
+		{[]plan.Binding{bind("a", 0, false), bind("b", 0, false), bind("out", 128, true)}, predict.Cost{Read: 64, Written: 64, Ops: 16}},
+		{[]plan.Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 0, true)}, predict.Cost{Read: 128, Written: 64, Ops: 16}},
 	} {
 		d.Bindings = c.bindings
-		require.Equal(t, c.want, CostOf(p, d, &sym.Sizes{}))
+		require.Equal(t, c.want, predict.CostOf(p, d, &sym.Sizes{}))
 	}
 }
 
@@ -237,7 +222,7 @@ func TestShiftsOfWeights(t *testing.T) {
 					want += kernels.ShiftCycles(uint32(b.DType), n/int64(b.DType.BlockBytes())*int64(b.DType.BlockElems()))
 				}
 			}
-			require.Equal(t, want, CostOf(plan, d, &ph.Bounds).Shifts, d.Label())
+			require.Equal(t, want, predict.CostOf(plan, d, &ph.Bounds).Shifts, d.Label())
 			require.Equal(t, few, want > 0, d.Label())
 		}
 	}

@@ -13,9 +13,7 @@
 // [plan.Plan.PhaseFor] answers for any step. Where sequences may share blocks of the cache there is
 // a phase without tokens, which copies blocks: a step of it goes before one that writes there.
 //
-// cost.go counts the bytes and operations of a dispatch, and timeline.go turns them
-// into a simulated step on a chip of the table in chip.go: a prediction, which no
-// one has measured.
+// What choices by size go by is predicted in package predict, and was never measured.
 //
 // Laws: lower never rewrites a graph, since the last pass has decomposed what the
 // target lacks; sizes that differ from step to step stay expressions ([plan.Expr]);

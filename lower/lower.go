@@ -10,6 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // Range is a graph compiled for a range of steps.
@@ -147,6 +148,7 @@ type phase struct {
 	f      *ir.Func
 	target *ir.Target
 	chip   machine
+	costs  predict.Costs
 
 	products Placement
 	tuning   *Tuning
@@ -207,7 +209,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	bounds[sym.Smax] = r.MaxContext
 	bounds[sym.C] = r.MaxC
 	return &phase{
-		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
+		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), costs: target.Costs.(predict.Costs), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
 		out:      plan.Phase{Name: r.Name, Least: sym.Sizes{sym.T: r.MinT, sym.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
 		matrices: r.Func.Matrices(),
 		places:   make([]place, r.Func.MaxID()),

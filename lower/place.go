@@ -8,6 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // Product is a matrix product as a placement sees it: x[Tokens, K]·Wᵀ.
@@ -45,18 +46,13 @@ const (
 // Cheaper places the products that a chip's CPU is predicted to end sooner, the
 // handover included. On every chip known here the GPU wins at every size, since it
 // has the memory's whole bandwidth and no handover.
-func Cheaper(c *Chip) Placement {
+func Cheaper(c *predict.Chip) Placement {
 	return func(p Product) bool {
-		gpu := c.time(float64(p.Bytes), 2*p.Work())
+		gpu := c.Time(float64(p.Bytes), 2*p.Work())
 		read := float64(p.Bytes) / (c.Bandwidth * cpuReach * 1e3)
 		compute := 2 * p.Work() / (cpuFlops * c.Bandwidth) * 1e6
 		return handoverTime+max(read, compute) < gpu
 	}
-}
-
-// time returns the µs of reading so many bytes and computing so many operations.
-func (c *Chip) time(bytes, flops float64) float64 {
-	return max(bytes/(c.Bandwidth*c.Reach*1e3), flops/(c.TFLOPS()*1e6))
 }
 
 // ParsePlacement reads "gpu", "cpu", "auto" (by predicted time on the chip), or the
@@ -68,10 +64,10 @@ func ParsePlacement(text, chip string) (Placement, error) {
 	case "cpu":
 		return AtLeast(0), nil
 	case "auto":
-		c := slowest
+		c := predict.Slowest
 		if chip != "" {
 			var err error
-			if c, err = FindChip(chip); err != nil {
+			if c, err = predict.FindChip(chip); err != nil {
 				return nil, err
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 func placed(t *testing.T, place lower.Placement) *plan.Plan {
@@ -66,8 +67,8 @@ func TestPlacement(t *testing.T) {
 
 // TestCheaper: the GPU of every chip is predicted to be quicker at every size.
 func TestCheaper(t *testing.T) {
-	for _, name := range lower.Chips() {
-		c, err := lower.FindChip(name)
+	for _, name := range predict.Chips() {
+		c, err := predict.FindChip(name)
 		require.NoError(t, err)
 		cheaper := lower.Cheaper(c)
 		for tokens := int64(1); tokens <= 4096; tokens *= 4 {

@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -54,23 +55,23 @@ func TestSavingsOfElimination(t *testing.T) {
 	require.Zero(t, count(mapped, "repeat_kv_pair_f32"))
 
 	for _, name := range []string{"m1", "m4-max"} {
-		chip, err := FindChip(name)
+		chip, err := predict.FindChip(name)
 		require.NoError(t, err)
 		// predict returns the bytes moved and the µs that the GPU takes.
-		predict := func(p *plan.Plan) (Cost, float64) {
-			timeline, err := Simulate(p, &p.Phases[0], &sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: keys}, chip)
+		prediction := func(p *plan.Plan) (predict.Cost, float64) {
+			timeline, err := predict.Simulate(p, &p.Phases[0], &sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: keys}, chip)
 			require.NoError(t, err)
 			last := timeline.Buffers[len(timeline.Buffers)-1]
 			return timeline.Cost, last.End - timeline.Buffers[0].Start
 		}
-		mappedCost, mappedTime := predict(mapped)
-		copyCost, copyTime := predict(copying)
-		copiedCost, copiedTime := predict(copied)
-		sourceCost, sourceTime := predict(source)
+		mappedCost, mappedTime := prediction(mapped)
+		copyCost, copyTime := prediction(copying)
+		copiedCost, copiedTime := prediction(copied)
+		sourceCost, sourceTime := prediction(source)
 		t.Logf("%-7s map %5.1f MB %6.1f µs; copies %5.1f MB %6.1f µs, read %5.1f MB %6.1f µs; source %5.1f MB %6.1f µs", name,
 			mb(mappedCost), mappedTime, mb(copyCost), copyTime, mb(copiedCost), copiedTime, mb(sourceCost), sourceTime)
 
-		require.Equal(t, Cost{Read: 2 * small, Written: 2 * large}, copyCost)
+		require.Equal(t, predict.Cost{Read: 2 * small, Written: 2 * large}, copyCost)
 		require.Equal(t, int64(2*(1+heads/kv)*keys*kv*head*2), copyCost.Bytes(), "as ROCmForge's design counts")
 		require.Equal(t, int64(2*(large-small)), copiedCost.Read-mappedCost.Read)
 		require.Greater(t, copyTime+copiedTime, 5*mappedTime)
@@ -78,7 +79,7 @@ func TestSavingsOfElimination(t *testing.T) {
 	}
 }
 
-func mb(c Cost) float64 { return float64(c.Bytes()) / 1e6 }
+func mb(c predict.Cost) float64 { return float64(c.Bytes()) / 1e6 }
 
 func count(p *plan.Plan, kernel string) (n int) {
 	for i := range p.Phases[0].Dispatches {

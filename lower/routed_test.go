@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
@@ -107,7 +108,7 @@ func TestGroupedExpertsByHand(t *testing.T) {
 		rows := tokens * top
 		used := min(rows, experts)
 		sizes := sym.Sizes{sym.T: tokens, sym.B: 1, sym.R: tokens, sym.NB: 1, sym.Smax: 512} // all rows are wanted
-		var costs []Cost
+		var costs []predict.Cost
 		var grids [][3]int64
 		var barriers []bool
 		for i := range ph.Dispatches {
@@ -115,14 +116,14 @@ func TestGroupedExpertsByHand(t *testing.T) {
 			if k, _ := kernels.Lookup(d.Kernel); k.Family != "group_by_expert" && (k.Family != "linear_mat" || len(d.Constants) < 7) && k.Family != "weighted_sum" {
 				continue
 			}
-			costs = append(costs, CostOf(plan, d, &sizes))
+			costs = append(costs, predict.CostOf(plan, d, &sizes))
 			grids = append(grids, [3]int64{d.Grid[0].Eval(&sizes), d.Grid[1].Eval(&sizes), d.Grid[2].Eval(&sizes)})
 			barriers = append(barriers, d.Barrier)
 		}
 		starts := int64(4 * (experts + 2))
-		require.Equal(t, []Cost{
+		require.Equal(t, []predict.Cost{
 			{Read: 4 * rows, Written: 4*rows + starts},
-			{Read: 2*tokens*width + 2*used*one + 4*rows + starts, Written: 2 * rows * ffn, Ops: 2*2*rows*width*ffn + activationWork(ir.OpGate, uint32(ir.SiLU))*rows*ffn},
+			{Read: 2*tokens*width + 2*used*one + 4*rows + starts, Written: 2 * rows * ffn, Ops: 2*2*rows*width*ffn + predict.ActivationWork(ir.OpGate, uint32(ir.SiLU))*rows*ffn},
 			{Read: 2*rows*ffn + used*one + 4*rows + starts, Written: 4 * rows * width, Ops: 2 * rows * width * ffn},
 			{Read: 4*rows*width + 4*rows, Written: 4 * tokens * width, Ops: 2 * rows * width},
 		}, costs, "%d tokens", tokens)

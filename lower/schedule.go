@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // reorder sorts the dispatches by epoch; in one, the CPU's come last, so that the
@@ -139,7 +140,7 @@ func (p *phase) commandBuffers() {
 			if d.OnCPU != ds[first].OnCPU {
 				break
 			}
-			time += slowest.demand(CostOf(p.plan, d, &p.out.Bounds), d, &p.out.Bounds).alone() + slowest.Barrier
+			time += predict.Slowest.Alone(predict.CostOf(p.plan, d, &p.out.Bounds), d, &p.out.Bounds) + predict.Slowest.Barrier
 			if time > s.BufferTime && end > first {
 				break
 			}

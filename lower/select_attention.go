@@ -11,6 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 func attention(p *phase, v *ir.Value) error {
@@ -89,7 +90,7 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	if rows := p.rowsAtOnce(head); p.target.Launches && p.out.Bounds[sym.B] > 1 {
 		few, rest := &plan.Owners{Tile: rows, Least: 1, Most: rows}, &plan.Owners{Tile: kernels.AttentionTile, Least: rows + 1, Most: plan.MaxTokens}
 		empty := (p.out.Bounds[sym.B] - 1) * (kernels.AttentionTile - rows) * p.out.Bounds[sym.Smax]
-		wasted := float64(empty*heads*scoreOps(head)) * p.chip.like.rates().Op
+		wasted := float64(empty*heads*predict.ScoreOps(head)) * p.chip.like.Rates().Op
 		surplus := float64(heads*p.bound(few.Count())) * searchLoad / float64(p.chip.cores)
 		figures := fmt.Sprintf("empty rows of tiles would cost up to %.1f µs a layer, threadgroups without a sequence %.1f µs, on %s", wasted, surplus, &p.chip)
 		if wasted > surplus {
@@ -227,9 +228,9 @@ func (p *phase) shareHeads(v *ir.Value, d emitter, kvHeads, parts int64, by foun
 	t := tensorOf(v)
 	heads, _ := t.Shape[1].IsConst()
 	at := sizes{shape: p.attentionShape(t), shared: heads / kvHeads, head: t.Shape.Last()}
-	n := p.target.SharedHeads(heads, kvHeads, at.head, parts*p.out.Least[sym.T])
+	n := p.costs.SharedHeads(heads, kvHeads, at.head, parts*p.out.Least[sym.T])
 	why := p.whyHeads(at, n)
-	for more := 2 * n; more < 2*at.shared && p.target.MayShare(more, at.head); more *= 2 {
+	for more := 2 * n; more < 2*at.shared && p.costs.MayShare(more, at.head); more *= 2 {
 		alone, together := p.attending(d, kernels.HeadGroups(heads, kvHeads, n), parts), p.attending(d, kernels.HeadGroups(heads, kvHeads, more), parts)
 		if together < quicker*alone {
 			n, why = more, fmt.Sprintf("predicted %.1f µs rather than %.1f, on %s", together, alone, &p.chip)
@@ -254,7 +255,7 @@ func (p *phase) attending(d emitter, groups, parts int64) float64 {
 	step := p.out.Bounds
 	step[sym.T] = p.out.Least[sym.T]
 	step[sym.B] = min(step[sym.B], step[sym.T])
-	return p.chip.like.demand(CostOf(p.plan, d.dispatch(), &step), d.dispatch(), &step).alone()
+	return p.chip.like.Alone(predict.CostOf(p.plan, d.dispatch(), &step), d.dispatch(), &step)
 }
 
 // whyHeads says why so many query heads share a threadgroup, and no more.
@@ -264,10 +265,10 @@ func (p *phase) whyHeads(at sizes, n int64) string {
 		return "no other reads its keys"
 	case n >= at.shared:
 		return "they read the same keys"
-	case n == p.target.AttentionHeads:
+	case n == p.costs.Heads:
 		return "a threadgroup takes no more"
-	case !p.target.MayShare(2*n, at.head):
-		return fmt.Sprintf("queries of more than %d elements leave a thread no registers", p.target.AttentionElements)
+	case !p.costs.MayShare(2*n, at.head):
+		return fmt.Sprintf("queries of more than %d elements leave a thread no registers", p.costs.Elements)
 	}
 	return fmt.Sprintf("fewer than %d threadgroups a core otherwise, on %s", p.chip.attending, &p.chip)
 }

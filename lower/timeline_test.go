@@ -1,13 +1,13 @@
 package lower
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // step is a step of one sequence whose context is full.
@@ -17,20 +17,20 @@ func step(ph *plan.Phase) *sym.Sizes {
 	return &s
 }
 
-func predict(t *testing.T, chip, arch, weights, phase string, off ...string) (*Timeline, Prediction) {
+func predicted(t *testing.T, chip, arch, weights, phase string, off ...string) (*predict.Timeline, predict.Prediction) {
 	t.Helper()
 	plan := compiled(t, arch, weights, 1, 512, off...)
-	c, err := FindChip(chip)
+	c, err := predict.FindChip(chip)
 	require.NoError(t, err)
 	for i := range plan.Phases {
 		if ph := &plan.Phases[i]; ph.Name == phase && ph.Bounds[sym.Smax] == 512 {
-			timeline, err := Simulate(plan, ph, step(ph), c)
+			timeline, err := predict.Simulate(plan, ph, step(ph), c)
 			require.NoError(t, err)
 			return timeline, timeline.Predict()
 		}
 	}
 	t.Fatal(phase)
-	return nil, Prediction{}
+	return nil, predict.Prediction{}
 }
 
 // Tokens a second that other engines were measured to reach at batch 1, and how the
@@ -74,13 +74,13 @@ func TestPredictionsAgainstPeers(t *testing.T) {
 		{"MetalRT", "m4-max", "qwen3-4b", "q4_0", "decode", 186, fifth},
 		{"uzu", "m4-max", "llama3.2-3b", "q4_0", "decode", 222, fifth},
 	} {
-		_, p := predict(t, row.chip, row.arch, row.weights, row.phase, "attention_write")
+		_, p := predicted(t, row.chip, row.arch, row.weights, row.phase, "attention_write")
 		require.InDelta(t, 1, p.TokensPerSecond/row.measured, row.within-1, "%+v: predicted %.1f", row, p.TokensPerSecond)
 	}
 }
 
 func TestPredictionOfLlama8B(t *testing.T) {
-	timeline, p := predict(t, "m4-max", "llama3.1-8b", "q4_0", "decode")
+	timeline, p := predicted(t, "m4-max", "llama3.1-8b", "q4_0", "decode")
 	require.Equal(t, "m4-max", p.Chip)
 	require.Greater(t, p.TokensPerSecond, 30.0)
 	require.Equal(t, "memory", p.Bound)
@@ -88,7 +88,7 @@ func TestPredictionOfLlama8B(t *testing.T) {
 	require.InEpsilon(t, 1000/p.MS, p.TokensPerSecond, 1e-9)
 	require.InEpsilon(t, float64(timeline.Cost.Bytes())/(p.MS/1e3)/546e9, p.BandwidthShare, 1e-9)
 
-	_, p = predict(t, "m4-max", "llama3.1-8b", "q4_0", "prefill")
+	_, p = predicted(t, "m4-max", "llama3.1-8b", "q4_0", "prefill")
 	require.Equal(t, "compute", p.Bound)
 }
 
@@ -96,8 +96,8 @@ func TestPredictionOfLlama8B(t *testing.T) {
 // and a few more of Plans whose attention writes the cache.
 func TestPredictionOfLlama8BOnLargeChips(t *testing.T) {
 	for _, chip := range []string{"m1-pro", "m2-pro", "m4-max", "m3-ultra"} {
-		_, apart := predict(t, chip, "llama3.1-8b", "q4_0", "decode", "attention_write")
-		_, joined := predict(t, chip, "llama3.1-8b", "q4_0", "decode")
+		_, apart := predicted(t, chip, "llama3.1-8b", "q4_0", "decode", "attention_write")
+		_, joined := predicted(t, chip, "llama3.1-8b", "q4_0", "decode")
 		require.Greater(t, apart.TokensPerSecond, 30.0, chip)
 		require.Greater(t, joined.TokensPerSecond, apart.TokensPerSecond, chip)
 	}
@@ -109,9 +109,9 @@ func TestPredictionOfLlama8BOnLargeChips(t *testing.T) {
 func TestTimelineLaws(t *testing.T) {
 	everyPlan(t, func(t *testing.T, p *plan.Plan, ph *plan.Phase) {
 		for _, chip := range []string{"m1", "m4-max"} {
-			c, err := FindChip(chip)
+			c, err := predict.FindChip(chip)
 			require.NoError(t, err)
-			timeline, err := Simulate(p, ph, step(ph), c)
+			timeline, err := predict.Simulate(p, ph, step(ph), c)
 			require.NoError(t, err)
 			require.Len(t, timeline.Spans, len(ph.Dispatches))
 			var waited, ended float64
@@ -141,44 +141,13 @@ func TestTimelineLaws(t *testing.T) {
 	})
 }
 
-func TestOverlap(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 1000 {
-		demands := make([]demand, 1+rng.IntN(6))
-		var bytes, ops, longest, all float64
-		for i := range demands {
-			d := &demands[i]
-			d.bytes, d.ops = rng.Float64()*10, rng.Float64()*10
-			d.memory, d.compute = d.bytes*(1+rng.Float64()), d.ops*(1+rng.Float64())
-			bytes, ops, longest, all = bytes+d.bytes, ops+d.ops, max(longest, d.alone()), all+d.alone()
-		}
-		var timeline Timeline
-		start := rng.Float64() * 1e6
-		spans := make([]Span, len(demands))
-		end := timeline.epoch(start, demands, spans)
-		const rounding = 1e-6
-		require.GreaterOrEqual(t, end-start+rounding, max(bytes, ops, longest))
-		require.LessOrEqual(t, end-start, all+issue*float64(len(demands)-1)+rounding)
-		require.InDelta(t, end-start, timeline.Memory+timeline.Compute, issue*float64(len(demands))+rounding)
-		for i, s := range spans {
-			require.GreaterOrEqual(t, s.End-s.Start+rounding, demands[i].alone())
-			require.LessOrEqual(t, s.End, end+rounding)
-		}
-	}
-	// Two that each ask for half of the memory run as if alone; two that ask for all
-	// of it take turns.
-	half, full := demand{bytes: 5, memory: 10}, demand{bytes: 10, memory: 10}
-	require.InDelta(t, 10+issue, new(Timeline).epoch(0, []demand{half, half}, make([]Span, 2)), 1e-6)
-	require.InDelta(t, 20, new(Timeline).epoch(0, []demand{full, full}, make([]Span, 2)), 1e-6)
-}
-
 // No command buffer of more than one dispatch runs longer than the bound on the
 // slowest chip, at the largest sizes; no dispatch alone runs for seconds; the first
 // buffer is short; cuts fall on barriers.
 func TestCommandBuffers(t *testing.T) {
 	everyPlan(t, func(t *testing.T, p *plan.Plan, ph *plan.Phase) {
 		s := targets[p.Target].Schedule
-		timeline, err := Simulate(p, ph, &ph.Bounds, slowest)
+		timeline, err := predict.Simulate(p, ph, &ph.Bounds, predict.Slowest)
 		require.NoError(t, err)
 		most := s.FirstBuffer
 		for i, b := range timeline.Buffers {
@@ -197,54 +166,4 @@ func TestCommandBuffers(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A GPU's chip has the cores that the system counts; one that the table lacks has figures in
-// proportion to those of its family.
-func TestFindGPU(t *testing.T) {
-	row := func(name string) Chip { return *chipNamed(t, name) }
-	with := func(c Chip, name string, family, cores int, bandwidth float64, cache int64) Chip {
-		c.Name, c.Family, c.Cores, c.Bandwidth, c.Cache = name, family, cores, bandwidth, cache
-		return c
-	}
-	m4, m5, m1, pro := row("m4-max"), row("m5-max"), row("m1-pro"), row("m5-pro")
-	for _, want := range []struct {
-		name          string
-		family, cores int
-		chip          Chip
-		known         bool
-	}{
-		{"Apple M4 Max", 9, 40, m4, true},
-		{"Apple M4 Max", 9, 0, m4, true},
-		{"m4-max", 0, 0, m4, true},
-		{"Apple M4 Max", 9, 32, with(m4, "m4-max", 9, 32, 410, m4.Cache), true},
-		{"Apple M1 Pro", 7, 14, with(m1, "m1-pro", 7, 14, 200, m1.Cache), true},
-		{"Apple M5 Max", 10, 32, with(m5, "m5-max", 10, 32, 460, m5.Cache), true},
-		{"Apple M9", 12, 60, with(m5, "m9", 12, 60, 614*1.5, m5.Cache*3/2), false},
-		{"Apple M9 Pro", 12, 24, with(pro, "m9-pro", 12, 24, 307*1.2, pro.Cache*6/5), false},
-		{"Apple M4 Ultra", 9, 80, with(m4, "m4-ultra", 9, 80, 546*2, m4.Cache*2), false},
-		{"M4 Maximum", 0, 0, with(pro, "m4-maximum", 10, anyCores, 307*0.8, pro.Cache*4/5), false},
-	} {
-		c, known := FindGPU(want.name, want.family, want.cores)
-		require.Equal(t, want.known, known, want.name)
-		require.InDelta(t, want.chip.Bandwidth, c.Bandwidth, 1e-9, want.name)
-		require.InDelta(t, want.chip.Cache, c.Cache, 1, want.name)
-		c.Bandwidth, c.Cache = want.chip.Bandwidth, want.chip.Cache
-		require.Equal(t, want.chip, *c, want.name)
-	}
-}
-
-func TestFindChip(t *testing.T) {
-	for _, name := range Chips() {
-		c, err := FindChip(name)
-		require.NoError(t, err)
-		require.Equal(t, name, c.Name)
-		require.GreaterOrEqual(t, c.Bandwidth, slowest.Bandwidth)
-		require.GreaterOrEqual(t, c.TFLOPS(), slowest.TFLOPS())
-	}
-	c, err := FindChip("M4-Max")
-	require.NoError(t, err)
-	require.InDelta(t, 16.2, c.TFLOPS(), 0.1)
-	_, err = FindChip("m9")
-	require.ErrorContains(t, err, "m4-max")
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/tools/limits"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // timedRow is what the dispatches of a kernel, for an op of the graph, take in a test
@@ -29,7 +29,7 @@ type timedRow struct {
 	Op         string `json:"op"`
 	Dispatches int    `json:"dispatches"`
 	NS         int64  `json:"ns"`    // the median of the repetitions
-	Bytes      int64  `json:"bytes"` // the least that must be read and written: see lower.Cost
+	Bytes      int64  `json:"bytes"` // the least that must be read and written: see predict.Cost
 	Ops        int64  `json:"ops"`
 
 	int8Ops  int64   // of Ops, those of dispatches that multiply bytes
@@ -53,7 +53,7 @@ type ceilings struct {
 func ceilingsOf(info device.Info) *ceilings {
 	switch {
 	case info.GPU != "":
-		if chip, known := lower.FindGPU(info.GPU, info.Family, info.Cores); known {
+		if chip, known := predict.FindGPU(info.GPU, info.Family, info.Cores); known {
 			return &ceilings{"table", chip.Name, chip.Bandwidth, chip.TFLOPS() * 1e3, 0, 0}
 		}
 	case info.ISA != "":
@@ -145,7 +145,7 @@ func (t *timedTest) add(plan *plan.Plan, on *smelt.Loaded, steps []smelt.Profile
 			if !first {
 				continue
 			}
-			cost := lower.CostOf(plan, d, &step.Sizes)
+			cost := predict.CostOf(plan, d, &step.Sizes)
 			r.Dispatches++
 			r.Bytes += cost.Bytes()
 			r.Ops += cost.Ops

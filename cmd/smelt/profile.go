@@ -16,14 +16,14 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/profile"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 func (f *profileFlags) run(cmd *cobra.Command, asJSON bool) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	chip, err := lower.FindChip(f.chip)
+	chip, err := predict.FindChip(f.chip)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (f *profileFlags) run(cmd *cobra.Command, asJSON bool) error {
 }
 
 // count profiles one model and notes the families that it runs.
-func (f *profileFlags) count(cmd *cobra.Command, name string, chip *lower.Chip, budget int64, ran map[string]bool) ([]profile.Row, error) {
+func (f *profileFlags) count(cmd *cobra.Command, name string, chip *predict.Chip, budget int64, ran map[string]bool) ([]profile.Row, error) {
 	opts := smelt.Options{Target: "metal", Level: 1, Context: max(f.context, f.tokens), Prefill: f.tokens}
 	m, err := openModel(name, f.weights)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
-	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // chart is a picture of bars over an axis, in pixels.
@@ -121,7 +121,7 @@ func (in *Input) timeline(title string, from, to float64) chart {
 	bottom := y
 	for i, s := range t.Spans {
 		d := &in.Phase.Dispatches[i]
-		cost := lower.CostOf(in.Plan, d, in.Sizes)
+		cost := predict.CostOf(in.Plan, d, in.Sizes)
 		add(first+float64(lanes[i])*lane, s.Start, s.End, colourOf(d), d.Kernel,
 			fmt.Sprintf("%d %s\n%s\n%s, %s, %s operations", i, d.Kernel, d.Label(), span(s.Start, s.End), size(cost.Bytes()), amount(cost.Ops)))
 		if d.Barrier && s.Start >= from && s.Start <= to {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // counts are the tables of figures.
@@ -64,7 +64,7 @@ func (in *Input) counts() counts {
 			k = &kernelCount{Kernel: d.Kernel}
 			byName[d.Kernel] = k
 		}
-		cost := lower.CostOf(in.Plan, d, in.Sizes)
+		cost := predict.CostOf(in.Plan, d, in.Sizes)
 		k.Dispatches++
 		k.bytes += cost.Read
 		written[d.Kernel] += cost.Written

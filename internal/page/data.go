@@ -9,22 +9,22 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // Data is what a page shows of the graphs and of the schedule, for programs that draw it
 // themselves.
 type Data struct {
-	Model      string            `json:"model"`
-	Phase      string            `json:"phase"`
-	Target     string            `json:"target"`
-	Prediction lower.Prediction  `json:"prediction"`
-	Pictures   []Picture         `json:"pictures"`
-	Dispatches []Dispatch        `json:"dispatches"`
-	Buffers    []CommandBuffer   `json:"command_buffers"`
-	Rules      map[string]string `json:"rules"`  // what passes and rules do, those that dispatches name
-	Legend     []Colour          `json:"legend"` // of Dispatch.Colour
+	Model      string             `json:"model"`
+	Phase      string             `json:"phase"`
+	Target     string             `json:"target"`
+	Prediction predict.Prediction `json:"prediction"`
+	Pictures   []Picture          `json:"pictures"`
+	Dispatches []Dispatch         `json:"dispatches"`
+	Buffers    []CommandBuffer    `json:"command_buffers"`
+	Rules      map[string]string  `json:"rules"`  // what passes and rules do, those that dispatches name
+	Legend     []Colour           `json:"legend"` // of Dispatch.Colour
 }
 
 // Colour is what a colour stands for.
@@ -137,7 +137,7 @@ func (in *Input) launches() []Dispatch {
 	out := make([]Dispatch, len(in.Phase.Dispatches))
 	for i := range out {
 		d := &in.Phase.Dispatches[i]
-		cost := lower.CostOf(in.Plan, d, in.Sizes)
+		cost := predict.CostOf(in.Plan, d, in.Sizes)
 		kernel, _ := kernels.Lookup(d.Kernel) // a plan that was lowered here has none that is unknown
 		to := &out[i]
 		*to = Dispatch{

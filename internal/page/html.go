@@ -7,7 +7,7 @@ import (
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
-	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 //go:embed page.css
@@ -16,7 +16,7 @@ var style string
 // view is what a page says.
 type view struct {
 	model, phase, target string
-	prediction           lower.Prediction
+	prediction           predict.Prediction
 	facts                []fact
 	counts               counts
 	columns              []column

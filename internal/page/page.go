@@ -18,6 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -26,7 +27,7 @@ type Input struct {
 	Plan     *plan.Plan
 	Phase    *plan.Phase
 	Trace    *Trace
-	Timeline *lower.Timeline // of a step of Sizes
+	Timeline *predict.Timeline // of a step of Sizes
 	Sizes    *sym.Sizes
 
 	Fusions     []Fusion
@@ -87,7 +88,7 @@ func Write(w io.Writer, in *Input) error {
 // fact is a headline figure.
 type fact struct{ Label, Value, Note string }
 
-func (in *Input) facts(p *lower.Prediction) []fact {
+func (in *Input) facts(p *predict.Prediction) []fact {
 	ph := in.Phase
 	barriers, outside := 0, 0
 	layers := map[int]int{}

@@ -19,6 +19,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -42,9 +43,9 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	require.NoError(t, err)
 	in.Phase = &in.Plan.Phases[0]
 	in.Sizes = &in.Phase.Bounds
-	chip, err := lower.FindChip("m4-max")
+	chip, err := predict.FindChip("m4-max")
 	require.NoError(t, err)
-	in.Timeline, err = lower.Simulate(in.Plan, in.Phase, in.Sizes, chip)
+	in.Timeline, err = predict.Simulate(in.Plan, in.Phase, in.Sizes, chip)
 	require.NoError(t, err)
 	return in
 }

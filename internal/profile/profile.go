@@ -9,7 +9,7 @@
 //
 // # The least
 //
-// [lower.CostOf] says what each family has to read and write: every element that the
+// [predict.CostOf] says what each family has to read and write: every element that the
 // result depends on once, keys as far as tokens see them. What is shared by the
 // threadgroups of a product of tiles is read again by each tile, so that the least for
 // its tile is the sum over threadgroups of what each reads and writes, a byte counting
@@ -32,8 +32,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated/counted"
-	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // Budget is how many accesses to device memory are enough for a row; see
@@ -62,7 +62,7 @@ type Row struct {
 	WrittenBytes int64   `json:"written_bytes"`
 	LeastBytes   int64   `json:"least_bytes"`
 	TileBytes    int64   `json:"tile_bytes"`         // the least for its tile: what caches give its threadgroups
-	RereadBytes  int64   `json:"reread_bytes"`       // of these, keys and values that others read too, by [lower.Cost]
+	RereadBytes  int64   `json:"reread_bytes"`       // of these, keys and values that others read too, by [predict.Cost]
 	TouchedOnce  int64   `json:"touched_once_bytes"` // by the threadgroups that were counted, a byte counting once
 	TouchedBytes int64   `json:"touched_bytes"`      // of lines that simdgroups touch, before the cache
 	Coalescing   float64 `json:"coalescing"`
@@ -192,7 +192,7 @@ func Steps(plan *plan.Plan, tokens int) []Step {
 // a row is of the first step that has it.
 // Budget is of accesses for each; 0 counts all of every grid. Sources of kernels are
 // compiled where they have not been before, and compiling, if not nil, is told of each.
-func Run(ctx context.Context, plan *plan.Plan, steps []Step, wanted func(*kernels.Kernel) bool, chip *lower.Chip, budget int64, compiling func(file string)) ([]Row, error) {
+func Run(ctx context.Context, plan *plan.Plan, steps []Step, wanted func(*kernels.Kernel) bool, chip *predict.Chip, budget int64, compiling func(file string)) ([]Row, error) {
 	var rows []Row
 	var work []func() error
 	var files []string
@@ -269,7 +269,7 @@ func all(ctx context.Context, work []func() error) error {
 // identity is the same for dispatches that do the same with other buffers, in steps
 // whose sizes are the same to them.
 func identity(plan *plan.Plan, s Step, d *plan.Dispatch) string {
-	id := fmt.Sprint(d.Kernel, d.Constants, d.Group, lower.CostOf(plan, d, &s.Sizes))
+	id := fmt.Sprint(d.Kernel, d.Constants, d.Group, predict.CostOf(plan, d, &s.Sizes))
 	for _, e := range d.Grid {
 		id += fmt.Sprint(" ", e.Eval(&s.Sizes))
 	}
@@ -286,12 +286,12 @@ func identity(plan *plan.Plan, s Step, d *plan.Dispatch) string {
 	return id
 }
 
-func count(plan *plan.Plan, s Step, d *plan.Dispatch, k *kernels.Kernel, chip *lower.Chip, budget int64) (Row, error) {
+func count(plan *plan.Plan, s Step, d *plan.Dispatch, k *kernels.Kernel, chip *predict.Chip, budget int64) (Row, error) {
 	row := Row{
 		Model: plan.Model, Step: s.Name, Kernel: d.Kernel, Shape: shape(plan, s, d, k),
 		Threads: int64(d.Group[0]) * int64(d.Group[1]) * int64(d.Group[2]), Ridge: chip.Ridge(),
 	}
-	cost := lower.CostOf(plan, d, &s.Sizes)
+	cost := predict.CostOf(plan, d, &s.Sizes)
 	row.LeastBytes, row.RereadBytes, row.Ops = cost.Bytes(), cost.Reread, cost.Ops
 	row.Tiled = float64(cost.Ops) > row.Ridge*float64(cost.Bytes())
 	memory, launch, err := prepare(plan, s, d, k)

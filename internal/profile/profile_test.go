@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 func compiled(t *testing.T, path, weights string, opts smelt.Options) *plan.Plan {
@@ -27,7 +28,7 @@ func compiled(t *testing.T, path, weights string, opts smelt.Options) *plan.Plan
 }
 
 func count(t *testing.T, plan *plan.Plan, tokens int, budget int64, families ...string) []profile.Row {
-	chip, err := lower.FindChip("m4-max")
+	chip, err := predict.FindChip("m4-max")
 	require.NoError(t, err)
 	rows, err := profile.Run(t.Context(), plan, profile.Steps(plan, tokens), func(k *kernels.Kernel) bool {
 		if len(families) == 0 {
@@ -44,7 +45,7 @@ func count(t *testing.T, plan *plan.Plan, tokens int, budget int64, families ...
 	return rows
 }
 
-// What lower.Cost derives from a dispatch is what its kernel touches, byte for byte.
+// What predict.Cost derives from a dispatch is what its kernel touches, byte for byte.
 func TestLeastIsWhatIsTouched(t *testing.T) {
 	for _, c := range []struct {
 		model   string
@@ -85,7 +86,7 @@ func unread(r profile.Row) int64 {
 }
 
 // Query heads that share a threadgroup take keys and values from the caches once: as many bytes
-// as lower.Cost says.
+// as predict.Cost says.
 func TestSharedHeadsReadOnce(t *testing.T) {
 	options := smelt.Options{Level: 1, Context: 512, Prefill: 16}
 	site := func(compiled *plan.Plan) plan.Site {

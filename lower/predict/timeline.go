@@ -1,10 +1,9 @@
-package lower
+package predict
 
 import (
 	"fmt"
 	"math"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -99,10 +98,10 @@ type demand struct {
 	bytes, cached, ops float64 // µs that the whole chip would take
 }
 
-// rates are those of dispatches that leave no core idle.
-func (c *Chip) rates() ir.Rates {
-	return ir.Rates{Byte: 1 / (c.Bandwidth * c.Reach * 1e3), Cached: 1 / c.cacheRate(), Op: 1 / (c.TFLOPS() * otherEfficiency * 1e6),
-		Tile: 1 / (c.TFLOPS() * efficiency[normLinearMat] * 1e6), Wait: c.Barrier}
+// Rates returns those of dispatches that leave no core idle.
+func (c *Chip) Rates() Rates {
+	return Rates{Byte: 1 / (c.Bandwidth * c.Reach * 1e3), Cached: 1 / c.cacheRate(), Op: 1 / (c.TFLOPS() * otherEfficiency * 1e6),
+		Tile: 1 / (c.TFLOPS() * efficiency["norm_linear_mat"] * 1e6), Wait: c.Barrier}
 }
 
 // cacheRate is how many bytes the cores take from the cache that they share in a µs.
@@ -133,6 +132,16 @@ func (c *Chip) demand(cost Cost, d *plan.Dispatch, sizes *sym.Sizes) demand {
 	out.memory = max(out.bytes/min(1, coreReach*busy), out.cached/min(1, busy))
 	out.compute = out.ops / min(1, busy)
 	return out
+}
+
+// Time returns the µs of reading bytes and computing some operations.
+func (c *Chip) Time(bytes, flops float64) float64 {
+	return max(bytes/(c.Bandwidth*c.Reach*1e3), flops/(c.TFLOPS()*1e6))
+}
+
+// Alone returns the µs that a dispatch of a cost takes by itself in a step of these sizes.
+func (c *Chip) Alone(cost Cost, d *plan.Dispatch, sizes *sym.Sizes) float64 {
+	return c.demand(cost, d, sizes).alone()
 }
 
 // Simulate runs a step of a phase through the model of a chip: dispatches between

@@ -1,4 +1,4 @@
-package lower
+package predict
 
 import (
 	"fmt"
@@ -78,7 +78,7 @@ func CostOf(p *plan.Plan, d *plan.Dispatch, sizes *sym.Sizes) Cost {
 // idle tells whether a dispatch finds nothing to do in a step whose sequences bring as many
 // tokens each: they are another one's.
 func idle(p *plan.Plan, d *plan.Dispatch, sizes *sym.Sizes) bool {
-	each := ceilDiv(sizes[sym.T], max(sizes[sym.B], 1))
+	each := quotient(sizes[sym.T], max(sizes[sym.B], 1))
 	for _, b := range d.Bindings {
 		if o := p.Buffers[b.Buffer].Owners; o != nil && (each < o.Least || each > o.Most) {
 			return true
@@ -179,15 +179,15 @@ var costs = sync.OnceValue(func() map[string]*kernelCost {
 	all := kernels.All()
 	for i := range all {
 		k := &all[i]
-		rule := costRules[k.Family]
-		if op, ok := ir.ParseOp(k.Family); ok && elementwiseOps[op] {
+		rule, ruled := costRules[k.Family]
+		if op, ok := ir.ParseOp(k.Family); ok && !ruled {
 			rule = costRule{ops: elementwiseWork(op)}
 		}
 		c := &kernelCost{kernel: k}
 		for name, part := range rule.part {
 			a, ok := k.Named(name)
 			if !ok {
-				panic(fmt.Sprintf("lower: the cost of %s names its argument %q, which it lacks", k.Name, name))
+				panic(fmt.Sprintf("predict: the cost of %s names its argument %q, which it lacks", k.Name, name))
 			}
 			c.parts = append(c.parts, make([]tally, max(0, a.Index+1-len(c.parts)))...)
 			c.parts[a.Index] = part(k)
@@ -280,7 +280,7 @@ var (
 func word(k *kernels.Kernel, name string) int {
 	i, ok := k.Param(name)
 	if !ok {
-		panic(fmt.Sprintf("lower: the cost of %s names its parameter %q, which it lacks", k.Name, name))
+		panic(fmt.Sprintf("predict: the cost of %s names its parameter %q, which it lacks", k.Name, name))
 	}
 	return i
 }
@@ -341,12 +341,12 @@ func rows(one extent) extent {
 func elementwiseWork(op ir.Op) extent {
 	return func(k *kernels.Kernel) tally {
 		elements, activation := rowElements(k), constantOf(k, "fc_activation")
-		return func(l *launch) int64 { return activationWork(op, l.bits(activation)) * elements(l) }
+		return func(l *launch) int64 { return ActivationWork(op, l.bits(activation)) * elements(l) }
 	}
 }
 
-// activationWork is what an op does for an element with the activation of a number.
-func activationWork(op ir.Op, number uint32) int64 {
+// ActivationWork returns what an op does for an element with the activation of a number.
+func ActivationWork(op ir.Op, number uint32) int64 {
 	return op.Work(ir.ActivationAttr{Activation: ir.Activation(number)})
 }
 
@@ -442,9 +442,9 @@ func linearOps(k *kernels.Kernel) tally {
 			ops += ir.OpAdd.Work(nil) * tokens * n
 		}
 		if l.constant(gated) {
-			ops += activationWork(ir.OpGate, l.bits(activation)) * tokens * first
+			ops += ActivationWork(ir.OpGate, l.bits(activation)) * tokens * first
 		} else {
-			ops += activationWork(ir.OpActivate, l.bits(activation)) * tokens * n
+			ops += ActivationWork(ir.OpActivate, l.bits(activation)) * tokens * n
 		}
 		switch ir.NormKind(l.bits(norm)) {
 		case ir.RMSNorm:
@@ -485,9 +485,9 @@ func pagedKeys(k *kernels.Kernel) tally {
 	return func(l *launch) int64 { return l.sizes[sym.B] * l.sizes[sym.Smax] * elements(l) }
 }
 
-// scoreOps is what attention does for a query and a key: two products over a head, the
+// ScoreOps returns what attention does for a query and a key: two products over a head, the
 // scale and the softmax.
-func scoreOps(head int64) int64 {
+func ScoreOps(head int64) int64 {
 	return 2*ir.OpMatmul.Work(nil)*head + ir.OpScale.Work(nil) + ir.OpSoftmax.Work(nil)
 }
 
@@ -495,7 +495,7 @@ func scoreOps(head int64) int64 {
 func pagedOps(k *kernels.Kernel) tally {
 	heads, head, window := word(k, "heads"), word(k, "head"), word(k, "window")
 	return func(l *launch) int64 {
-		return l.param(heads) * l.keysSeen(l.dispatch.Grid[1].Eval(l.sizes), l.param(window)) * scoreOps(l.param(head))
+		return l.param(heads) * l.keysSeen(l.dispatch.Grid[1].Eval(l.sizes), l.param(window)) * ScoreOps(l.param(head))
 	}
 }
 
@@ -514,7 +514,7 @@ func (l *launch) keysSeen(tokens, window int64) int64 {
 func attentionOps(k *kernels.Kernel) tally {
 	tokens, heads, head, window := word(k, "tokens"), word(k, "heads"), word(k, "head"), word(k, "window")
 	return func(l *launch) int64 {
-		return l.param(heads) * l.keysSeen(l.param(tokens), l.param(window)) * scoreOps(l.param(head))
+		return l.param(heads) * l.keysSeen(l.param(tokens), l.param(window)) * ScoreOps(l.param(head))
 	}
 }
 
@@ -523,7 +523,7 @@ func attentionOps(k *kernels.Kernel) tally {
 func keyReaders(k *kernels.Kernel) tally {
 	tokens, kvHeads, rows := word(k, "tokens"), word(k, "kv_heads"), constantOf(k, "fc_rows")
 	return func(l *launch) int64 {
-		each := ceilDiv(l.param(tokens)/max(l.sizes[sym.B], 1), max(int64(l.bits(rows)), 1))
+		each := quotient(l.param(tokens)/max(l.sizes[sym.B], 1), max(int64(l.bits(rows)), 1))
 		return max(1, l.headGroups()/l.param(kvHeads)*each)
 	}
 }
@@ -536,10 +536,13 @@ func (l *launch) headGroups() int64 { return l.dispatch.Grid[0].Eval(l.sizes) }
 func attentionWriteOps(k *kernels.Kernel) tally {
 	attention, row, queries, norms := attentionOps(k), params("tokens", "head")(k), params("tokens", "heads", "head")(k), constantOf(k, "fc_norms")
 	return func(l *launch) int64 {
-		each := ir.OpRope.Work(nil) + ir.RotationWork
+		each := ir.OpRope.Work(nil) + RotationWork
 		if l.constant(norms) {
 			each += ir.OpRMSNorm.Work(nil)
 		}
 		return attention(l) + each*(queries(l)+row(l)*l.headGroups())
 	}
 }
+
+// quotient returns ⌈n / d⌉.
+func quotient(n, d int64) int64 { return (n + d - 1) / d }

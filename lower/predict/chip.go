@@ -1,4 +1,4 @@
-package lower
+package predict
 
 import (
 	"cmp"
@@ -80,8 +80,11 @@ var narrower = map[string]struct {
 	"m3-max": {30, 300}, "m4-max": {32, 410}, "m5-max": {32, 460},
 }
 
-// slowest is the chip that bounds on time are kept on.
-var slowest = &chips[0]
+// Slowest is the chip that bounds on time are kept on.
+var Slowest = &chips[0]
+
+// AnyCores stands for the cores of no chip in particular: those of a Pro.
+const AnyCores = 16
 
 // Chips lists the names that FindChip takes.
 func Chips() []string {
@@ -114,7 +117,7 @@ func FindGPU(name string, family, cores int) (c *Chip, known bool) {
 	}
 	like := slices.DeleteFunc(slices.Clone(chips), func(c Chip) bool { return c.generation() != latest(family) })
 	if cores <= 0 {
-		cores = anyCores
+		cores = AnyCores
 	}
 	nearest := slices.MinFunc(like, func(a, b Chip) int { return cmp.Compare(a.distance(cores), b.distance(cores)) })
 	share := float64(cores) / float64(nearest.Cores)
