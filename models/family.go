@@ -50,7 +50,7 @@ type Family struct {
 	// FolderInterleaved marks those whose folders have.
 	FolderInterleaved bool
 
-	// Joined lists the roles of weights that GGUF files of the family have as one: see [joins].
+	// Joined lists the roles of weights that GGUF files of the family have as one: see [Joins].
 	Joined []string
 
 	// Sources lists tensors of layers that weights are made of, where GGUF files have their rows in

@@ -58,7 +58,7 @@ func newCheckpoint(path string, family *models.Family, config models.Config, ten
 	return m, nil
 }
 
-// ChangeRope overrides what the file says of RoPE, as [Rope.Override] does. Layers with a
+// ChangeRope overrides what the file says of RoPE, as [models.Rope.Override] does. Layers with a
 // RoPE of their own, such as those with a window in Gemma 3, keep it.
 func (m *Checkpoint) ChangeRope(theta float64, scaling models.RopeScaling) error {
 	c := m.Config

@@ -5,7 +5,36 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
+
+// Tensor is a stored weight. Rows are contiguous, in GGUF's block formats.
+type Tensor struct {
+	Name   string     // as in GGUF files
+	DType  dtype.Type // dtype.Invalid where we cannot read it; Stored tells its name
+	Stored string     // the element type as the file calls it
+	Shape  []int      // outermost extent first
+	File   string     // that holds it, "" without weights
+	Offset int64      // in File, in bytes
+	Data   []byte     // valid until Close, not to be written; nil without weights
+
+	Derived *Derivation // how it comes about; nil: a file has it
+}
+
+// Elements returns the number of elements.
+func (t *Tensor) Elements() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= int64(d)
+	}
+	return n
+}
+
+// Bytes returns the size of the stored form.
+func (t *Tensor) Bytes() int64 { return t.DType.Bytes(t.Elements()) }
+
+func readable(t dtype.Type) bool { return t.IsFloat() || t.IsQuantized() }
 
 // Way is one of the ways in which a weight is put together of what is stored, or taken apart.
 type Way string

@@ -103,7 +103,7 @@ type folder struct {
 	err error
 }
 
-// Form implements [Description], as the rest does.
+// Form implements [models.Description], as the rest does.
 func (d *folder) Form() models.Form          { return models.Folder }
 func (d *folder) FullName(key string) string { return key }
 

@@ -33,15 +33,15 @@ func partsOf(c *models.Config, t *Tensor) []Derivation {
 	if l.Recurrent || lo.SumBy(roles, l.Rows) != t.Shape[0] {
 		return nil
 	}
-	out, at, row := make([]Derivation, len(roles)), int64(0), 0
+	out, at, first := make([]Derivation, len(roles)), int64(0), 0
 	for k, role := range roles {
 		n := l.Rows(role)
 		p := Tensor{Name: fmt.Sprintf("blk.%d.%s.%s", i, role, kind), DType: t.DType, Stored: t.Stored, Shape: append([]int{n}, t.Shape[1:]...)}
-		out[k] = Derivation{Way: Parted, From: []Tensor{*t}, Steps: []string{rowsText(row, n)}, to: p, at: at, bytes: p.Bytes()}
+		out[k] = Derivation{Way: Parted, From: []Tensor{*t}, Steps: []string{rowsText(first, n)}, to: p, at: at, bytes: p.Bytes()}
 		if readable(t.DType) {
 			at += p.Bytes()
 		}
-		row += n
+		first += n
 	}
 	return out
 }

@@ -26,8 +26,8 @@ func Archs() []string {
 	})
 }
 
-// shape finds a well-known model by its name.
-func shape(name string) (*models.Family, models.Config, error) {
+// wellKnown finds a shape by its name.
+func wellKnown(name string) (*models.Family, models.Config, error) {
 	for _, f := range families.All() {
 		for _, s := range f.Shapes {
 			if strings.EqualFold(s.Config.Name, name) {
@@ -40,12 +40,12 @@ func shape(name string) (*models.Family, models.Config, error) {
 }
 
 // Arch returns a well-known model without its weights. The name may go on with settings that
-// differ: "qwen3-0.6b,block_count=2", see [Family.Set]. weightType names what
+// differ: "qwen3-0.6b,block_count=2", see [models.Family.Set]. weightType names what
 // people call a file by, "f16", "q4_0" or "q4_k_m"; each tensor gets the type that
 // llama.cpp's quantizer would give it. Only the RoPE factors have data.
 func Arch(name, weightType string) (*Checkpoint, error) {
 	settings := strings.Split(name, ",")
-	family, c, err := shape(settings[0])
+	family, c, err := wellKnown(settings[0])
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,6 @@ func sourceOf(sources map[string]models.Source, name string, layers int) (models
 	return s, ok && i >= 0 && i < layers && name == inLayerOf(i, s.Role)
 }
 
-func inLayerOf(layer int, role string) string { return fmt.Sprintf("blk.%d.%s", layer, role) }
-
 // madeName is what the weight is called that is made of a tensor.
 func madeName(m *models.Made, from string) string { return inLayerOf(layerOf(from), m.Role) }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// stack is a tensor of a [Stack]. Rows of biases have one element.
+// stack is a tensor of a [models.Stack]. Rows of biases have one element.
 type stack struct {
 	Tensor                   // codes or floats
 	exponents     *Tensor    // of codes

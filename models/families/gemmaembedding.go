@@ -11,7 +11,7 @@ import (
 )
 
 // gemmaEmbeddingFamily is EmbeddingGemma: Gemma 3 with attention both ways. Folders have what
-// comes behind the pooling in folders of their own, see [modules].
+// comes behind the pooling in folders of their own.
 var gemmaEmbeddingFamily = models.Family{
 	Title: "EmbeddingGemma (embeddings)",
 	Name:  "gemma-embedding", HF: "Gemma3TextModel", Define: gemmaEmbedding, Encodes: true,
