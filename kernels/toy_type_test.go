@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
 	"slices"
@@ -128,4 +129,36 @@ func TestDecoders(t *testing.T) {
 	plain := names(`plain_type<Plain(?:\w+<SMELT_)?(\w+)`, "native/src/plain.h")
 	require.ElementsMatch(t, vectors, plain)
 	require.Subset(t, quantized, vectors)
+}
+
+// TestFilesOfAType holds the page that shows how a type of weights is added to the tree: there are
+// eight files at most, and the product names the example in them alone.
+func TestFilesOfAType(t *testing.T) {
+	page, err := os.ReadFile("../docs/guides/add-a-type.md")
+	require.NoError(t, err)
+	var listed []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		listed = append(listed, m[1])
+	}
+	require.LessOrEqual(t, len(listed), 8)
+	names, ours := regexp.MustCompile(`(?i)iq4_nl\b`), regexp.MustCompile(`\.(go|h|cc|cpp|c|m|metal)$`)
+	var found []string
+	require.NoError(t, fs.WalkDir(os.DirFS(".."), ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || path == "internal/tools" || path != "." && strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case d.IsDir() || !ours.MatchString(path) || strings.Contains(path, ".gen."):
+			return nil
+		case strings.HasSuffix(path, "_test.go") && !slices.Contains(listed, path):
+			return nil
+		}
+		text, err := os.ReadFile("../" + path)
+		if names.Match(text) {
+			found = append(found, path)
+		}
+		return err
+	}))
+	require.ElementsMatch(t, listed, found)
 }
