@@ -32,8 +32,7 @@
 //		b.Return("logits", b.Linear(b.GatherRows(x), b.Weight("output.weight", 1024, 256)))
 //	})
 //
-// Every graph has a text form ([Func.String], [Parse]) and a picture
-// ([Func.WriteDOT]); [Func.Verify] states and checks the laws. Element types
+// Every graph has a text form ([Func.String], [Parse]); [Func.Verify] states and checks the laws. Element types
 // (ir/dtype) and symbols (ir/sym) are leaves that every room may import; the package imports
 // nothing else of smelt.
 package ir

@@ -12,9 +12,6 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/graphviz"
-	"github.com/smelt-ml/smelt/ir"
-	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 func dotVerb() *cobra.Command {
@@ -147,19 +144,8 @@ func parseLayers(text string) (layerRange, error) {
 }
 
 func writeDOT(w io.Writer, p *smelt.Program, stage, phase string, layers layerRange) error {
-	ph, stages, err := p.Phase(phase)
-	if err != nil {
-		return err
-	}
 	if layers.some && layers.from >= len(p.Plan.Caches) {
 		return usagef("--layers %d-%d: the model has layers 0 to %d", layers.from, layers.to, len(p.Plan.Caches)-1)
 	}
-	value := func(v *ir.Value) bool { return layers.has(v.Layer) }
-	switch stage {
-	case "source":
-		return stages.Source.WriteDOT(w, value)
-	case "fused":
-		return stages.Fused.WriteDOT(w, value)
-	}
-	return lower.WriteDOT(w, p.Plan, ph, func(d *plan.Dispatch) bool { return layers.has(d.Layer) })
+	return p.WriteDOT(w, stage, phase, layers.has)
 }

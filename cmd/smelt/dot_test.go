@@ -17,7 +17,7 @@ import (
 	"golang.org/x/image/font/opentype"
 	"golang.org/x/image/math/fixed"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/internal/picture"
 )
 
 // fallbacks are fonts that machines without Helvetica take for it: DejaVu Sans is
@@ -79,7 +79,7 @@ func texts(t *testing.T, svg string) (all []drawnText) {
 				continue // of a chart
 			}
 			require.Equal(t, "middle", attr["text-anchor"])
-			require.Equal(t, ir.Fonts, attr["font-family"])
+			require.Equal(t, picture.Fonts, attr["font-family"])
 			line := drawnText{left: left, right: right}
 			line.middle, err = strconv.ParseFloat(attr["x"], 64)
 			require.NoError(t, err)
@@ -128,9 +128,9 @@ func TestTextWidth(t *testing.T) {
 		f := face(t, data, 1000)
 		for r := ' '; r < 0x180; r++ {
 			if advance, ok := f.GlyphAdvance(r); ok && r != 0x7f {
-				require.LessOrEqual(t, points(advance), ir.TextWidth(string(r), 1000)+0.5, "%q in %s", r, family)
+				require.LessOrEqual(t, points(advance), picture.TextWidth(string(r), 1000)+0.5, "%q in %s", r, family)
 			}
 		}
 	}
-	require.InDelta(t, 1000*14*0.612, 1000*ir.TextWidth("o", 14), 1)
+	require.InDelta(t, 1000*14*0.612, 1000*picture.TextWidth("o", 14), 1)
 }

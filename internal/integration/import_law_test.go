@@ -49,7 +49,8 @@ var mayImport = map[string][]string{
 	"internal/engine":      {"constrain", "device", "internal/batch", "ir", "lower/plan", "models"},
 	"internal/fixture":     {"", "device", "internal/testfiles", "internal/tools", "models"},
 	"internal/openai":      {"", "chat", "constrain", "internal/stops", "models"},
-	"internal/page":        {"ir", "kernels", "lower", "lower/plan", "lower/predict", "passes"},
+	"internal/picture":     {"ir", "lower/plan"},
+	"internal/page":        {"internal/picture", "ir", "kernels", "lower", "lower/plan", "lower/predict", "passes"},
 	"internal/parallel":    {""},
 	"internal/profile":     {"internal/batch", "ir", "kernels", "lower", "lower/plan", "lower/predict"},
 	"internal/tools":       {"*"}, // what only developers run

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/smelt-ml/smelt/internal/picture"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/lower/predict"
@@ -38,25 +39,16 @@ type label struct {
 	Class string
 }
 
-// colourOf is the colour of a dispatch in charts: that of its op's category.
-func colourOf(d *plan.Dispatch) string { return categoryOf(d).Colour() }
-
-// categoryOf is that of what a dispatch computes.
-func categoryOf(d *plan.Dispatch) ir.Category {
-	op, _ := ir.ParseOp(d.Op)
-	return op.Category()
-}
-
 // legend lists the colours that the charts of a phase have.
 func (in *Input) legend() []swatch {
 	used := map[ir.Category]bool{}
 	for i := range in.Phase.Dispatches {
-		used[categoryOf(&in.Phase.Dispatches[i])] = true
+		used[picture.CategoryOf(&in.Phase.Dispatches[i])] = true
 	}
 	var out []swatch
 	for _, c := range ir.Categories() {
 		if used[c] {
-			out = append(out, swatch{c.Colour(), c.String()})
+			out = append(out, swatch{picture.OfCategory(c), c.String()})
 		}
 	}
 	return out
@@ -122,7 +114,7 @@ func (in *Input) timeline(title string, from, to float64) chart {
 	for i, s := range t.Spans {
 		d := &in.Phase.Dispatches[i]
 		cost := predict.CostOf(in.Plan, d, in.Sizes)
-		add(first+float64(lanes[i])*lane, s.Start, s.End, colourOf(d), d.Kernel,
+		add(first+float64(lanes[i])*lane, s.Start, s.End, picture.ColourOf(d), d.Kernel,
 			fmt.Sprintf("%d %s\n%s\n%s, %s, %s operations", i, d.Kernel, d.Label(), span(s.Start, s.End), size(cost.Bytes()), amount(cost.Ops)))
 		if d.Barrier && s.Start >= from && s.Start <= to {
 			c.Lines = append(c.Lines, rule{x(s.Start), first - 2, x(s.Start), bottom, "barrier"})
@@ -189,7 +181,7 @@ func (in *Input) arena() chart {
 		d := &ph.Dispatches[l.First]
 		b := bar{
 			X: x(l.First), W: max(float64(l.Last-l.First+1)*column-0.5, 0.5), Y: y(l.Offset), H: max(y(l.Offset+l.Bytes)-y(l.Offset)-0.5, 0.8),
-			Colour: colourOf(d),
+			Colour: picture.ColourOf(d),
 			Title:  fmt.Sprintf("%s at %d\nwritten by dispatch %d, %s\nlast read by %d", size(l.Bytes), l.Offset, l.First, d.Label(), l.Last),
 		}
 		c.Bars = append(c.Bars, b)

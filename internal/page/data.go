@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/smelt-ml/smelt/internal/picture"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -143,7 +144,7 @@ func (in *Input) launches() []Dispatch {
 		*to = Dispatch{
 			Kernel: d.Kernel, Summary: kernel.Summary, Label: d.Label(), Layer: d.Layer, Group: d.Group, Barrier: d.Barrier,
 			Read: cost.Read, Written: cost.Written, Ops: cost.Ops,
-			Start: in.Timeline.Spans[i].Start, End: in.Timeline.Spans[i].End, Lane: lanes[i], Colour: colourOf(d),
+			Start: in.Timeline.Spans[i].Start, End: in.Timeline.Spans[i].End, Lane: lanes[i], Colour: picture.ColourOf(d),
 			Rules: append([]string{}, rules[ir.ID(d.Value)]...),
 		}
 		for axis := range d.Grid {

@@ -20,7 +20,7 @@ type view struct {
 	facts                []fact
 	counts               counts
 	columns              []column
-	pictures             []picture
+	pictures             []stagePicture
 	fused, kernels       []swatch // legends of the pictures and of the charts
 	schedule             []chart
 	arena                chart

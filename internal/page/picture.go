@@ -7,23 +7,24 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/smelt-ml/smelt/internal/picture"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// picture is the graph of a stage.
-type picture struct {
+// stagePicture is the graph of a stage.
+type stagePicture struct {
 	Name, Text string
 	SVG        string
 }
 
-func (in *Input) pictures(p *paint) (out []picture, err error) {
+func (in *Input) pictures(p *paint) (out []stagePicture, err error) {
 	for _, d := range in.drawings(p) {
 		svg, err := in.Draw(d.dot(), "svg")
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.name, err)
 		}
-		out = append(out, picture{d.name, d.text, embed(svg)})
+		out = append(out, stagePicture{d.name, d.text, embed(svg)})
 	}
 	return out, nil
 }
@@ -98,7 +99,7 @@ func (d *drawing) dot() []byte {
 	number := d.numbers()
 	var b bytes.Buffer
 	b.WriteString("digraph {\n  rankdir=TB; nodesep=0.22; ranksep=0.28; bgcolor=\"transparent\";\n")
-	fmt.Fprintf(&b, "  node [shape=box, fontname=%q, fontsize=%d, margin=\"0.10,0.05\", height=0.2, color=\"#57606a\", penwidth=0.8];\n", ir.Fonts, fontSize)
+	fmt.Fprintf(&b, "  node [shape=box, fontname=%q, fontsize=%d, margin=\"0.10,0.05\", height=0.2, color=\"#57606a\", penwidth=0.8];\n", picture.Fonts, fontSize)
 	b.WriteString("  edge [color=\"#8c959f\", arrowsize=0.5, penwidth=0.8];\n")
 	for i, v := range d.vertices {
 		style, colour := "rounded,filled", v.colour
@@ -110,10 +111,10 @@ func (d *drawing) dot() []byte {
 		}
 		lines := make([]string, len(v.lines))
 		for i, l := range v.lines {
-			lines[i] = ir.EscapeDOT(l)
+			lines[i] = picture.EscapeDOT(l)
 		}
 		fmt.Fprintf(&b, "  %d [label=\"%s\", style=%q, fillcolor=%q, width=%.2f", i, strings.Join(lines, `\n`), style, colour,
-			ir.BoxWidth(v.lines, float64(v.size()), boxMargin))
+			picture.BoxWidth(v.lines, float64(v.size()), boxMargin))
 		if v.small {
 			fmt.Fprintf(&b, ", fontsize=%d, color=\"#b0b7be\"", smallSize)
 		}

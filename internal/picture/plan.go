@@ -1,19 +1,18 @@
-package lower
+package picture
 
 import (
 	"fmt"
 	"io"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// WriteDOT draws the dispatches of a phase that keep admits, with an edge from each to
+// Dispatches draws the dispatches of a phase that keep admits, with an edge from each to
 // those that read what it wrote. A dashed border means that the dispatch waits at a
 // barrier. What enters from inputs, caches and dispatches that are left out, and who
 // reads outside what is written here, is drawn as stubs.
-func WriteDOT(w io.Writer, p *plan.Plan, ph *plan.Phase, keep func(*plan.Dispatch) bool) error {
-	picture := ir.Picture{Title: fmt.Sprintf("%s: %s on %s", p.Model, ph.Name, p.Target)}
+func Dispatches(w io.Writer, p *plan.Plan, ph *plan.Phase, keep func(*plan.Dispatch) bool) error {
+	picture := Picture{Title: fmt.Sprintf("%s: %s on %s", p.Model, ph.Name, p.Target)}
 	// Boxes by number: dispatches, from 1; stubs of their readers; stubs of buffers.
 	n := len(ph.Dispatches)
 	number := func(dispatch int) int { return 1 + dispatch }
@@ -30,7 +29,7 @@ func WriteDOT(w io.Writer, p *plan.Plan, ph *plan.Phase, keep func(*plan.Dispatc
 			source := &ph.Dispatches[j]
 			switch {
 			case keep(d) && !keep(source):
-				picture.Box(number(j), ir.Box{Lines: []string{fmt.Sprintf("%d: %s", j, source.Kernel), source.Label()}, Stub: true})
+				picture.Box(number(j), Box{Lines: []string{fmt.Sprintf("%d: %s", j, source.Kernel), source.Label()}, Stub: true})
 				fallthrough
 			case keep(d):
 				picture.Edge(number(j), number(i))
@@ -50,7 +49,7 @@ func WriteDOT(w io.Writer, p *plan.Plan, ph *plan.Phase, keep func(*plan.Dispatc
 			switch {
 			case buf.Kind == plan.Input, buf.Kind == plan.Const, buf.Kind.Kept() && !cached[b.Buffer]:
 				cached[b.Buffer] = true // those that follow read what the first one left
-				picture.Box(buffer(b.Buffer), ir.Box{Lines: []string{buf.Kind.String() + " " + buf.Name}, Stub: true})
+				picture.Box(buffer(b.Buffer), Box{Lines: []string{buf.Kind.String() + " " + buf.Name}, Stub: true})
 				picture.Edge(buffer(b.Buffer), number(i))
 			case buf.Kind == plan.Output && b.Write:
 				readers[i] = append(readers[i], "output "+buf.Name)
@@ -61,22 +60,16 @@ func WriteDOT(w io.Writer, p *plan.Plan, ph *plan.Phase, keep func(*plan.Dispatc
 		if len(to) == 0 {
 			continue
 		}
-		picture.Box(leaving(i), ir.Box{Lines: ir.Shorten(to), Stub: true})
+		picture.Box(leaving(i), Box{Lines: Shorten(to), Stub: true})
 		picture.Edge(number(i), leaving(i))
 	}
 	return picture.WriteDOT(w)
 }
 
-func box(i int, d *plan.Dispatch) ir.Box {
-	return ir.Box{
+func box(i int, d *plan.Dispatch) Box {
+	return Box{
 		Lines:  []string{fmt.Sprintf("%d: %s", i, d.Kernel), d.Label(), fmt.Sprintf("grid %s × %s × %s", d.Grid[0], d.Grid[1], d.Grid[2])},
-		Colour: colourOf(d),
+		Colour: ColourOf(d),
 		Dashed: d.Barrier,
 	}
-}
-
-// colourOf returns the colour of what a dispatch computes.
-func colourOf(d *plan.Dispatch) string {
-	op, _ := ir.ParseOp(d.Op)
-	return op.Category().Colour()
 }

@@ -1,7 +1,8 @@
-package ir_test
+package picture_test
 
 import (
 	"bytes"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -9,19 +10,37 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/golden"
+	"github.com/smelt-ml/smelt/internal/picture"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 func dot(t *testing.T, f *ir.Func, keep func(*ir.Value) bool) string {
 	var b bytes.Buffer
-	require.NoError(t, f.WriteDOT(&b, keep))
+	require.NoError(t, picture.Graph(&b, f, keep))
 	return b.String()
 }
 
 func all(*ir.Value) bool { return true }
 
-func TestWriteDOT(t *testing.T) {
+// buildTiny returns the graph of a layer.
+func buildTiny(t *testing.T) *ir.Func {
+	text, err := os.ReadFile("../../ir/testdata/tiny.golden")
+	require.NoError(t, err)
+	f, err := ir.Parse(string(text))
+	require.NoError(t, err)
+	return f
+}
+
+// anyWeights holds every tensor that is asked for, as F32.
+type anyWeights struct{}
+
+func (anyWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
+	return dtype.F32, want, true
+}
+
+func TestGraph(t *testing.T) {
 	f := buildTiny(t)
 	text := dot(t, f, all)
 	golden.Check(t, "testdata/tiny.dot.golden", text)
@@ -30,7 +49,7 @@ func TestWriteDOT(t *testing.T) {
 	}
 }
 
-func TestWriteDOTKeepsSome(t *testing.T) {
+func TestGraphKeepsSome(t *testing.T) {
 	text := dot(t, buildTiny(t), func(v *ir.Value) bool { return v.Op == ir.OpSoftmax || v.Op == ir.OpMask })
 	golden.Check(t, "testdata/part.dot.golden", text)
 }
@@ -39,8 +58,8 @@ func TestWriteDOTKeepsSome(t *testing.T) {
 // attribute of the graph, a vertex or an edge, with every string quoted.
 var statement = regexp.MustCompile(`^\s*("\d+" -> "\d+";|("\d+" \[ *)?(\w+=("([^"\\\n]|\\.)*"|\d+)[,;]? *)*(\];)?)$`)
 
-// TestWriteDOTEscapes draws a graph whose names try to break out of the labels.
-func TestWriteDOTEscapes(t *testing.T) {
+// TestGraphEscapes draws a graph whose names try to break out of the labels.
+func TestGraphEscapes(t *testing.T) {
 	for _, name := range []string{`quo"te`, `back\slash`, `ends in \`, `\"`, "two\nlines", "two\r\nlines", "tab\tzero\x00", "}]; x", "<b>&amp;</b>", `\N \G \l`} {
 		f, err := ir.Build("t", anyWeights{}, ir.Options{}, func(b *ir.Builder) {
 			x := b.Embed(b.Input(sym.Tokens), b.Weight(name, 4, 4))

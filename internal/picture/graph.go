@@ -1,4 +1,4 @@
-package ir
+package picture
 
 import (
 	"fmt"
@@ -6,90 +6,92 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
 )
 
-// WriteDOT writes the values that keep admits as a directed graph in DOT, from
+// Graph writes the values that keep admits as a directed graph in DOT, from
 // operand to user. Weights stand in the labels of their users rather than as
 // vertices. What enters from values that are left out, and where values go that are
 // read outside or returned, is drawn as stubs. The same graph gives the same bytes.
-func (f *Func) WriteDOT(w io.Writer, keep func(*Value) bool) error {
+func Graph(w io.Writer, f *ir.Func, keep func(*ir.Value) bool) error {
 	p := &Picture{Title: f.Name + " (" + f.Stage.String() + ")"}
-	readers := map[*Value][]*Value{} // of kept values, outside
+	readers := map[*ir.Value][]*ir.Value{} // of kept values, outside
 	for _, v := range f.Values {
-		if v.Op == OpWeight {
+		if v.Op == ir.OpWeight {
 			continue
 		}
 		if keep(v) {
-			p.Box(int(v.ID), Box{Lines: v.lines(), Colour: v.Op.Colour()})
+			p.Box(int(v.ID), Box{Lines: linesOf(v), Colour: Colour(v.Op)})
 		}
 		for _, a := range lo.Uniq(v.Args) {
 			switch {
-			case a.Op == OpWeight:
+			case a.Op == ir.OpWeight:
 			case !keep(v) && keep(a):
 				readers[a] = append(readers[a], v)
 			case keep(v) && !keep(a):
-				p.Box(int(a.ID), Box{Lines: a.entering(), Stub: true})
+				p.Box(int(a.ID), Box{Lines: entering(a), Stub: true})
 				fallthrough
 			case keep(v):
 				p.Edge(int(a.ID), int(v.ID))
 			}
 		}
 	}
-	results := map[*Value][]string{}
+	results := map[*ir.Value][]string{}
 	for _, r := range f.Results {
 		results[r.Value] = append(results[r.Value], r.Name)
 	}
 	for _, v := range f.Values {
-		if v.Op == OpWeight || !keep(v) || readers[v] == nil && results[v] == nil {
+		if v.Op == ir.OpWeight || !keep(v) || readers[v] == nil && results[v] == nil {
 			continue
 		}
 		stub := int(f.MaxID() + v.ID) // no value has this number
-		p.Box(stub, Box{Lines: v.leaving(readers[v], results[v]), Stub: true})
+		p.Box(stub, Box{Lines: leaving(v, readers[v], results[v]), Stub: true})
 		p.Edge(int(v.ID), stub)
 	}
 	return p.WriteDOT(w)
 }
 
 // lines label a value.
-func (v *Value) lines() []string {
+func linesOf(v *ir.Value) []string {
 	lines := []string{fmt.Sprintf("%s %s", v, v.Op)}
 	if name := v.Name(); name != "" {
 		lines = append(lines, name)
 	}
 	for _, a := range v.Args {
-		if a.Op == OpWeight {
+		if a.Op == ir.OpWeight {
 			lines = append(lines, a.Name()+" "+a.Type.String())
 		}
 	}
 	switch a := v.Attr.(type) {
-	case ActivationAttr:
+	case ir.ActivationAttr:
 		lines[0] += " " + a.Activation.String()
-	case LinearAttr:
-		lines = append(lines, a.extras()...)
-	case AttentionWriteAttr: // what it is joined from
+	case ir.LinearAttr:
+		lines = append(lines, extras(a)...)
+	case ir.AttentionWriteAttr: // what it is joined from
 		lines = append(lines, strings.TrimSuffix(v.Op.String(), "_attention")+", attention")
 	}
 	return append(lines, v.Type.String())
 }
 
 // entering labels a value that is read from outside.
-func (v *Value) entering() []string {
+func entering(v *ir.Value) []string {
 	words := []string{v.String(), v.Op.String()}
 	if name := v.Name(); name != "" {
 		words = append(words, name)
 	}
-	if v.Layer != NoLayer {
+	if v.Layer != ir.NoLayer {
 		words = append(words, fmt.Sprintf("of layer %d", v.Layer))
 	}
 	return []string{strings.Join(words, " "), v.Type.String()}
 }
 
 // leaving says who reads a value outside, and as what it is returned.
-func (v *Value) leaving(readers []*Value, results []string) []string {
+func leaving(v *ir.Value, readers []*ir.Value, results []string) []string {
 	lines := lo.Map(results, func(name string, _ int) string { return "result " + name })
 	for _, r := range readers {
 		to := fmt.Sprintf("to %s %s", r, r.Op)
-		if r.Layer != NoLayer {
+		if r.Layer != ir.NoLayer {
 			to += fmt.Sprintf(" of layer %d", r.Layer)
 		}
 		lines = append(lines, to)
@@ -98,9 +100,9 @@ func (v *Value) leaving(readers []*Value, results []string) []string {
 }
 
 // extras says in words what a fused_linear does besides multiplying.
-func (a LinearAttr) extras() []string {
-	norm := map[NormKind]string{RMSNorm: "RMSNorm before", LayerNorm: "LayerNorm before"}[a.Norm]
-	activation := lo.Ternary(a.Activation == NoActivation, "", a.Activation.Title())
+func extras(a ir.LinearAttr) []string {
+	norm := map[ir.NormKind]string{ir.RMSNorm: "RMSNorm before", ir.LayerNorm: "LayerNorm before"}[a.Norm]
+	activation := lo.Ternary(a.Activation == ir.NoActivation, "", a.Activation.Title())
 	if a.Gated {
 		activation = lo.CoalesceOrEmpty(activation, "gate") + " · mul"
 	}

@@ -1,4 +1,7 @@
-package ir
+// Package picture draws graphs and Plans: their values and dispatches as boxes, in DOT. Sizes
+// of boxes hold their text in any of the fonts that a page may have, and colours tell
+// categories of ops apart.
+package picture
 
 import (
 	"cmp"
