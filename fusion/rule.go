@@ -65,10 +65,12 @@ func (r *Rule) For(t *ir.Target) *Rule {
 	return &own
 }
 
-// All returns every rule, in no particular order: package passes knows theirs.
+// All returns every rule, in the order in which the pipeline runs them.
 func All() []*Rule {
 	return []*Rule{
 		KVReplicationElimination(),
+		// The rules that write the cache take the projections that gate_up,
+		// linear_activation, linear_residual and norm_prologue would take one by one.
 		HeadNormRopeKVWrite(),
 		RowNormRopeKVWrite(),
 		RopeQKVWrite(),
@@ -79,14 +81,16 @@ func All() []*Rule {
 		GateUp(),
 		LinearActivation(),
 		LinearResidual(),
-		NormPrologue(),
-		SharedNorm(),
 		NormResidual(),
-		GatherPrologue(),
 		RoutedGateUp(),
 		RoutedSum(),
 		RoutedResidual(),
 		RoutedNorm(),
+		SharedNorm(),
+		NormPrologue(),
+		GatherPrologue(),
+		// What the rules that write the cache made, and what kv_replication_elimination did,
+		// meet last: both keep their names and counts.
 		AttentionWrite(),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -171,25 +172,8 @@ func checkName(name string, off bool) error {
 	}
 	nearest, ok := lo.Find(pipeline, func(p Pass) bool { return len(name) > 3 && strings.Contains(p.Name, name) })
 	if !ok {
-		nearest = lo.MinBy(pipeline, func(a, b Pass) bool { return distance(name, a.Name) < distance(name, b.Name) })
+		away := func(p Pass) int { return levenshtein.ComputeDistance(name, p.Name) }
+		nearest = lo.MinBy(pipeline, func(a, b Pass) bool { return away(a) < away(b) })
 	}
 	return fmt.Errorf("%w %q; did you mean %s? (help lists all)", ErrUnknown, name, nearest.Name)
-}
-
-// distance is the number of single-letter edits between two names (Levenshtein).
-func distance(a, b string) int {
-	row := lo.RangeFrom(0, len(b)+1)
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

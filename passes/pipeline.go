@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/fusion"
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -20,8 +22,9 @@ type Pass struct {
 	run func(f *ir.Func, t *ir.Target) (int, error)
 }
 
-// pipeline lists the passes in the order in which they run.
-var pipeline = []Pass{
+// pipeline lists the passes in the order in which they run: those before fusion, a pass for each
+// rule, and those after.
+var pipeline = slices.Concat([]Pass{
 	// A dead reader would keep a rule from matching.
 	{Name: "dead_code", Doc: "remove values that no result depends on", Level: 1, Required: true, run: deadCode},
 	// One spelling for every rearrangement, so that rules need to know only one.
@@ -32,39 +35,14 @@ var pipeline = []Pass{
 	{Name: "rope_tables", Doc: "compute the frequencies of RoPE once, as a constant", Level: 1, run: ropeTables},
 	// Rules weigh products by the rows that they have.
 	{Name: "wanted_rows", Doc: "compute only the rows that logits are wanted of, from where nothing reads the others", Level: 1, run: wantedRows},
-
-	fuse(fusion.KVReplicationElimination()),
-	// The rules that write the cache take the projections that gate_up,
-	// linear_activation, linear_residual and norm_prologue would take one by one.
-	fuse(fusion.HeadNormRopeKVWrite()),
-	fuse(fusion.RowNormRopeKVWrite()),
-	fuse(fusion.RopeQKVWrite()),
-	fuse(fusion.QKVWrite()),
-	fuse(fusion.GatedShortConv()),
-	fuse(fusion.RepeatKVPair()),
-	fuse(fusion.GatedActivation()),
-	fuse(fusion.GateUp()),
-	fuse(fusion.LinearActivation()),
-	fuse(fusion.LinearResidual()),
-	fuse(fusion.NormResidual()),
-	fuse(fusion.RoutedGateUp()),
-	fuse(fusion.RoutedSum()),
-	fuse(fusion.RoutedResidual()),
-	fuse(fusion.RoutedNorm()),
-	fuse(fusion.SharedNorm()),
-	fuse(fusion.NormPrologue()),
-	fuse(fusion.GatherPrologue()),
-	// What the rules that write the cache made, and what kv_replication_elimination did,
-	// meet last: both keep their names and counts.
-	fuse(fusion.AttentionWrite()),
-
+}, lo.Map(fusion.All(), func(r *fusion.Rule, _ int) Pass { return fuse(r) }), []Pass{
 	// Rules leave behind what only the replaced values read.
 	{Name: "late_dead_code", Doc: "remove what fusion left behind", Level: 1, Required: true, run: deadCode},
 	// Precision is chosen for the ops that will run.
 	{Name: "narrow", Doc: "compute activations in the target's type where the residual stream does not need float", Level: 1, run: narrow},
 	// Whatever came before may have made an op that the target lacks.
 	{Name: "legalise", Doc: "replace ops that the target lacks by those it has", Required: true, run: legalise},
-}
+})
 
 // order says why passes stand where they do. The pipeline is checked against it.
 var order = []struct{ first, then, why string }{
