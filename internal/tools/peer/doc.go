@@ -23,6 +23,5 @@
 //   - embed.go compares how many texts a second both embed: peer embed MODEL.gguf…
 //   - guard.go compares two commits of smelt in the same way: peer guard --a main --b HEAD.
 //   - templates.go keeps what others render from chat templates: peer templates.
-//   - probe.go prints how fast each way of reading memory is: peer probe.
 //   - figures.go turns samples into figures, criteria.go judges them, table.go prints.
 package main

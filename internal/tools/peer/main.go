@@ -92,8 +92,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 				slots, _ := strconv.Atoi(args[3])
 				return serve(ctx, args[1], threads, slots, os.Stdin, stdout)
 			}
-		case "probe":
-			return probe(args[1:], stdout, stderr)
 		case "guard":
 			return guard(ctx, args[1:], stdout, stderr)
 		case "parity":
