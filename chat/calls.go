@@ -13,14 +13,14 @@ import (
 	"unicode/utf8"
 )
 
-// tools are those that may be called, by name.
+// tools maps the name of each tool that may be called to its declaration.
 type tools map[string]*declaration
 
-// declaration is what is known of a tool.
+// declaration is a parsed tool declaration.
 type declaration struct {
 	name       string
-	strict     bool            // its calls must match the schema, or there are none
-	parameters json.RawMessage // a schema; nil for none
+	strict     bool            // calls must match the schema, else Constraint fails
+	parameters json.RawMessage // a JSON Schema; nil without one
 	properties map[string]json.RawMessage
 }
 
@@ -29,7 +29,7 @@ func toolsOf(declared []json.RawMessage) tools {
 	for _, raw := range declared {
 		raw, err := tool(raw)
 		if err != nil {
-			continue // Render says so
+			continue // Render returns the error
 		}
 		var t struct {
 			Function struct {
@@ -54,7 +54,7 @@ func toolsOf(declared []json.RawMessage) tools {
 	return all
 }
 
-// isText reports whether an argument is a string by its schema.
+// isText reports whether the schema gives an argument the type string.
 func (t tools) isText(tool, argument string) bool {
 	d := t[tool]
 	return d != nil && isText(d.properties[argument])
@@ -78,7 +78,8 @@ func isText(raw json.RawMessage) bool {
 	})
 }
 
-// jsonValue reads a JSON value that begins with one of some characters; "" for any.
+// jsonValue decodes the JSON value at the beginning of text, behind white space. The value's first
+// byte must be one of opens, unless opens is empty; n is the number of bytes read.
 func jsonValue(text string, opens string) (raw json.RawMessage, n int, v verdict) {
 	skip := spaces(text)
 	if skip == len(text) {
@@ -97,7 +98,7 @@ func jsonValue(text string, opens string) (raw json.RawMessage, n int, v verdict
 	return nil, 0, never
 }
 
-// jsonCalls reads {"name", "arguments"}, or a list of such.
+// jsonCalls reads {"name", "arguments"}, or a list of such objects.
 func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	raw, n, v := jsonValue(text, "{[")
 	if v == never || !mayBeCall(text) {
@@ -123,8 +124,8 @@ func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	return calls, n, found
 }
 
-// callMembers are what the object of a call begins with; anything else is an answer in JSON,
-// which shall not wait for its end to be shown.
+// callMembers are the members that the object of a call can begin with. An object with any other
+// first member is an answer in JSON, which is streamed without waiting for its end.
 var callMembers = []string{"name", "type", "function", "id", "arguments", "parameters", "tool_name", "tool_call_id"}
 
 func mayBeCall(text string) bool {
@@ -163,7 +164,7 @@ func jsonCall(raw json.RawMessage) (ToolCall, bool) {
 		case '{':
 			return jsonCall(c.Function)
 		case '"':
-			_ = json.Unmarshal(c.Function, &c.Name) // a string, as its quote says
+			_ = json.Unmarshal(c.Function, &c.Name) // the first byte is a quote, so this is a string
 		}
 	}
 	arguments := c.Arguments
@@ -173,7 +174,7 @@ func jsonCall(raw json.RawMessage) (ToolCall, bool) {
 	return ToolCall{ID: c.ID, Name: c.Name, Arguments: argumentsText(arguments)}, c.Name != ""
 }
 
-// argumentsText is an object as it was written; a string that holds one is opened.
+// argumentsText returns arguments as they were written; of a JSON string it returns the content.
 func argumentsText(raw json.RawMessage) string {
 	var text string
 	switch {
@@ -185,8 +186,8 @@ func argumentsText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// mistralCalls reads a list of calls as JSON, or a name and its arguments:
-// NAME[CALL_ID]ID[ARGS]{…}, where the marks may be missing.
+// mistralCalls reads a list of calls as JSON, or NAME[CALL_ID]ID[ARGS]{…}, in which the marks are
+// optional.
 func mistralCalls(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 	if calls, n, v := jsonCalls(text, tools, end); v != never {
 		return calls, n, v
@@ -201,8 +202,8 @@ func mistralCalls(text string, tools tools, end bool) ([]ToolCall, int, verdict)
 	return []ToolCall{call}, s.at, s.v
 }
 
-// deepseekCall reads function<｜tool▁sep｜>NAME and arguments in ```json, or NAME<｜tool▁sep｜> and
-// arguments.
+// deepseekCall reads function<｜tool▁sep｜>NAME with arguments in a ```json block, or
+// NAME<｜tool▁sep｜> with bare arguments.
 func deepseekCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	const separator, fence, open = "<｜tool▁sep｜>", "```", "```json"
 	s := &scanner{text: text, v: found}
@@ -219,8 +220,8 @@ func deepseekCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	return []ToolCall{call}, s.at, s.v
 }
 
-// kimiCall reads functions.NAME:NUMBER<|tool_call_argument_begin|> and arguments. The first part
-// is the call's identity.
+// kimiCall reads functions.NAME:NUMBER<|tool_call_argument_begin|> and arguments. The text before
+// the mark is the call's ID.
 func kimiCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	s := &scanner{text: text, v: found}
 	call := ToolCall{ID: s.word(func(c rune) bool { return inName(c) || c == ':' })}
@@ -244,13 +245,14 @@ func (w *objectWriter) key(name string) {
 func (w *objectWriter) raw(value string) { w.b.WriteString(value) }
 
 func (w *objectWriter) text(value string) {
-	raw, _ := marshal(value) // a string always is one in JSON
+	raw, _ := marshal(value) // a string always marshals
 	w.b.Write(raw)
 }
 
 func (w *objectWriter) done() string { return "{" + w.b.String() + "}" }
 
-// scanner reads a text from its beginning. v is found until something stops it.
+// scanner reads a text from its beginning. v stays found until a read fails; later reads do
+// nothing.
 type scanner struct {
 	text string
 	at   int
@@ -264,7 +266,7 @@ func (s *scanner) stop(v verdict) string {
 	return ""
 }
 
-// peek is the next byte that is no white space, or 0.
+// peek skips white space and returns the next byte, or 0 at the end of the text.
 func (s *scanner) peek() byte {
 	if s.v != found {
 		return 0
@@ -277,7 +279,7 @@ func (s *scanner) peek() byte {
 	return s.text[s.at]
 }
 
-// optional reports whether a mark stands next, and passes it.
+// optional skips white space, consumes mark if it is next, and reports whether it was.
 func (s *scanner) optional(mark string) bool {
 	if s.peek() == 0 {
 		return false
@@ -292,7 +294,7 @@ func (s *scanner) optional(mark string) bool {
 	return false
 }
 
-// until reads what stands before a mark, and passes both.
+// until returns the text before mark and consumes both.
 func (s *scanner) until(mark string) string {
 	if s.v != found {
 		return ""
@@ -311,12 +313,12 @@ func (s *scanner) expect(mark string) {
 	}
 }
 
-// inName reports whether a name may have a character.
+// inName reports whether c may be part of a name.
 func inName(c rune) bool {
 	return unicode.IsLetter(c) || unicode.IsNumber(c) || strings.ContainsRune("_.-", c)
 }
 
-// word reads one character or more.
+// word returns the longest run of at least one character for which in holds.
 func (s *scanner) word(in func(rune) bool) string {
 	if s.peek() == 0 {
 		return ""
@@ -324,7 +326,7 @@ func (s *scanner) word(in func(rune) bool) string {
 	rest := s.text[s.at:]
 	n := strings.IndexFunc(rest, func(c rune) bool { return !in(c) })
 	switch {
-	case n < 0 || !utf8.FullRuneInString(rest[n:]): // it may go on
+	case n < 0 || !utf8.FullRuneInString(rest[n:]): // the word may continue
 		return s.stop(more)
 	case n == 0:
 		return s.stop(never)
@@ -346,19 +348,18 @@ func (s *scanner) object() string {
 	return string(raw)
 }
 
-// literals reads values that a model writes in a notation like Python's, and writes them as
-// JSON.
+// literals translates values in a notation like Python's into JSON.
 type literals struct {
 	scanner
 	depth int
-	quote string // what strings stand between, besides quotation marks; there nothing is escaped
+	quote string // a string delimiter besides ' and ", without escapes
 }
 
 func newLiterals(text string) *literals { return &literals{scanner: scanner{text: text, v: found}} }
 
-const maxLiterals = 1000 // lists and objects within each other
+const maxLiterals = 1000 // nesting depth of lists and objects
 
-// name reads a name that does not begin with a digit.
+// name reads a name that does not begin with a digit, a minus or a dot.
 func (l *literals) name() string {
 	if c := l.peek(); c == '-' || c == '.' || c >= '0' && c <= '9' {
 		return l.stop(never)
@@ -368,7 +369,7 @@ func (l *literals) name() string {
 
 var words = map[string]string{"True": "true", "true": "true", "False": "false", "false": "false", "None": "null", "null": "null"}
 
-// value reads one value as JSON.
+// value returns the next value as JSON.
 func (l *literals) value() string {
 	if l.depth++; l.depth > maxLiterals {
 		return l.stop(never)
@@ -380,7 +381,7 @@ func (l *literals) value() string {
 		return ""
 	case l.isQuote(c):
 		return l.quoted()
-	case l.v != found: // half a quotation mark
+	case l.v != found: // an incomplete quotation mark
 		return ""
 	case c == '[' || c == '(':
 		l.at++
@@ -395,7 +396,7 @@ func (l *literals) value() string {
 		}) + "}"
 	case c == '-' || c >= '0' && c <= '9':
 		rest := strings.TrimLeft(l.text[l.at:], "+-.eE0123456789")
-		if rest == "" { // it may go on
+		if rest == "" { // the number may continue
 			return l.stop(more)
 		}
 		n := l.text[l.at : len(l.text)-len(rest)]
@@ -416,7 +417,7 @@ func (l *literals) value() string {
 	return value
 }
 
-// isQuote reports whether a string begins here, where c stands.
+// isQuote reports whether a string begins at the current byte, which is c.
 func (l *literals) isQuote(c byte) bool {
 	if l.v != found || c == '"' || c == '\'' {
 		return l.v == found
@@ -431,7 +432,7 @@ func (l *literals) isQuote(c byte) bool {
 	return v == found
 }
 
-// key reads an object's key, which need not be quoted.
+// key returns an object's key as JSON; its quotes are optional.
 func (l *literals) key() string {
 	if l.isQuote(l.peek()) {
 		return l.quoted()
@@ -440,7 +441,7 @@ func (l *literals) key() string {
 	return string(name)
 }
 
-// items reads what stands up to an end, with commas between.
+// items reads comma-separated items up to the byte end and joins the results of each.
 func (l *literals) items(end byte, each func() string) string {
 	var list []string
 	for l.peek() != end && l.v == found {
@@ -459,7 +460,8 @@ func (l *literals) items(end byte, each func() string) string {
 
 var literalEscapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", '\\': `\`, '\'': "'", '"': `"`, '\n': "", '/': "/", 'b': "\b", 'f': "\f"}
 
-// escaped is the character that stands as x and 2 digits, u and 4, or U and 8; n is 0 for none.
+// escaped decodes x and 2 hexadecimal digits, u and 4, or U and 8; n is the number of bytes read, 0
+// for none of these.
 func escaped(text string) (r rune, n int) {
 	n = 1 + map[byte]int{'x': 2, 'u': 4, 'U': 8}[text[0]]
 	if n == 1 || n > len(text) {
@@ -509,7 +511,7 @@ func (l *literals) quoted() string {
 			continue
 		}
 		r, n := escaped(rest[i:])
-		if high := r; n > 0 && utf16.IsSurrogate(r) { // half a character
+		if high := r; n > 0 && utf16.IsSurrogate(r) { // half a surrogate pair
 			r = utf8.RuneError
 			if low := rest[i+n:]; strings.HasPrefix(low, `\u`) {
 				second, m := escaped(low[1:])
@@ -554,7 +556,7 @@ func pythonList(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	return calls, l.at, l.v
 }
 
-// pythonCode reads one call, perhaps printed or asked of a tool's method: print(NAME(…)),
+// pythonCode reads one call, bare, printed or through a method: NAME(…), print(NAME(…)),
 // NAME.call(…).
 func pythonCode(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 	if calls, n, v := pythonList(text, tools, end); v != never {
@@ -570,7 +572,7 @@ func pythonCode(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 	return []ToolCall{call}, l.at, l.v
 }
 
-// gemmaCall reads NAME{KEY:VALUE, …}, strings between <|"|>.
+// gemmaCall reads NAME{KEY:VALUE, …}, with strings delimited by <|"|>.
 func gemmaCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	l := newLiterals(text)
 	l.quote = `<|"|>`

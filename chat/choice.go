@@ -9,14 +9,14 @@ import (
 	"github.com/smelt-ml/smelt/constrain"
 )
 
-// ToolChoice says whether an answer calls tools. The zero value leaves it to the model.
+// ToolChoice selects whether an answer calls tools. The zero value leaves the choice to the model.
 type ToolChoice struct {
-	None     bool   // nothing is a call
-	Required bool   // one call or more
-	Name     string // one call, of this tool
+	None     bool   // no calls
+	Required bool   // at least one call
+	Name     string // exactly one call, of this tool
 }
 
-// forced reports whether there must be a call.
+// forced reports whether the answer must contain a call.
 func (c ToolChoice) forced() bool { return c.Required || c.Name != "" }
 
 // UnmarshalJSON reads "none", "auto", "required", or {"type": "function", "function": {"name"}}.
@@ -25,13 +25,13 @@ func (c *ToolChoice) UnmarshalJSON(raw []byte) error {
 	var word string
 	if json.Unmarshal(raw, &word) == nil {
 		switch word {
-		case "", "auto": // null too
+		case "", "auto": // "" is null
 		case "none":
 			c.None = true
 		case "required":
 			c.Required = true
 		default:
-			return fmt.Errorf("a tool choice of %q: want none, auto, required or a function", word)
+			return fmt.Errorf("tool_choice %q: want none, auto, required or a function", word)
 		}
 		return nil
 	}
@@ -42,23 +42,24 @@ func (c *ToolChoice) UnmarshalJSON(raw []byte) error {
 		} `json:"function"`
 	}
 	if err := strict(raw, &named); err != nil {
-		return fmt.Errorf("a tool choice: %w", err)
+		return fmt.Errorf("tool_choice: %w", err)
 	}
 	if named.Type != "function" || named.Function.Name == "" {
-		return errors.New(`a tool choice: want none, auto, required or {"type": "function", "function": {"name": …}}`)
+		return errors.New(`tool_choice: want none, auto, required or {"type": "function", "function": {"name": …}}`)
 	}
 	c.Name = named.Function.Name
 	return nil
 }
 
-// ErrNotKept is wrapped where the arguments of calls cannot be kept to the tools' schemas and
-// nobody insists on it: the model may call tools, need not, and none of them is strict.
-var ErrNotKept = errors.New("the arguments of calls are not kept to the tools' schemas")
+// ErrNotKept is wrapped where the arguments of calls cannot be constrained to the tools' schemas
+// and the request allows that: tool_choice forces no call and no tool is strict. Callers may then
+// generate without a constraint.
+var ErrNotKept = errors.New("the arguments of calls cannot be constrained to the tools' schemas")
 
-// Constraint is what keeps an answer to what was asked for; nil where that is nothing. A call
-// that has begun, or that the conversation asks for, is written as the model's template writes
-// calls, with arguments that match the tool's schema. An answer that is no call matches a schema,
-// if there is one. What the model thinks before is free.
+// Constraint returns the constraint on an answer; nil if any answer is allowed. A tool call, once
+// begun or if the conversation forces one, follows the template's notation and the tool's schema;
+// an answer without a call matches schema, unless that is nil. Reasoning before the answer is
+// unconstrained.
 func (t *Template) Constraint(v *constrain.Vocabulary, c Conversation, prompt Prompt, schema json.RawMessage) (*constrain.Constraint, error) {
 	if schema == nil && (len(c.Tools) == 0 || c.ToolChoice.None) && !c.ToolChoice.forced() {
 		return nil, nil
@@ -89,9 +90,9 @@ func (t *Template) Constraint(v *constrain.Vocabulary, c Conversation, prompt Pr
 	return k, nil
 }
 
-const maxConstraints = 32 // that a template keeps, for conversations that ask for the same
+const maxConstraints = 32 // constraints cached per template, for conversations that need the same one
 
-// insists reports whether arguments that are not kept to their schema would not do.
+// insists reports whether arguments must match their schema: a call is forced, or a tool is strict.
 func (c *Conversation) insists() bool {
 	if c.ToolChoice.forced() {
 		return true
@@ -104,16 +105,16 @@ func (c *Conversation) insists() bool {
 	return false
 }
 
-// answerForm is the form of what the model says at a place; nil for any.
+// answerForm returns the form of the model's output from place at on; nil allows any text.
 func (t *Template) answerForm(c *Conversation, at place, answered bool, schema json.RawMessage) (*constrain.Form, error) {
 	w := &writer{Format: &t.format, controls: t.controls, tools: toolsOf(c.Tools)}
 	may := len(w.tools) > 0 && !c.ToolChoice.None
 	forced, only := c.ToolChoice.forced(), c.ToolChoice.Name
 	switch {
 	case only != "" && w.tools[only] == nil:
-		return nil, fmt.Errorf("the tool %s is to be called, and is not among the tools", only)
+		return nil, fmt.Errorf("tool_choice names the tool %s, which is not among the tools", only)
 	case forced && !may:
-		return nil, errors.New("a tool is to be called, and there are none")
+		return nil, errors.New("tool_choice requires a tool call, but there are no tools")
 	}
 	var answer, calls constrain.Form
 	if schema != nil {
@@ -130,7 +131,7 @@ func (t *Template) answerForm(c *Conversation, at place, answered bool, schema j
 	case t.format.channels && at == inHead:
 		form = w.inChannels(may, calls, forced, schema != nil, answer)
 	case t.format.channels && forced:
-		return nil, errors.New("a tool is to be called, and the prompt has begun an answer")
+		return nil, errors.New("tool_choice requires a tool call, but the prompt has already begun an answer")
 	case t.format.channels && schema != nil:
 		form = answer
 	case t.format.channels:
@@ -147,8 +148,8 @@ func (t *Template) answerForm(c *Conversation, at place, answered bool, schema j
 	return &form, nil
 }
 
-// thought is what the model thinks before it answers: nothing, where the template has no place
-// for it or the prompt has been there.
+// thought returns the form of the reasoning before an answer: empty if the template has no
+// reasoning, or if the prompt already contains its end.
 func (w *writer) thought(at place, answered bool, source string) constrain.Form {
 	open, close := w.think[0], w.think[1]
 	switch {
@@ -160,16 +161,16 @@ func (w *writer) thought(at place, answered bool, source string) constrain.Form 
 	return constrain.Form{}
 }
 
-// begun is any answer in which each call that begins is one that is wanted.
+// begun returns the form of any answer in which every call that begins is one of calls.
 func (w *writer) begun(at place, calls constrain.Form) constrain.Form {
 	open, close := w.think[0], w.think[1]
 	mark := w.mark()
 	text := w.free(open, mark)
-	var parts []constrain.Form // that stand between texts
+	var parts []constrain.Form // alternate with free text
 	if open != "" {
 		parts = append(parts, w.between(open, close))
 	}
-	var whole []constrain.Form // messages, or the rest of one
+	var whole []constrain.Form // alternatives for the last message
 	if mark != "" {
 		parts = append(parts, calls)
 	} else {
@@ -182,7 +183,7 @@ func (w *writer) begun(at place, calls constrain.Form) constrain.Form {
 		whole = append(whole, constrain.Sequence(blank, calls))
 	}
 	whole = append(whole, text.Form())
-	if open != "" { // what the model thinks may be cut short
+	if open != "" { // reasoning may be cut off
 		whole = append(whole, constrain.Sequence(text.Form(), w.literal(open), w.free(close).Form()))
 	}
 	form := constrain.OneOf(whole...)
@@ -195,7 +196,7 @@ func (w *writer) begun(at place, calls constrain.Form) constrain.Form {
 	return form
 }
 
-// mark is what calls begin with; "" where they are a message by themselves.
+// mark returns the mark that begins a call; "" if a call is a whole message.
 func (w *writer) mark() string {
 	for _, c := range w.Format.calls {
 		if c.open != "" && strings.HasPrefix(w.writing.open+w.writing.each, c.open) {
@@ -205,11 +206,11 @@ func (w *writer) mark() string {
 	return ""
 }
 
-// inChannels is an answer of messages in channels.
+// inChannels returns the form of an answer whose messages each stand in a channel.
 func (w *writer) inChannels(may bool, calls constrain.Form, forced, kept bool, answer constrain.Form) constrain.Form {
 	text := w.free(endMarks...).Form()
 	open := func(channel string) constrain.Form { return w.literal(channelMark + channel + messageMark) }
-	message := func(channel string) constrain.Form { // and the beginning of the next
+	message := func(channel string) constrain.Form { // with the start of the next message
 		return constrain.Sequence(open(channel), text, w.literal("<|end|>"+startMark+"assistant"))
 	}
 	before, ends := []constrain.Form{message("analysis")}, []constrain.Form{}
@@ -222,7 +223,7 @@ func (w *writer) inChannels(may bool, calls constrain.Form, forced, kept bool, a
 		ends = append(ends, constrain.Sequence(open("final"), answer))
 	default:
 		before = append(before, message("commentary"))
-		for _, channel := range []string{"final", "commentary", "analysis"} { // one may be cut short
+		for _, channel := range []string{"final", "commentary", "analysis"} { // the last message may be cut off
 			ends = append(ends, constrain.Sequence(open(channel), text))
 		}
 	}

@@ -314,15 +314,15 @@ func TestNotKept(t *testing.T) {
 		choice, tool, want string
 	}{
 		{hermes, `"required"`, odd, "tool f: schema at #/properties/b/minContains"},
-		{coder, `"required"`, odd, "tool f: its parameter a: pattern cannot be kept"},
-		{coder, `"required"`, `{"name": "f", "parameters": {"allOf": []}}`, "tool f: its parameters: allOf cannot be kept"},
-		{coder, `"required"`, `{"name": "f", "parameters": {"properties": {"a b": {}}}}`, `tool f: its parameter "a b" cannot be written`},
-		{coder, `"required"`, `{"name": "f", "parameters": {"required": ["a"]}}`, `tool f: its parameters: "a" is required, and no property`},
-		{coder, `"required"`, `{"name": "a b"}`, "tool a b: its name cannot be written"},
-		{hermes, `"required"`, `{"name": "f", "parameters": {"type": "array"}}`, `tool f: its parameters are of the type "array"`},
-		{hermes, `"required"`, `{"name": "f", "parameters": 1}`, "tool f: its parameters: want a JSON object"},
-		{hermes, `"required"`, "", "a tool is to be called, and there are none"},
-		{hermes, `{"type": "function", "function": {"name": "g"}}`, odd, "the tool g is to be called, and is not among the tools"},
+		{coder, `"required"`, odd, "tool f: parameter a: the model's call format cannot express the keyword pattern"},
+		{coder, `"required"`, `{"name": "f", "parameters": {"allOf": []}}`, "tool f: parameters: the model's call format cannot express the keyword allOf"},
+		{coder, `"required"`, `{"name": "f", "parameters": {"properties": {"a b": {}}}}`, `tool f: parameter "a b": the model's call format cannot express its name`},
+		{coder, `"required"`, `{"name": "f", "parameters": {"required": ["a"]}}`, `tool f: parameters: "a" is required, but not among the properties`},
+		{coder, `"required"`, `{"name": "a b"}`, "tool a b: the model's call format cannot express its name"},
+		{hermes, `"required"`, `{"name": "f", "parameters": {"type": "array"}}`, `tool f: parameters of type "array"`},
+		{hermes, `"required"`, `{"name": "f", "parameters": 1}`, "tool f: parameters: want a JSON object"},
+		{hermes, `"required"`, "", "tool_choice requires a tool call, but there are no tools"},
+		{hermes, `{"type": "function", "function": {"name": "g"}}`, odd, "tool_choice names the tool g, which is not among the tools"},
 		{hermes, `"auto"`, `{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"minContains": 2, "contains": {}}}}`, "tool f: schema at #/minContains"},
 	} {
 		err := ask(c.family, c.choice, c.tool)

@@ -1,5 +1,5 @@
-// Package chat stands between a conversation and a model's texts: a [Template] makes a prompt
-// of messages, and a [Parser] finds reasoning, answer and tool calls in what the model says.
+// Package chat converts between conversations and a model's text: a [Template] renders messages
+// into a prompt, and a [Parser] splits the model's output into reasoning, answer and tool calls.
 //
 //	t, err := model.ChatTemplate(false) // its own, or that of its family
 //	conversation := chat.Conversation{Messages: messages, Tools: tools, Answer: true}
@@ -12,12 +12,12 @@
 //	show(p.End())
 //	messages = append(messages, p.Message())
 //
-// # What others say stays text
+// # Prompt injection
 //
-// What users, tools and documents say, names and schemas included, is never taken for a control
-// token of the model, whatever it says; the template's own marks are. Each byte of a prompt
-// knows who wrote it, from the conversation through the template to the tokenizer
-// ([jinja.Text]); nothing is searched for afterwards. The roles of [Roles] count as the
-// template's words, others as somebody's. Text between two control tokens is encoded as a
-// whole, so that the tokens are those that the model was trained with.
+// Text from users, tools and documents, names and schemas included, is never encoded as a control
+// token; only marks that the template itself writes are. Each byte of a prompt carries its origin
+// from the conversation through the template to the tokenizer ([jinja.Text]), so nothing is escaped
+// or searched for afterwards. A role in [Roles] counts as the template's text, any other role as
+// foreign text. Text between two control tokens is encoded in one piece, which gives the tokens
+// that the model was trained with.
 package chat

@@ -9,15 +9,16 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// builtin is a template for models that come without one.
+// builtin is a template for models whose file has none.
 type builtin struct {
 	name     string
-	families []string // of models, as GGUF files name them
-	needs    []string // control tokens without which the template means nothing to a model
+	families []string // as GGUF files name them (general.architecture)
+	needs    []string // control tokens that the vocabulary must have
 	source   string
 }
 
-// builtins are tried in this order for a model's family.
+// builtins are tried in this order: the first that lists the family and whose control tokens the
+// vocabulary has is taken.
 var builtins = []builtin{
 	{"phi4", []string{"phi3"}, []string{"<|im_start|>", "<|im_sep|>", "<|im_end|>"},
 		`{% for m in messages %}<|im_start|>{{ m.role }}<|im_sep|>{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant<|im_sep|>{% endif %}`},
@@ -66,10 +67,10 @@ var builtins = []builtin{
 {% endif %}`},
 }
 
-// ErrNoTemplate is wrapped where a model comes without a template, and none is known for it.
+// ErrNoTemplate is wrapped where a model's file has no template and no built-in one fits.
 var ErrNoTemplate = errors.New("the model has no chat template")
 
-// Builtins lists the names of the templates that are built in.
+// Builtins returns the names of the built-in templates.
 func Builtins() []string {
 	names := make([]string, len(builtins))
 	for i, b := range builtins {
@@ -78,7 +79,7 @@ func Builtins() []string {
 	return names
 }
 
-// Builtin returns a template by its name.
+// Builtin returns the source of the built-in template of that name.
 func Builtin(name string) (source string, ok bool) {
 	i := slices.IndexFunc(builtins, func(b builtin) bool { return b.name == name })
 	if i < 0 {
@@ -87,18 +88,18 @@ func Builtin(name string) (source string, ok bool) {
 	return builtins[i].source, true
 }
 
-// ForFamily returns the template of a family of models, if the vocabulary has the control
-// tokens that it is made of.
+// ForFamily returns the first built-in template for a family whose control tokens are all in the
+// vocabulary. The error wraps ErrNoTemplate.
 func ForFamily(family string, t *tokenizer.Tokenizer) (name, source string, err error) {
 	for _, b := range builtins {
 		if slices.Contains(b.families, family) && hasControls(t, b.needs) {
 			return b.name, b.source, nil
 		}
 	}
-	return "", "", fmt.Errorf("%w, and its vocabulary has the control tokens of none that is known for %s (known: %s)", ErrNoTemplate, family, strings.Join(Builtins(), ", "))
+	return "", "", fmt.Errorf("%w, and its vocabulary lacks the control tokens of every template for %s (built in: %s)", ErrNoTemplate, family, strings.Join(Builtins(), ", "))
 }
 
-// hasControls reports whether all of these texts are control tokens.
+// hasControls reports whether each text is a control token.
 func hasControls(t *tokenizer.Tokenizer, texts []string) bool {
 	return !slices.ContainsFunc(texts, func(text string) bool {
 		_, ok := control(t, text)
@@ -106,7 +107,7 @@ func hasControls(t *tokenizer.Tokenizer, texts []string) bool {
 	})
 }
 
-// control returns the control token of a text.
+// control returns the id of the control token that is written as text.
 func control(t *tokenizer.Tokenizer, text string) (id int32, ok bool) {
 	ids := t.Encode(text, true)
 	if len(ids) != 1 || t.Type(ids[0]) != tokenizer.Control {

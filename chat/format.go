@@ -2,46 +2,45 @@ package chat
 
 import "strings"
 
-// Format is how a kind of models writes reasoning and tool calls.
+// Format is the notation in which a kind of model writes reasoning and tool calls.
 type Format struct {
 	name string
-	// in are marks of which one stands in the templates of such models.
+	// in holds strings that identify the format: a template that contains one has this format.
 	in []string
-	// think are what reasoning stands between.
+	// think holds the marks before and after reasoning; "" if the format has none.
 	think [2]string
 	calls []callForm
-	// channels: everything stands in channels, each with a head.
+	// channels: every message stands in a channel, with a head that names it.
 	channels bool
-	// writing is how the templates write calls, which those that are asked for are kept to.
+	// writing is the notation in which a constraint makes the model write calls.
 	writing writing
-	// controls are the marks that may be control tokens; others say nothing.
+	// controls are the marks that can be control tokens; the parser skips all other control tokens.
 	controls []string
 }
 
-// callForm is a way to write calls.
+// callForm is one notation of calls.
 type callForm struct {
-	open  string // begins calls; "" where they are a message by themselves
+	open  string // mark before the calls; "" if they are a whole message
 	read  reader
-	close string // ends them, where there is such a mark
+	close string // mark behind the calls; "" if there is none
 }
 
-// closed is a form of calls between two marks.
+// closed returns the form of calls between two marks.
 func closed(open string, read reader, close string) callForm {
 	return callForm{open, before(read, close), close}
 }
 
-// A reader looks for calls at the beginning of a text; end says that nothing follows. n is how
-// much of the text they take. What it finds in a text it finds in the same place of any text
-// that goes on from it, unless end was set: so that the pieces in which a text comes do not
-// matter.
+// A reader parses calls at the beginning of a text and returns the number n of bytes that they
+// take; end reports whether the text is complete. Unless end is set, a verdict of found holds for
+// every continuation of the text, so that the result does not depend on how the text was split.
 type reader func(text string, tools tools, end bool) (calls []ToolCall, n int, v verdict)
 
 type verdict uint8
 
 const (
-	more  verdict = iota // what is there may become calls
-	found                // calls
-	never                // it is something else, whatever follows
+	more  verdict = iota // may become calls
+	found                // are calls
+	never                // cannot become calls
 )
 
 var (
@@ -64,7 +63,7 @@ var (
 	dsmlControls = []string{"<think>", "</think>", "｜DSML｜"}
 )
 
-// formats are tried in this order; the last is for all others.
+// formats are tried in this order; the last, without marks, matches every template.
 var formats = []Format{
 	{name: "gpt-oss", in: []string{"<|channel|>"}, channels: true,
 		writing:  writing{each: " to=functions.$<|channel|>commentary json<|message|>@", or: "<|channel|>commentary to=functions.$ <|constrain|>json<|message|>@", alone: true},
@@ -127,7 +126,7 @@ var formats = []Format{
 
 func (f Format) String() string { return f.name }
 
-// formatOf finds out by a template's source how its model writes.
+// formatOf returns the format of a template by the marks in its source.
 func formatOf(source string) Format {
 	for _, f := range formats {
 		for _, mark := range f.in {
@@ -143,8 +142,7 @@ const space = " \t\r\n"
 
 func spaces(s string) int { return len(s) - len(strings.TrimLeft(s, space)) }
 
-// begins compares the beginning of a text with what is wanted there: more where the text is
-// too short to say.
+// begins reports whether text begins with want: found, never, or more if text is a prefix of want.
 func begins(text, want string) verdict {
 	switch {
 	case strings.HasPrefix(text, want):
@@ -155,8 +153,8 @@ func begins(text, want string) verdict {
 	return never
 }
 
-// before reads calls that an end mark follows. At the end of a message it may be missing,
-// where it is a token that ends the message.
+// before returns a reader of calls followed by mark. At the end of a message the mark may be
+// missing, since it can be a token that ends the message.
 func before(read reader, mark string) reader {
 	return func(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 		calls, n, v := read(text, tools, end)
@@ -175,7 +173,7 @@ func before(read reader, mark string) reader {
 	}
 }
 
-// wholly reads calls that a message consists of, perhaps with semicolons between.
+// wholly returns a reader of a message that consists of calls, optionally separated by semicolons.
 func wholly(read reader) reader {
 	return func(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 		var all []ToolCall
@@ -198,10 +196,10 @@ func wholly(read reader) reader {
 	}
 }
 
-// nothing reads no call: the mark before it is passed over.
+// nothing reads zero bytes and no call, so that the parser skips the mark before it.
 func nothing(string, tools, bool) ([]ToolCall, int, verdict) { return nil, 0, found }
 
-// either is what one of two readers finds.
+// either returns a reader that tries b where a finds never.
 func either(a, b reader) reader {
 	return func(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 		if calls, n, v := a(text, tools, end); v != never {

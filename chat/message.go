@@ -8,42 +8,42 @@ import (
 	"strings"
 )
 
-// Roles are who may say something. A role that is not among them is passed on as text that
-// somebody wrote.
+// Roles are the roles that templates know. Any other role is passed to the template as foreign
+// text.
 var Roles = []string{"system", "developer", "user", "assistant", "tool", "function", "ipython", "environment", "model"}
 
-// Message is what one side says, in the form of OpenAI's API.
+// Message is one message of a conversation, in the form of OpenAI's API.
 type Message struct {
 	Role    string
-	Content string // parts of text are joined
-	// Reasoning is what the model thought before it answered.
+	Content string // text parts are concatenated
+	// Reasoning is the text of the model's reasoning before the answer.
 	Reasoning  string
 	ToolCalls  []ToolCall
-	ToolCallID string // of the call that a tool answers
-	Name       string // of the tool that answers, or of a speaker
+	ToolCallID string // the call that a tool's message answers
+	Name       string // the tool that answers, or the speaker
 }
 
-// ToolCall is a call that a model makes.
+// ToolCall is a model's call of a tool.
 type ToolCall struct {
 	ID   string
 	Name string
-	// Arguments are JSON: an object, unless the model wrote something else.
+	// Arguments is JSON: an object, unless the model wrote something else.
 	Arguments string
 }
 
-// Conversation is what a prompt is made of.
+// Conversation is the input of Template.Render.
 type Conversation struct {
 	Messages []Message
 	// Tools are declarations, each a JSON object with type and function.
 	Tools []json.RawMessage
-	// ToolChoice says whether the answer calls them; OneCall, that it makes no more than one.
+	// ToolChoice selects whether the answer calls tools; OneCall limits it to one call.
 	ToolChoice ToolChoice
 	OneCall    bool
-	// Documents are JSON objects that the answer may draw on.
+	// Documents are JSON objects, which the template shows to the model as sources.
 	Documents []json.RawMessage
-	// Variables are further ones that the template knows: enable_thinking, reasoning_effort.
+	// Variables are further variables of the template, such as enable_thinking.
 	Variables map[string]json.RawMessage
-	// Answer asks for the beginning of an answer behind the last message.
+	// Answer ends the prompt with the beginning of an assistant's message.
 	Answer bool
 }
 
@@ -55,37 +55,38 @@ type messageJSON struct {
 	ToolCalls        []ToolCall      `json:"tool_calls,omitempty"`
 	ToolCallID       string          `json:"tool_call_id,omitempty"`
 	Name             string          `json:"name,omitempty"`
-	Refusal          string          `json:"refusal,omitempty"` // what an assistant said instead of its content
+	Refusal          string          `json:"refusal,omitempty"` // stands in for the content
 	answered
 }
 
-// answered are members that clients send back with an answer, as they got it or made of it, and
-// that say nothing more.
+// answered holds members of an answer that clients send back with a message, and that add nothing
+// to it.
 type answered struct {
 	Annotations  []json.RawMessage `json:"annotations,omitempty"`
-	Audio        *struct{}         `json:"audio,omitempty"`         // null
-	FunctionCall *struct{}         `json:"function_call,omitempty"` // null
+	Audio        *struct{}         `json:"audio,omitempty"`         // always null
+	FunctionCall *struct{}         `json:"function_call,omitempty"` // always null
 	Parsed       json.RawMessage   `json:"parsed,omitempty"`
 }
 
-// ErrContent is wrapped where a message has what is no text.
-var ErrContent = errors.New("only text can be said")
+// ErrContent is wrapped where a message has content other than text.
+var ErrContent = errors.New("want text")
 
-// strict decodes JSON whose members are all known.
+// strict decodes JSON and fails on unknown members.
 func strict(raw []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	return d.Decode(v)
 }
 
-// UnmarshalJSON reads a message; its content is a text, a list of parts of text, or null.
+// UnmarshalJSON reads a message whose content is a string, a list of text parts, or null. Unknown
+// members are errors.
 func (m *Message) UnmarshalJSON(raw []byte) error {
 	var j messageJSON
 	if err := strict(raw, &j); err != nil {
 		return err
 	}
 	if j.Role == "" {
-		return errors.New("a message has no role")
+		return errors.New("message without a role")
 	}
 	content, err := contentOf(j.Content)
 	if err != nil {
@@ -127,8 +128,7 @@ func contentOf(raw json.RawMessage) (string, error) {
 	return b.String(), nil
 }
 
-// MarshalJSON writes a message with the members role and content, and others that are not
-// empty.
+// MarshalJSON writes role and content, and the other members that are not empty.
 func (m Message) MarshalJSON() ([]byte, error) {
 	content, err := marshal(m.Content)
 	if err != nil {
@@ -137,7 +137,7 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	return marshal(messageJSON{Role: m.Role, Content: content, Reasoning: m.Reasoning, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.Name})
 }
 
-// marshal leaves <, > and & as they are.
+// marshal encodes v as JSON without escaping <, > and &.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -151,17 +151,17 @@ func marshal(v any) ([]byte, error) {
 type callJSON struct {
 	ID       string       `json:"id,omitempty"`
 	Type     string       `json:"type"`
-	Index    *int         `json:"index,omitempty"` // of a call in a stream
+	Index    *int         `json:"index,omitempty"` // position of the call in a stream
 	Function functionJSON `json:"function"`
 }
 
 type functionJSON struct {
 	Name      string          `json:"name"`
 	Arguments json.RawMessage `json:"arguments"`
-	Parsed    json.RawMessage `json:"parsed_arguments,omitempty"` // as in answered
+	Parsed    json.RawMessage `json:"parsed_arguments,omitempty"` // sent back by clients, adds nothing
 }
 
-// UnmarshalJSON reads a call, whose arguments are JSON or, as OpenAI has them, a text that is
+// UnmarshalJSON reads a call whose arguments are JSON or, as in OpenAI's API, a string that holds
 // JSON.
 func (c *ToolCall) UnmarshalJSON(raw []byte) error {
 	var j callJSON
@@ -169,10 +169,10 @@ func (c *ToolCall) UnmarshalJSON(raw []byte) error {
 		return err
 	}
 	if j.Type != "" && j.Type != "function" {
-		return fmt.Errorf("a tool call of type %q: want function", j.Type)
+		return fmt.Errorf("tool call of type %q: want function", j.Type)
 	}
 	if j.Function.Name == "" {
-		return errors.New("a tool call has no function.name")
+		return errors.New("tool call without function.name")
 	}
 	*c = ToolCall{ID: j.ID, Name: j.Function.Name, Arguments: string(j.Function.Arguments)}
 	switch {
@@ -184,7 +184,7 @@ func (c *ToolCall) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// MarshalJSON writes a call in OpenAI's form, arguments as a text.
+// MarshalJSON writes a call in OpenAI's form, with the arguments as a string.
 func (c ToolCall) MarshalJSON() ([]byte, error) {
 	arguments, err := marshal(c.Arguments)
 	if err != nil {
@@ -193,26 +193,26 @@ func (c ToolCall) MarshalJSON() ([]byte, error) {
 	return marshal(callJSON{ID: c.ID, Type: "function", Function: functionJSON{Name: c.Name, Arguments: arguments}})
 }
 
-// tool brings a declaration into the form with type and function.
+// tool returns a declaration as {"type": "function", "function": {…}}, wrapping a bare function.
 func tool(raw json.RawMessage) (json.RawMessage, error) {
 	var known struct {
 		Name     *string         `json:"name"`
 		Function json.RawMessage `json:"function"`
 	}
 	if err := json.Unmarshal(raw, &known); err != nil {
-		return nil, fmt.Errorf("a tool: %w", err)
+		return nil, fmt.Errorf("tool: %w", err)
 	}
 	if known.Function != nil {
 		var f struct {
 			Name string `json:"name"`
 		}
 		if err := json.Unmarshal(known.Function, &f); err != nil || f.Name == "" {
-			return nil, errors.Join(errors.New("a tool has no function.name"), err)
+			return nil, errors.Join(errors.New("tool without function.name"), err)
 		}
 		return raw, nil
 	}
 	if known.Name == nil {
-		return nil, errors.New("a tool has no function")
+		return nil, errors.New("tool without function")
 	}
 	return json.RawMessage(`{"type": "function", "function": ` + string(raw) + `}`), nil
 }

@@ -8,34 +8,34 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Delta is what a piece of text adds to a message.
+// Delta is what one piece of text adds to a message.
 type Delta struct {
 	Reasoning string
 	Content   string
-	ToolCalls []ToolCall // that are complete with it
+	ToolCalls []ToolCall // calls completed by this piece
 }
 
-// Parser reads what a model says as it comes: what it thinks, what it answers, which tools it
-// calls. What comes of a text does not depend on the pieces in which it comes.
+// Parser splits a model's streamed output into reasoning, content and tool calls. The concatenated
+// deltas do not depend on how the text is split into pieces.
 type Parser struct {
 	format  Format
 	decoder *tokenizer.Decoder
 	vocab   *tokenizer.Tokenizer
 
 	tools tools
-	calls int // that have an identity so far, in the conversation
+	calls int // calls with an ID so far in the conversation
 
 	buf       string
-	late      []byte // what came since a reader wanted more than buf
-	tried     int    // the length of buf then; 0 where none does
+	late      []byte // text that arrived after a reader returned more for buf
+	tried     int    // len(buf) at that time; 0 if no reader waits
 	place     place
-	blank     string // white space that is held back: it may stand at an end
-	fresh     bool   // nothing but white space was said so far, and no mark came
-	started   bool   // something of the part that the place is in was given out
-	thought   bool   // the white space after reasoning, or a call, belongs to it
-	recipient string // of the call that the place is in
+	blank     string // withheld white space, which is dropped at some ends
+	fresh     bool   // only white space and no mark so far
+	started   bool   // text of the current part was emitted
+	thought   bool   // drop leading white space: it follows reasoning or a call
+	recipient string // the tool that the current call names
 
-	out     Delta // of this call
+	out     Delta // the delta of the current call of Add
 	message Message
 }
 
@@ -44,12 +44,12 @@ type place uint8
 const (
 	inContent place = iota
 	inReasoning
-	inHead // of a channel
-	inCall // in a channel
+	inHead // in a channel's head
+	inCall // in a channel whose text is a call's arguments
 )
 
-// NewParser reads the answer to a prompt. Calls are looked for where the conversation has
-// tools that may be called.
+// NewParser returns a parser of the answer to a prompt. It looks for tool calls if the conversation
+// has tools and its ToolChoice is not None.
 func (t *Template) NewParser(c Conversation, prompt Prompt) *Parser {
 	p := &Parser{format: t.format, decoder: t.tokenizer.NewDecoder(true), vocab: t.tokenizer, fresh: true, message: Message{Role: "assistant"}}
 	p.decoder.Prime(prompt.Tokens())
@@ -73,8 +73,8 @@ func (t *Template) NewParser(c Conversation, prompt Prompt) *Parser {
 	return p
 }
 
-// Token takes a token that the model chose. Control tokens that mean nothing to the format are
-// passed over, and so are those that end a message, after which it goes on in no format.
+// Token adds a generated token and returns what it adds to the message. Control tokens that are no
+// marks of the format, such as the stop token, are skipped.
 func (p *Parser) Token(id int32) Delta {
 	if p.vocab.Type(id) == tokenizer.Control && !slices.Contains(p.format.controls, string(p.vocab.Piece(id))) {
 		return Delta{}
@@ -82,7 +82,7 @@ func (p *Parser) Token(id int32) Delta {
 	return p.Add(p.decoder.Next(id))
 }
 
-// Add takes a piece of text, with control tokens by their texts.
+// Add adds a piece of text, in which control tokens stand as their texts.
 func (p *Parser) Add(text string) Delta {
 	p.late = append(p.late, text...)
 	if p.due(len(text)) {
@@ -91,21 +91,22 @@ func (p *Parser) Add(text string) Delta {
 	return p.take()
 }
 
-// End takes the end of the text, and returns what it adds.
+// End marks the end of the text and returns the rest of the message.
 func (p *Parser) End() Delta {
 	p.late = append(p.late, p.decoder.Flush()...)
 	p.read(true)
 	return p.take()
 }
 
-// due reports whether it is worth while to look at what came, of which so many bytes are new: a
-// call that is not complete is read again from its beginning, which is done where its end may have
-// come, and where it has grown by an eighth, since it may turn out to be none.
+// due reports whether to parse again, given fresh new bytes. An incomplete call is parsed from its
+// beginning each time, so it is parsed only when its end mark may have arrived, or when the text
+// has grown by an eighth, in case it is no call after all. This keeps the total cost linear in the
+// text.
 func (p *Parser) due(fresh int) bool {
 	if len(p.late) > p.tried/8 {
 		return true
 	}
-	const longest = 40 // a mark
+	const longest = 40 // the longest mark, in bytes
 	from := len(p.late) - fresh - longest
 	var news string
 	if from < 0 {
@@ -129,7 +130,7 @@ func (p *Parser) read(end bool) {
 	p.run(end)
 }
 
-// Message is what was said so far.
+// Message returns the message so far.
 func (p *Parser) Message() Message { return p.message }
 
 func (p *Parser) take() Delta {
@@ -157,8 +158,8 @@ func (p *Parser) run(end bool) {
 	}
 }
 
-// say gives out text of the part that the place is in. White space at its end waits for what
-// follows; that before reasoning and after it is dropped.
+// say emits text of the current part. White space at its end is withheld until more text follows;
+// white space before and after reasoning is dropped.
 func (p *Parser) say(text string) {
 	if text == "" {
 		return
@@ -183,7 +184,7 @@ func (p *Parser) say(text string) {
 	}
 }
 
-// enter goes to another part; white space at the end of the last is dropped.
+// enter switches to another part and drops withheld white space.
 func (p *Parser) enter(next place) {
 	p.thought = p.place == inReasoning && next == inContent
 	p.blank, p.started, p.place = "", false, next
@@ -194,13 +195,13 @@ func (p *Parser) add(calls []ToolCall) {
 	for _, c := range calls {
 		p.calls++
 		if c.ID == "" {
-			c.ID = fmt.Sprintf("call%05d", p.calls) // nine letters and digits, as Mistral's templates want
+			c.ID = fmt.Sprintf("call%05d", p.calls) // 9 letters and digits, as Mistral's templates require
 		}
 		p.out.ToolCalls = append(p.out.ToolCalls, c)
 	}
 }
 
-// tagged reads text in which marks stand; it reports whether there may be more to read.
+// tagged parses text with marks in it, and reports whether there may be more to parse.
 func (p *Parser) tagged(end bool) bool {
 	if p.place == inReasoning {
 		mark := p.format.think[1]
@@ -227,7 +228,7 @@ func (p *Parser) tagged(end bool) bool {
 			if v != never {
 				return false
 			}
-			// What stands there may still begin with a mark.
+			// The text may still begin with a mark.
 		}
 		for _, c := range p.format.calls {
 			if c.open != "" {
@@ -275,7 +276,7 @@ func (p *Parser) tagged(end bool) bool {
 	return true
 }
 
-// whole looks for calls that a message consists of; never says that it has none.
+// whole parses a message that consists of calls only; never means that it does not.
 func (p *Parser) whole(end bool) verdict {
 	if strings.Trim(p.buf, space) == "" && !end {
 		return more
@@ -297,15 +298,14 @@ func (p *Parser) whole(end bool) verdict {
 	if waiting {
 		return more
 	}
-	// A mark may still stand at the beginning, of reasoning above all, after which a message
-	// begins anew.
+	// Reasoning may come first; the message proper then begins behind it.
 	if text := strings.TrimLeft(p.buf, space); p.format.think[0] == "" || begins(text, p.format.think[0]) == never {
 		p.fresh = false
 	}
 	return never
 }
 
-// release gives out what cannot be the beginning of a mark.
+// release emits the text up to a possible beginning of a mark.
 func (p *Parser) release(end bool, marks ...string) {
 	n := len(p.buf)
 	if !end {
@@ -322,8 +322,9 @@ func (p *Parser) release(end bool, marks ...string) {
 	p.buf = p.buf[n:]
 }
 
-// Marks of channels: <|start|>assistant<|channel|>NAME to=RECIPIENT<|constrain|>json<|message|>
-// TEXT<|end|>, with <|call|> or <|return|> in place of the last <|end|>.
+// Marks of gpt-oss's channels: <|start|>assistant<|channel|>NAME
+// to=RECIPIENT<|constrain|>json<|message|>TEXT<|end|>. The last message ends with <|call|> or
+// <|return|> instead of <|end|>.
 const (
 	startMark   = "<|start|>"
 	channelMark = "<|channel|>"
@@ -332,7 +333,7 @@ const (
 
 var endMarks = []string{"<|end|>", "<|call|>", "<|return|>", startMark}
 
-// channel reads heads and what follows them.
+// channel parses heads of channels and the text behind them.
 func (p *Parser) channel(end bool) bool {
 	if p.place == inHead {
 		head, rest, ok := strings.Cut(p.buf, messageMark)
@@ -347,7 +348,7 @@ func (p *Parser) channel(end bool) bool {
 		return true
 	}
 	from := 0
-	if p.place == inCall { // of which a string may have a mark in it
+	if p.place == inCall { // a string in the arguments may contain a mark
 		_, n, v := jsonValue(p.buf, "{")
 		if v == more && !end {
 			p.tried = len(p.buf)
@@ -383,7 +384,7 @@ func (p *Parser) channel(end bool) bool {
 	return true
 }
 
-// head decides what a channel's text is.
+// head selects the place of a channel's text from its head.
 func (p *Parser) head(head string) {
 	_, after, _ := strings.Cut(head, channelMark)
 	next := inContent

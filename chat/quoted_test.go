@@ -190,7 +190,7 @@ func TestMessages(t *testing.T) {
 		`{"role": "user", "content": 1}`:                                                  "content",
 		`{"role": "user", "content": [{"type": "image_url"}]}`:                            `content of type "image_url"`,
 		`{"role": "user", "texts": "a"}`:                                                  `unknown field "texts"`,
-		`{"role": "assistant", "tool_calls": [{}]}`:                                       "no function.name",
+		`{"role": "assistant", "tool_calls": [{}]}`:                                       "without function.name",
 		`{"role": "assistant", "tool_calls": [{"type": "x", "function": {"name": "f"}}]}`: `type "x"`,
 	} {
 		var m chat.Message

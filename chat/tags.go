@@ -2,14 +2,14 @@ package chat
 
 import "strings"
 
-// tags are a notation in which each argument stands between tags.
+// tags is a notation of calls in which each argument stands between tags.
 type tags struct {
-	nameEnd     string // behind the tool's name; "" where white space or a tag is
+	nameEnd     string // behind the tool's name; "" where white space or a tag ends the name
 	key, keyEnd string
-	text, json  string // begin a value that is text, and one that is JSON; alike where the schema says which it is
+	text, json  string // before a text value, and before a JSON value; equal where the schema decides which it is
 	valueEnd    string
 	end         string
-	ownLines    bool // a value's first and last line end are not part of it
+	ownLines    bool // drop a value's first and last line end
 }
 
 var (
@@ -22,7 +22,7 @@ var (
 		valueEnd: "</｜DSML｜parameter>", end: "</｜DSML｜invoke>"}
 )
 
-// functionCall reads a call with the mark before its name.
+// functionCall parses <function=NAME> and the tags behind it.
 func functionCall(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 	s := &scanner{text: text, v: found}
 	s.expect("<function=")
@@ -33,7 +33,7 @@ func functionCall(text string, tools tools, end bool) ([]ToolCall, int, verdict)
 	return calls, s.at + n, v
 }
 
-// read reads what follows the mark before a tool's name.
+// read parses the text behind the mark that precedes a tool's name.
 func (t *tags) read(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 	s := &scanner{text: text, v: found}
 	s.at = strings.IndexAny(text, space+`<>"`)
@@ -77,7 +77,8 @@ func (t *tags) read(text string, tools tools, end bool) ([]ToolCall, int, verdic
 	return []ToolCall{{Name: name, Arguments: object.done()}}, s.at, s.v
 }
 
-// value reads JSON, in which the mark behind a value may stand in a string.
+// value parses a JSON value and the valueEnd behind it; a string in the value may contain valueEnd.
+// ok is false where the text is no such value.
 func (t *tags) value(s *scanner, end bool) (raw string, ok bool) {
 	if s.v != found {
 		return "", false

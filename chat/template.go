@@ -14,22 +14,22 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Template makes prompts for one model. It may be used by several goroutines.
+// Template renders prompts for one model. It is safe for concurrent use.
 type Template struct {
 	source    string
 	template  *jinja.Template
 	tokenizer *tokenizer.Tokenizer
-	special   map[string]string // bos_token, eos_token, …: the texts of special tokens
-	noSystem  bool              // the template has no place for a system text
+	special   map[string]string // texts of bos_token, eos_token, …
+	noSystem  bool              // the template drops or refuses system messages
 	format    Format
-	controls  map[string]int32 // marks of the format that are control tokens
+	controls  map[string]int32 // the format's marks that are control tokens of this vocabulary
 	now       func() time.Time
 
 	mu          sync.Mutex
-	constraints map[string]*constrain.Constraint // by what they are for
+	constraints map[string]*constrain.Constraint // cache, by the request's parameters
 }
 
-// NewTemplate parses a template for a model's vocabulary.
+// NewTemplate parses a Jinja template for a model's vocabulary.
 func NewTemplate(source string, t *tokenizer.Tokenizer) (*Template, error) {
 	parsed, err := jinja.Parse(source)
 	if err != nil {
@@ -53,17 +53,17 @@ func NewTemplate(source string, t *tokenizer.Tokenizer) (*Template, error) {
 	return out, nil
 }
 
-// keepsSystem finds out whether a system text is in the prompt, by trying.
+// keepsSystem reports whether a rendered probe contains its system message.
 func (t *Template) keepsSystem() bool {
 	const probe = "a system text to look for"
 	p, err := t.render(Conversation{Messages: []Message{{Role: "system", Content: probe}, {Role: "user", Content: "x"}}, Answer: true}, false)
 	return err == nil && strings.Contains(p.String(), probe)
 }
 
-// Format is how the model that the template belongs to writes reasoning and tool calls.
+// Format returns the notation of reasoning and tool calls of the template's model.
 func (t *Template) Format() Format { return t.format }
 
-// Source is the template's text.
+// Source returns the template's text.
 func (t *Template) Source() string { return t.source }
 
 // Prompt is a rendered conversation.
@@ -74,7 +74,8 @@ type Prompt struct {
 
 func (p Prompt) String() string { return p.text.String() }
 
-// Quoted are the parts that users, tools and documents said, as ranges of bytes.
+// Quoted returns the byte ranges of the prompt that come from users, tools and documents. The
+// tokenizer encodes no control tokens in them.
 func (p Prompt) Quoted() []tokenizer.Range {
 	ranges := make([]tokenizer.Range, len(p.text.Marks()))
 	for i, m := range p.text.Marks() {
@@ -83,7 +84,7 @@ func (p Prompt) Quoted() []tokenizer.Range {
 	return ranges
 }
 
-// Tokens are the prompt's ids. The start token comes first where the model has one, once.
+// Tokens returns the prompt's token ids, with one start token first if the model has one.
 func (p Prompt) Tokens() []int32 { return p.tokens() }
 
 func (t *Template) prompt(text jinja.Text) Prompt {
@@ -94,11 +95,11 @@ func (t *Template) prompt(text jinja.Text) Prompt {
 	return p
 }
 
-// Render makes a prompt. Where the template has no place for a system text, it is put before
-// the first thing that the user says.
+// Render renders a conversation. If the template has no place for a system message, its text is put
+// before the next user message.
 func (t *Template) Render(c Conversation) (Prompt, error) {
 	if len(c.Messages) == 0 {
-		return Prompt{}, errors.New("a conversation without messages")
+		return Prompt{}, errors.New("conversation without messages")
 	}
 	if t.noSystem {
 		c.Messages = folded(c.Messages)
@@ -107,14 +108,14 @@ func (t *Template) Render(c Conversation) (Prompt, error) {
 	if err == nil || !slices.ContainsFunc(c.Messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
 		return p, err
 	}
-	// Some templates want the arguments of calls as objects, others as texts.
+	// Some templates take the arguments of calls as objects, others as strings.
 	if p, again := t.render(c, true); again == nil {
 		return p, nil
 	}
 	return p, err
 }
 
-// folded puts system texts into what the user says next.
+// folded prepends the text of system messages to the next user message.
 func folded(list []Message) []Message {
 	var out []Message
 	var waiting []string
@@ -181,7 +182,7 @@ func (t *Template) render(c Conversation, argumentsAsText bool) (Prompt, error) 
 	return t.prompt(text), nil
 }
 
-// value is a message as templates know it.
+// value returns the message as the object that templates read.
 func (m *Message) value(argumentsAsText bool) jinja.Value {
 	d := &jinja.Dict{}
 	set := func(name string, v jinja.Value) { d.Set(jinja.Plain(name), v) }
@@ -196,7 +197,7 @@ func (m *Message) value(argumentsAsText bool) jinja.Value {
 	}
 	set("role", role)
 	set("content", jinja.Marked(m.Content))
-	// Templates have three names for it.
+	// Templates have three names for the reasoning.
 	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
 		said(name, m.Reasoning)
 	}

@@ -13,29 +13,31 @@ import (
 	"github.com/smelt-ml/smelt/constrain"
 )
 
-// writing is how calls are written: $ stands for a tool's name, # for a number, @ for the
-// arguments.
+// writing is the notation in which calls are written: $ stands for the tool's name, # for a number,
+// @ for the arguments.
 type writing struct {
 	open, each, between, close string
-	or                         string   // another way to write each
-	members                    *members // where the arguments are no JSON object
-	alone                      bool     // a message has one call, and begins with it where there is no mark
+	or                         string   // an alternative to each
+	members                    *members // notation of the arguments if they are no JSON object
+	alone                      bool     // one call per message; without a mark, the message begins with the call
 }
 
-// members are how arguments are written one by one: $ stands for the key, @ for the value.
+// members is the notation of arguments that are written one by one: $ stands for the key, @ for the
+// value.
 type members struct {
-	text    string // of a string that is written as it is; "" where it is JSON too
+	text    string // for a string without quotes; "" if strings are written as JSON
 	json    string
-	until   string // what ends such a string
+	until   string // mark that ends an unquoted string
 	between string
 }
 
 var pythonMembers = &members{json: "$=@", between: ", "}
 
-// each is a call in this notation, from its mark to the one that ends it.
+// each returns the notation of one call, from its mark to its end tag.
 func (t *tags) each(mark, behindName string) string { return mark + "$" + behindName + "@" + t.end }
 
-// members has texts between a key and its value, on both sides of the value, and behind it.
+// members returns the notation of arguments with the given texts between key and value, on both
+// sides of the value, and behind it.
 func (t *tags) members(between, around, behind string) *members {
 	write := func(open string) string {
 		return t.key + "$" + t.keyEnd + between + open + around + "@" + around + t.valueEnd + behind
@@ -43,18 +45,18 @@ func (t *tags) members(between, around, behind string) *members {
 	return &members{text: write(t.text), json: write(t.json), until: t.valueEnd}
 }
 
-// written is how JSON stands in calls: as Python writes it, or without spaces, and nothing else,
-// since a model that has lost its way would go on with white space for ever.
+// written allows JSON in calls only as Python writes it or without spaces. With free white space a
+// model that has lost its way can generate spaces without end.
 var written = constrain.Options{OneSpace: true}
 
-// writer makes forms of what a model says.
+// writer builds forms of a model's output.
 type writer struct {
 	*Format
-	controls map[string]int32 // those of the format that are control tokens here
+	controls map[string]int32 // the format's marks that are control tokens of this vocabulary
 	tools    tools
 }
 
-// literal is a text in which control tokens stand by their texts.
+// literal returns the form of a text; marks in it become their control tokens.
 func (w *writer) literal(text string) constrain.Form {
 	var parts []constrain.Form
 	for text != "" {
@@ -75,7 +77,8 @@ func (w *writer) literal(text string) constrain.Form {
 	return constrain.Sequence(parts...)
 }
 
-// free is any text without these marks, or without the control token that is part of one.
+// free returns the form of any text without these marks; a mark that contains a control token is
+// excluded by that token.
 func (w *writer) free(marks ...string) constrain.Free {
 	f := constrain.Free{Tokens: true}
 next:
@@ -93,13 +96,13 @@ next:
 	return f
 }
 
-// between is a text that stands between two marks.
+// between returns the form of a text between two marks.
 func (w *writer) between(open, close string) constrain.Form {
 	return constrain.Sequence(w.literal(open), w.free(close).Form(), w.literal(close))
 }
 
 var (
-	blanks = []string{"", "\n", "\n\n"} // line ends before an answer
+	blanks = []string{"", "\n", "\n\n"} // line ends allowed before an answer
 	blank  = constrain.OneOf(constrain.Literal(blanks[0]), constrain.Literal(blanks[1]), constrain.Literal(blanks[2]))
 	number = func() constrain.Form {
 		var digits []constrain.Form
@@ -110,7 +113,8 @@ var (
 	}()
 )
 
-// fill puts forms in the places of a text: $ is a name, that in quotes as JSON.
+// fill returns the form of a notation with its placeholders filled; behind a quotation mark, name
+// is escaped as JSON.
 func (w *writer) fill(text, name string, arguments constrain.Form) constrain.Form {
 	var parts []constrain.Form
 	for text != "" {
@@ -137,21 +141,21 @@ func (w *writer) fill(text, name string, arguments constrain.Form) constrain.For
 	return constrain.Sequence(parts...)
 }
 
-// quotedName is how a name stands in a JSON string.
+// quotedName returns a name as it stands inside a JSON string.
 func quotedName(name string) string {
-	quoted, _ := marshal(name) // a string always is one in JSON
+	quoted, _ := marshal(name) // a string always marshals
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// plain reports whether a name can be written without quotes in every notation.
+// plain reports whether every notation can write a name without quotes.
 func plain(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(c rune) bool { return !inName(c) }) && (name[0] == '_' || name[0] >= 0x80 || unicode.IsLetter(rune(name[0])))
 }
 
-// call is a call of a tool, without what stands around and between calls.
+// call returns the form of one call of a tool, without the texts around and between calls.
 func (w *writer) call(d *declaration) (constrain.Form, error) {
 	if inJSON := strings.Contains(w.writing.each, `: "$"`); !inJSON && !plain(d.name) {
-		return constrain.Form{}, errors.New("its name cannot be written in the form of this model's calls")
+		return constrain.Form{}, errors.New("the model's call format cannot express its name")
 	}
 	arguments, err := w.arguments(d)
 	form := w.fill(w.writing.each, d.name, arguments)
@@ -172,18 +176,19 @@ func (w *writer) arguments(d *declaration) (constrain.Form, error) {
 	return w.membersOf(d, schema)
 }
 
-// objectSchema is a tool's schema, for objects alone: of a tool that says nothing, an empty one.
+// objectSchema returns a tool's schema restricted to objects; a tool without a schema takes no
+// arguments.
 func objectSchema(raw json.RawMessage) ([]byte, error) {
 	if raw == nil {
 		return []byte(`{"type": "object", "maxProperties": 0}`), nil
 	}
 	keys, values, err := object(raw)
 	if err != nil {
-		return nil, fmt.Errorf("its parameters: %w", err)
+		return nil, fmt.Errorf("parameters: %w", err)
 	}
 	if slices.Contains(keys, "type") {
 		if string(values["type"]) != `"object"` {
-			return nil, fmt.Errorf("its parameters are of the type %s: want object", values["type"])
+			return nil, fmt.Errorf("parameters of type %s: want object", values["type"])
 		}
 		return raw, nil
 	}
@@ -194,13 +199,13 @@ func objectSchema(raw json.RawMessage) ([]byte, error) {
 	return append([]byte(`{"type": "object"`), rest...), nil
 }
 
-// object reads a JSON object in its order.
+// object decodes a JSON object and returns its keys in order.
 func object(raw json.RawMessage) (keys []string, values map[string]json.RawMessage, err error) {
 	if err := json.Unmarshal(raw, &values); err != nil || values == nil {
 		return nil, nil, errors.Join(errors.New("want a JSON object"), err)
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
-	_, _ = d.Token() // it is an object, as Unmarshal has found
+	_, _ = d.Token() // cannot fail: Unmarshal has read an object
 	for d.More() {
 		key, _ := d.Token()
 		var value json.RawMessage
@@ -212,7 +217,7 @@ func object(raw json.RawMessage) (keys []string, values map[string]json.RawMessa
 	return keys, values, nil
 }
 
-// annotations say nothing about a value.
+// annotations are the keywords that do not restrict a value.
 var annotations = []string{"title", "description", "default", "examples", "example", "$comment", "deprecated", "readOnly", "writeOnly"}
 
 func unknownKeyword(raw json.RawMessage, known ...string) (string, error) {
@@ -225,7 +230,7 @@ func unknownKeyword(raw json.RawMessage, known ...string) (string, error) {
 	return "", err
 }
 
-// membersOf are arguments that are written one by one, in the schema's order.
+// membersOf returns the form of arguments that are written one by one, in the schema's order.
 func (w *writer) membersOf(d *declaration, schema []byte) (constrain.Form, error) {
 	none := constrain.Form{}
 	odd, err := unknownKeyword(schema, "type", "properties", "required", "additionalProperties", "$defs", "definitions", "$schema", "$id", "maxProperties")
@@ -238,41 +243,41 @@ func (w *writer) membersOf(d *declaration, schema []byte) (constrain.Form, error
 		MaxProperties *int
 	}
 	if err := json.Unmarshal(schema, &s); err != nil {
-		return none, fmt.Errorf("its parameters: %w", err)
+		return none, fmt.Errorf("parameters: %w", err)
 	}
 	var names []string
 	var properties map[string]json.RawMessage
 	if s.Properties != nil {
 		if names, properties, err = object(s.Properties); err != nil {
-			return none, fmt.Errorf("its parameters: properties: %w", err)
+			return none, fmt.Errorf("parameters: properties: %w", err)
 		}
 	}
 	if s.MaxProperties != nil && *s.MaxProperties < len(names) {
 		odd = "maxProperties"
 	}
 	if odd != "" {
-		return none, fmt.Errorf("its parameters: %s cannot be kept in the form of this model's calls", odd)
+		return none, fmt.Errorf("parameters: the model's call format cannot express the keyword %s", odd)
 	}
 	for _, r := range s.Required {
 		if _, ok := properties[r]; !ok {
-			return none, fmt.Errorf("its parameters: %q is required, and no property", r)
+			return none, fmt.Errorf("parameters: %q is required, but not among the properties", r)
 		}
 	}
 	m := w.writing.members
 	var each []constrain.Form
 	for _, name := range names {
 		if !plain(name) {
-			return none, fmt.Errorf("its parameter %q cannot be written in the form of this model's calls", name)
+			return none, fmt.Errorf("parameter %q: the model's call format cannot express its name", name)
 		}
 		if string(properties[name]) == "false" {
-			return none, fmt.Errorf("its parameter %s cannot have a value", name)
+			return none, fmt.Errorf("parameter %s: the schema false allows no value", name)
 		}
 		var value constrain.Form
 		pattern := m.json
 		if m.text != "" && isText(properties[name]) {
 			pattern = m.text
 			if value, err = w.text(properties[name], m.until); err != nil {
-				return none, fmt.Errorf("its parameter %s: %w", name, err)
+				return none, fmt.Errorf("parameter %s: %w", name, err)
 			}
 		} else {
 			value = constrain.Schema("tool "+d.name, schema, "/properties/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), written)
@@ -286,10 +291,10 @@ func (w *writer) membersOf(d *declaration, schema []byte) (constrain.Form, error
 	return list(each, required, w.literal(m.between)), nil
 }
 
-// text is a string by its schema, written as it is up to a mark.
+// text returns the form of a string by its schema, written without quotes up to the mark until.
 func (w *writer) text(schema json.RawMessage, until string) (constrain.Form, error) {
 	if odd, err := unknownKeyword(schema, "type", "enum", "const"); err != nil || odd != "" {
-		return constrain.Form{}, errors.Join(fmt.Errorf("%s cannot be kept in the form of this model's calls", odd), err)
+		return constrain.Form{}, errors.Join(fmt.Errorf("the model's call format cannot express the keyword %s", odd), err)
 	}
 	var s struct {
 		Enum  []any
@@ -314,9 +319,10 @@ func (w *writer) text(schema json.RawMessage, until string) (constrain.Form, err
 	return constrain.OneOf(words...), nil
 }
 
-// list is forms in their order with a separator between them, of which some may be left out.
+// list returns the form of a list in a fixed order with separators; items that are not required may
+// be missing.
 func list(each []constrain.Form, required []bool, between constrain.Form) constrain.Form {
-	leading := func(from int) constrain.Form { // those behind another
+	leading := func(from int) constrain.Form { // items behind a first one
 		var parts []constrain.Form
 		for i := from; i < len(each); i++ {
 			part := constrain.Sequence(between, each[i])
@@ -337,7 +343,7 @@ func list(each []constrain.Form, required []bool, between constrain.Form) constr
 	return constrain.OneOf(append(first, constrain.Form{})...)
 }
 
-// calls are one call or more, of these tools.
+// calls returns the form of one or more calls of these tools; of exactly one if alone is set.
 func (w *writer) calls(names []string, alone bool) (constrain.Form, error) {
 	var each []constrain.Form
 	for _, name := range names {
@@ -354,7 +360,7 @@ func (w *writer) calls(names []string, alone bool) (constrain.Form, error) {
 	return constrain.Sequence(w.literal(w.writing.open), form, w.literal(w.writing.close)), nil
 }
 
-// sorted are the names of the tools that may be called: one where it must be that.
+// sorted returns the names of the tools that may be called, in order; only that one if only is set.
 func (w *writer) sorted(only string) []string {
 	if only != "" {
 		return []string{only}

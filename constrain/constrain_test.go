@@ -265,7 +265,7 @@ func TestRefused(t *testing.T) {
 		{`{"required":["a"],"properties":{"a":{"$ref":"#"}},"type":"object"}`, "no value"},
 		{`{"type":"string","pattern":"^a$","minLength":2}`, "no value"},
 		{`[]`, "a schema is"},
-		{`{`, "no JSON"},
+		{`{`, "not valid JSON"},
 	} {
 		_, err := v.JSONSchema([]byte(c.schema), constrain.Options{})
 		require.ErrorContains(t, err, c.path, c.schema)

@@ -1,6 +1,6 @@
-// Package constrain keeps a model's text within a form: a JSON schema, a regular expression
-// or a grammar. At each step it says which tokens may follow, as a mask of bits, so that
-// every text it lets through can be completed, and a complete one has the form.
+// Package constrain restricts a model's text to a form: a JSON schema, a regular expression or a
+// grammar. At each step it computes a bit mask of the tokens that may follow, such that every allowed
+// text can be completed and every complete text has the form.
 //
 //	v, err := constrain.New(tokens, ends)
 //	c, err := v.JSONSchema(schema, constrain.Options{})
@@ -12,29 +12,29 @@
 //		ok, err := s.Accept(token)
 //	}
 //
-// A [Form] is made of several such parts, with literal text and tokens that are no text
-// between them: what a model writes to call a tool, say, whose arguments match a schema.
+// A [Form] combines such parts with literal text and with tokens that have no text. A tool call,
+// for example, is the marks of the model's call format around arguments that match a schema.
 //
 // # How a mask is made
 //
-// A constraint is a grammar over lexemes. A lexeme is a regular expression, taken apart by
-// derivatives into an automaton of bytes as far as texts lead (regex.go, lexer.go); a JSON
-// string is one whose expression stands behind the escapes, so that patterns and names mean
-// the value and not how it is written. The grammar is followed along all its readings at
-// once, with one shared stack (grammar.go).
+// A constraint is a grammar over lexemes. A lexeme is a regular expression, turned lazily into an
+// automaton over bytes by derivatives (regex.go, lexer.go). The lexeme of a JSON string decodes
+// escapes before its expression, so patterns and names match the value and not its notation. The
+// grammar is parsed along all its ambiguous parses at once, on one graph-structured stack
+// (grammar.go).
 //
-// The tokens are a trie. For a state of a lexeme, one walk finds the tokens that stay in it
-// and the nodes where it may end; that is kept, by the structure of what may still follow,
-// for all constraints over the vocabulary. What is left behind the nodes is merged and
-// walked with the grammar: a few bytes (vocabulary.go, mask in this file).
+// The tokens form a trie. For a state of a lexeme, one walk finds the tokens that stay within the
+// lexeme and the nodes at which it may end; the result is cached by the structure of the rest of
+// the expression, for all constraints over the vocabulary. The few bytes of the tokens behind those
+// nodes are merged and walked with the grammar (vocabulary.go, mask in this file).
 //
 // # Laws
 //
-//   - A schema, an expression or a grammar is kept exactly or refused by an error that names
-//     the keyword's path. Only annotations are passed over; formats that JSON Schema does not
-//     define are among them and are listed by [Constraint.Notes].
-//   - Nothing leads into a dead end: where no token but an end follows, the text is complete.
-//   - Bounds on size end in errors, in Compile or later, never in a wrong mask.
+//   - A schema, an expression or a grammar is enforced exactly, or refused by an error that names
+//     the keyword's path. Only annotations are ignored, including formats that JSON Schema does not
+//     define, which [Constraint.Notes] lists.
+//   - There are no dead ends: where no token but an end may follow, the text is complete.
+//   - Exceeding a bound on size is an error, at compilation or later, and never a wrong mask.
 package constrain
 
 import (
@@ -46,7 +46,7 @@ import (
 	"sync"
 )
 
-// Constraint is a form for texts. It is safe for use by several goroutines.
+// Constraint is a compiled set of allowed texts. It is safe for concurrent use.
 type Constraint struct {
 	v     *Vocabulary
 	notes []string
@@ -59,19 +59,20 @@ type Constraint struct {
 	arena  []thread
 }
 
-// config is a reading that has been met, with its mask once asked for.
+// config is a reading that was reached before, with its mask, which is nil until computed.
 type config struct {
 	reading
 	mask []uint64
 }
 
-// State is a text read so far. It is a value: a copy goes its own way.
+// State is a constraint with the text accepted so far. It is a value: copies are independent.
 type State struct {
 	c  *Constraint
 	at *config
 }
 
-// compile runs build within the bounds and makes what it begins with into a constraint.
+// compile runs build under the bounds of limits.go and returns a constraint that starts at the
+// place that build returns.
 func (v *Vocabulary) compile(build func(g *grammar) (place, []string, error)) (c *Constraint, err error) {
 	defer bounded(&err)
 	g := newGrammar()
@@ -83,20 +84,20 @@ func (v *Vocabulary) compile(build func(g *grammar) (place, []string, error)) (c
 	c = &Constraint{v: v, p: p, known: map[string]*config{}, notes: notes}
 	r := p.from(start, p.bottom)
 	if len(r.threads) == 0 && !r.ends {
-		return nil, errors.New("no text has this form")
+		return nil, errors.New("no text matches")
 	}
 	c.start = c.config(r.threads, r.ends)
 	return c, nil
 }
 
-// Notes are what the source says and the constraint does not check, since it has no meaning
-// by the standard: formats that JSON Schema does not define.
+// Notes returns the keywords of the source that the constraint ignores because the standard gives
+// them no meaning: formats that JSON Schema does not define.
 func (c *Constraint) Notes() []string { return c.notes }
 
-// Words is the length of a mask.
+// Words returns the length of a mask in words of 64 bits.
 func (c *Constraint) Words() int { return c.v.Words() }
 
-// Start is the state of the empty text.
+// Start returns the state of the empty text.
 func (c *Constraint) Start() State { return State{c, c.start} }
 
 func (c *Constraint) config(ts []thread, ends bool) *config {
@@ -122,21 +123,22 @@ func (c *Constraint) config(ts []thread, ends bool) *config {
 	return k
 }
 
-// CanStop tells whether the text is complete.
+// CanStop reports whether the text is complete.
 func (s State) CanStop() bool { return s.at.ends }
 
-// Done tells whether the text is complete and nothing can follow.
+// Done reports whether the text is complete and no token can follow.
 func (s State) Done() bool { return s.at.ends && len(s.at.threads) == 0 }
 
-// Clone is the state by itself; a plain copy is the same.
+// Clone returns a copy of s, as an assignment does.
 func (s State) Clone() State { return s }
 
-// Accept goes on by a token, or tells that it may not follow and stays. The tokens that end
-// a generation may follow a complete text.
+// Accept appends a token and reports whether it may follow; if not, the state is unchanged. The
+// tokens that end a generation may follow a complete text. The error is a bound that was exceeded,
+// or a token outside of the vocabulary.
 func (s *State) Accept(token int32) (ok bool, err error) {
 	v := s.c.v
 	if token < 0 || int(token) >= len(v.tokens) {
-		return false, fmt.Errorf("token %d is outside of the vocabulary of %d", token, len(v.tokens))
+		return false, fmt.Errorf("token %d is outside the vocabulary of %d tokens", token, len(v.tokens))
 	}
 	text := v.tokens[token]
 	if len(text) == 0 {
@@ -151,8 +153,8 @@ func (s *State) Accept(token int32) (ok bool, err error) {
 	return n == len(text), err
 }
 
-// AcceptBytes goes on by text if all of it may follow, and else stays and gives the number
-// of bytes that may.
+// AcceptBytes appends text if all of it may follow. Otherwise the state is unchanged and n is the
+// number of leading bytes that may follow.
 func (s *State) AcceptBytes(text []byte) (n int, err error) {
 	c := s.c
 	c.mu.Lock()
@@ -174,12 +176,12 @@ func (s *State) AcceptBytes(text []byte) (n int, err error) {
 	return len(text), nil
 }
 
-// Mask sets the bits of the tokens that may follow and clears all others. The length of
-// mask is [Vocabulary.Words].
+// Mask sets the bit of every token that may follow, bit i%64 of word i/64 for token i, and clears
+// all others. The length of mask must be [Vocabulary.Words].
 func (s State) Mask(mask []uint64) (err error) {
 	c := s.c
 	if len(mask) != c.v.Words() {
-		return fmt.Errorf("a mask of %d words for a vocabulary of %d", len(mask), c.v.Words())
+		return fmt.Errorf("mask of %d words: the vocabulary needs %d", len(mask), c.v.Words())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,8 +218,8 @@ func (s State) Mask(mask []uint64) (err error) {
 	return nil
 }
 
-// Known tells whether Mask takes no walk through the vocabulary: microseconds. It is false too
-// where another goroutine is about something else of the constraint.
+// Known reports whether Mask needs no walk of the vocabulary and therefore takes microseconds. It
+// is also false while another goroutine uses the constraint.
 func (s State) Known() bool {
 	c := s.c
 	if !c.mu.TryLock() {
@@ -229,8 +231,8 @@ func (s State) Known() bool {
 	})
 }
 
-// Sole is the one token that may follow, where there is one and that is [State.Known]: it
-// needs no logits.
+// Sole returns the only token that may follow, if there is exactly one and [State.Known] holds. A
+// sampler can take it without computing logits.
 func (s State) Sole() (token int32, ok bool, err error) {
 	if !s.Known() {
 		return 0, false, nil
@@ -251,7 +253,7 @@ func (s State) Sole() (token int32, ok bool, err error) {
 	return token, ok, nil
 }
 
-// walk allows the tokens below m whose bytes ts can read.
+// walk allows the tokens below m whose bytes the threads ts accept.
 func (c *Constraint) walk(mask []uint64, m *merged, ts []thread) {
 	for _, kid := range m.children(c.v) {
 		base := len(c.arena)
@@ -271,9 +273,9 @@ func (c *Constraint) walk(mask []uint64, m *merged, ts []thread) {
 	}
 }
 
-// Forced is the longest text that must follow, appended to dst: it needs no logits. It is
-// empty where the text may end or go on in several ways, or by a token that is no text, and at
-// most 4096 bytes.
+// Forced appends to dst the longest text that must follow, at most 4096 bytes; it needs no logits.
+// The result is empty where the text may end, may continue in several ways, or continues with a
+// token that is no text.
 func (s State) Forced(dst []byte) (_ []byte, err error) {
 	c := s.c
 	c.mu.Lock()
@@ -297,7 +299,7 @@ func (s State) Forced(dst []byte) (_ []byte, err error) {
 	return dst, nil
 }
 
-// only is the byte that all threads go on with.
+// only returns the byte that all threads continue with, and whether there is exactly one.
 func (c *Constraint) only(ts []thread) (only byte, found bool) {
 	for _, t := range ts {
 		n := &c.p.states[t.lex]

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// expression is a parsed regular expression.
+// expression is the syntax tree of a regular expression.
 type expression struct {
 	op     exprOp
 	set    runes // opClass
@@ -29,20 +29,20 @@ const (
 	opEnd       // $
 	opAhead     // (?=…)
 	opNotAhead  // (?!…)
-	opSomewhere // what a search begins with: any text
+	opSomewhere // any text, the beginning of a search
 )
 
-// parseExpression reads a regular expression of ECMA-262 with the flag u, as JSON Schema has
-// them, and the letters' escapes that the flag forbids as errors: other languages give them
-// other meanings.
+// parseExpression parses a regular expression of ECMA-262 with the flag u, as JSON Schema uses
+// them. Escapes of letters that the flag forbids are errors, since other languages give them other
+// meanings.
 func parseExpression(text string) (*expression, error) {
 	if !utf8.ValidString(text) {
-		return nil, fmt.Errorf("regular expression %q is no UTF-8", text)
+		return nil, fmt.Errorf("regular expression %q is not valid UTF-8", text)
 	}
 	p := &exprParser{rest: text, all: text}
 	e, err := p.alternatives(0)
 	if err == nil && p.rest != "" {
-		err = p.errorf("%q closes nothing", p.rest[:1])
+		err = p.errorf("%q without an opening parenthesis", p.rest[:1])
 	}
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (p *exprParser) sequence(depth int) (*expression, error) {
 			if !first {
 				return nil, p.errorf("two quantifiers in a row")
 			}
-			p.skip("?") // lazy or not, the same texts match
+			p.skip("?") // a lazy quantifier matches the same texts
 			atom = &expression{op: opRepeat, kids: []*expression{atom}, lo: lo, hi: hi, checks: atom.checks}
 		}
 		kids = append(kids, atom)
@@ -158,13 +158,13 @@ func (p *exprParser) quantifier() (lo, hi int, ok bool, err error) {
 		}
 	}
 	if !closed || e1 != nil || e2 != nil || strings.ContainsAny(body, "+-") {
-		return 0, 0, false, nil // a brace is a character, as it is in browsers
+		return 0, 0, false, nil // a literal brace, as in browsers
 	}
 	if hi != unlimited && hi < lo {
-		return 0, 0, false, p.errorf("{%s} counts down", body)
+		return 0, 0, false, p.errorf("the bounds of {%s} are out of order", body)
 	}
 	if max(lo, hi) > maxRepeat {
-		return 0, 0, false, p.errorf("{%s} counts beyond %d", body, maxRepeat)
+		return 0, 0, false, p.errorf("{%s} is more than %d", body, maxRepeat)
 	}
 	p.rest = p.rest[len(body)+2:]
 	return lo, hi, true, nil
@@ -198,7 +198,7 @@ func (p *exprParser) atom(depth int) (*expression, error) {
 		case p.skip("?!"):
 			op = opNotAhead
 		case strings.HasPrefix(p.rest, "?<=") || strings.HasPrefix(p.rest, "?<!"):
-			return nil, p.errorf("looking behind is not supported")
+			return nil, p.errorf("lookbehind is not supported")
 		case strings.HasPrefix(p.rest, "?<") && strings.Contains(p.rest, ">"):
 			p.rest = p.rest[strings.IndexByte(p.rest, '>')+1:]
 		case strings.HasPrefix(p.rest, "?"):
@@ -228,7 +228,7 @@ var (
 
 var controlEscapes = map[rune]rune{'t': '\t', 'n': '\n', 'v': '\v', 'f': '\f', 'r': '\r', '0': 0}
 
-// escape reads what follows a backslash.
+// escape parses the escape behind a backslash and returns its set of characters.
 func (p *exprParser) escape(inClass bool) (runes, error) {
 	if p.rest == "" {
 		return nil, p.errorf("ends with a backslash")
@@ -301,7 +301,7 @@ func (p *exprParser) escape(inClass bool) (runes, error) {
 		return one(v)
 	}
 	if c >= '1' && c <= '9' || c == 'k' {
-		return nil, p.errorf(`\%c: references to a group are not regular`, c)
+		return nil, p.errorf(`\%c: backreferences are not regular`, c)
 	}
 	if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
 		return nil, p.errorf(`\%c is not of ECMA-262`, c)
@@ -392,12 +392,12 @@ func (p *exprParser) brackets() (*expression, error) {
 			if isOne(from) && isOne(to) {
 				if from[0][0] > to[0][0] {
 					p.rest = before
-					return nil, p.errorf("a range of a class runs backwards")
+					return nil, p.errorf("a class range is out of order")
 				}
 				set = append(set, [2]rune{from[0][0], to[0][0]})
 				continue
 			}
-			// A class has no ends: the hyphen between is one of the characters.
+			// A class such as \d is no end of a range, so the hyphen is a character.
 			set = append(append(append(set, from...), to...), [2]rune{'-', '-'})
 			continue
 		}
@@ -409,16 +409,16 @@ func (p *exprParser) brackets() (*expression, error) {
 	return class(set.normal()), nil
 }
 
-// search is the expression for texts in which e matches somewhere.
+// search returns the expression for texts in which e matches somewhere.
 func (p *pool) search(e *expression) (re, error) {
 	return p.before(concatenation([]*expression{{op: opSomewhere, checks: true}, e}), p.text, true)
 }
 
-// whole is the expression for texts that e matches from their start to their end.
+// whole returns the expression for texts that e matches from start to end.
 func (p *pool) whole(e *expression) (re, error) { return p.before(e, reEps, true) }
 
-// before is what e matches, followed by what rest matches up to the end of the text. start
-// tells that e stands at the start of the text.
+// before returns the expression for a match of e followed by rest, which reaches to the end of the
+// text. start reports whether e is at the start of the text, where ^ matches.
 func (p *pool) before(e *expression, rest re, start bool) (re, error) {
 	if !e.checks {
 		r, err := p.plain(e)
@@ -457,20 +457,21 @@ func (p *pool) before(e *expression, rest re, start bool) (re, error) {
 		}
 		return p.or(parts...), nil
 	case opCat:
-		// From the right. Where all before it may match nothing, a part may stand at the start
-		// of the text as well as later.
+		// Parts are composed from the right. A part is also possibly at the start of the text if
+		// all parts before it can match nothing.
 		atStart := make([]bool, len(e.kids))
 		for i, ok := 0, start; i < len(e.kids); i++ {
 			atStart[i] = ok
 			ok = ok && mayBeEmpty(e.kids[i])
 		}
 		later := rest
-		first := rest // when nothing has been matched before
+		first := rest // rest if nothing has been matched before it
 		for i := len(e.kids) - 1; i >= 0; i-- {
 			k := e.kids[i]
 			var opening re
 			if atStart[i] {
-				// Either k matches something, and what follows is not at the start, or nothing.
+				// Either k matches at least one character, and later parts are not at the start, or
+				// k matches nothing.
 				r, err := p.before(k, later, true)
 				if err != nil {
 					return reNone, err
@@ -497,7 +498,7 @@ func (p *pool) before(e *expression, rest re, start bool) (re, error) {
 	case opRepeat:
 		k := e.kids[0]
 		if e.hi == unlimited || e.hi > 4 {
-			return reNone, fmt.Errorf("an anchor or a look ahead within a repetition is not supported")
+			return reNone, fmt.Errorf("an anchor or a lookahead within a repetition is not supported")
 		}
 		var kids []*expression
 		for i := range e.hi {
@@ -512,7 +513,8 @@ func (p *pool) before(e *expression, rest re, start bool) (re, error) {
 	return reNone, fmt.Errorf("unknown part of an expression")
 }
 
-// emptyBefore is rest where k, at the start of the text, matches nothing before it.
+// emptyBefore returns rest restricted by k, where k is at the start of the text and matches no
+// character.
 func (p *pool) emptyBefore(k *expression, rest re) (re, error) {
 	switch k.op {
 	case opAlt:
@@ -548,7 +550,7 @@ func (p *pool) emptyBefore(k *expression, rest re) (re, error) {
 	return rest, nil
 }
 
-// mayBeEmpty tells whether e can match without taking a character.
+// mayBeEmpty reports whether e can match the empty text.
 func mayBeEmpty(e *expression) bool {
 	switch e.op {
 	case opClass:

@@ -1,7 +1,7 @@
 package constrain
 
-// Regexp keeps a text to a regular expression of ECMA-262, from its start to its end: it is
-// what the whole text must match, whether it begins with ^ and ends with $ or not.
+// Regexp returns the constraint that the whole text matches a regular expression of ECMA-262. It is
+// anchored at both ends, with or without ^ and $.
 func (v *Vocabulary) Regexp(expr string) (*Constraint, error) {
 	if len(expr) > maxSource {
 		return nil, limit("an expression of more than %d bytes", maxSource)
@@ -22,7 +22,8 @@ func (v *Vocabulary) Regexp(expr string) (*Constraint, error) {
 	})
 }
 
-// forkEmpty is a lexeme at the end of a rule; no place stands for one that matches nothing.
+// forkEmpty returns the place of a lexeme at the end of a rule. A lexeme that matches nothing becomes
+// a fork without branches, since no place stands for it.
 func (g *grammar) forkEmpty(s lexState) place {
 	if s == lexDead {
 		return g.fork([]place{}...)

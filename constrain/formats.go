@@ -1,12 +1,12 @@
 package constrain
 
-// format is a format that JSON Schema defines, as an expression for the whole string; one
-// without is refused. Where a standard allows forms that its readers disagree on (quoted
-// parts and addresses in brackets of mail addresses), only the common form is allowed.
+// format is a format that JSON Schema defines, as an expression for the whole string; a format
+// without an expression is refused. Where implementations disagree on a standard's rarer forms,
+// such as quoted local parts of mail addresses, only the common form is allowed.
 type format struct {
 	expr string
-	most int     // characters, 0: any number
-	head *format // what comes before
+	most int     // maximum number of characters, 0: unlimited
+	head *format // what precedes the expression
 }
 
 const (
@@ -38,13 +38,13 @@ const (
 	uriHost  = `(?:\[(?:` + ipv6 + `|[vV][0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)`
 	uriRest  = `(?:\?(?:` + uriChar + `|[/?])*)?(?:#(?:` + uriChar + `|[/?])*)?`
 	uriBody  = `(?://(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?` + uriHost + `(?::[0-9]*)?(?:/(?:` + uriChar + `)*)*|/(?:(?:` + uriChar + `)+(?:/(?:` + uriChar + `)*)*)?|(?:` + uriChar + `)+(?:/(?:` + uriChar + `)*)*|)`
-	uriFirst = `(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})` // of a path without a scheme: no colon
+	uriFirst = `(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})` // first segment of a relative path: no colon
 	uri      = `[A-Za-z][A-Za-z0-9+.-]*:` + uriBody + uriRest
 	relative = `(?://(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?` + uriHost + `(?::[0-9]*)?(?:/(?:` + uriChar + `)*)*|/(?:(?:` + uriChar + `)+(?:/(?:` + uriChar + `)*)*)?|` + uriFirst + `+(?:/(?:` + uriChar + `)*)*|)` + uriRest
 	pointer  = `(?:/(?:[^~/]|~[01])*)*`
 )
 
-// formatted is the strings of a format.
+// formatted returns the expression for strings of a format.
 func (n *numbers) formatted(f *format) re {
 	r := n.must(f.expr)
 	if f.head != nil {

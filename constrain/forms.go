@@ -7,11 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// Form is a part of a text, for texts that are made of several: [Vocabulary.Form]. The zero
-// Form is the empty text.
+// Form is one part of a text; parts are combined and compiled by [Vocabulary.Form]. The zero Form
+// is the empty text.
 type Form struct{ rule *rule }
 
-// Form keeps a text to a form, from its start to its end.
+// Form returns the constraint that the whole text has form f. It fails if f has a token that the
+// vocabulary lacks, that has text, or that ends a generation.
 func (v *Vocabulary) Form(f Form) (*Constraint, error) {
 	if err := v.has(f.of()); err != nil {
 		return nil, err
@@ -22,15 +23,16 @@ func (v *Vocabulary) Form(f Form) (*Constraint, error) {
 	})
 }
 
-// has reports a token of a form that is not there, or is text, or ends a generation.
+// has returns an error if r has a token that the vocabulary lacks, that has text, or that ends a
+// generation.
 func (v *Vocabulary) has(r *rule) error {
 	if r.op == ruleBytes && !utf8.ValidString(r.text) {
 		var id int32
 		if n, _ := fmt.Sscanf(r.text[1:], "[%d]", &id); n == 0 {
-			return fmt.Errorf("%q is no UTF-8", r.text)
+			return fmt.Errorf("%q is not valid UTF-8", r.text)
 		}
 		if id < 0 || int(id) >= len(v.tokens) || string(v.tokens[id]) != r.text {
-			return fmt.Errorf("token %d is none that may stand within a text by itself", id)
+			return fmt.Errorf("token %d cannot be part of a form: it has text, ends a generation or is unknown", id)
 		}
 	}
 	for _, k := range r.kids {
@@ -56,45 +58,46 @@ func rulesOf(forms []Form) []*rule {
 	return rules
 }
 
-// Literal is a text as it is.
+// Literal returns the form of one fixed text.
 func Literal(text string) Form { return Form{&rule{op: ruleBytes, text: text}} }
 
-// Token is one token that is no text, such as a control token: none that ends a generation.
+// Token returns the form of one token that has no text, such as a control token. It must not end a
+// generation.
 func Token(id int32) Form { return Form{&rule{op: ruleBytes, text: controlBytes(id)}} }
 
-// Sequence is one form after the other.
+// Sequence returns the form of one form after the other.
 func Sequence(forms ...Form) Form { return Form{&rule{op: ruleSeq, kids: rulesOf(forms)}} }
 
-// OneOf is any of several forms.
+// OneOf returns the form of any one of several forms.
 func OneOf(forms ...Form) Form { return Form{&rule{op: ruleAlt, kids: rulesOf(forms)}} }
 
-// Optional is a form, or nothing.
+// Optional returns the form of f or the empty text.
 func Optional(f Form) Form { return Form{&rule{op: ruleRepeat, kids: rulesOf([]Form{f}), hi: 1}} }
 
-// Many is a form so many times or more.
+// Many returns the form of at least least repetitions of f.
 func Many(f Form, least int) Form {
 	return Form{&rule{op: ruleRepeat, kids: rulesOf([]Form{f}), lo: least, hi: unlimited}}
 }
 
-// Schema is a JSON text that matches a schema: the one at a JSON pointer within a document,
-// "" for all of it. An error names what the schema is of.
+// Schema returns the form of a JSON text that matches the schema at a JSON pointer in a document,
+// "" for the whole document. Errors name the schema by of.
 func Schema(of string, document []byte, pointer string, o Options) Form {
 	return Form{&rule{op: ruleSchema, name: of, schema: &schemaPart{document, pointer, o}}}
 }
 
-// Free is any text but for what it must not have.
+// Free describes any text except for some exclusions.
 type Free struct {
-	Without []string // these stand nowhere in it
-	Begins  []string // it does not begin with these
-	// Tokens that are no text may be in it, but for those in WithoutTokens.
+	Without []string // substrings that do not occur
+	Begins  []string // prefixes that the text does not have
+	// Tokens allows tokens that have no text, except for WithoutTokens.
 	Tokens        bool
 	WithoutTokens []int32
 }
 
-// Form is the text as a form.
+// Form returns the form of such a text.
 func (f Free) Form() Form { return Form{&rule{op: ruleFree, free: &f}} }
 
-// The bytes that stand for a token that is no text begin with one that UTF-8 does not have.
+// A token without text is represented by bytes that begin with controlMark, which UTF-8 never uses.
 const controlMark = 0xFF
 
 func controlBytes(id int32) string { return string([]byte{controlMark}) + fmt.Sprintf("[%d]", id) }
@@ -105,7 +108,7 @@ type schemaPart struct {
 	options  Options
 }
 
-// build is a JSON text of the schema as a rule.
+// build returns the rule of a JSON text that matches the schema.
 func (s *schemaPart) build(g *grammar) (at place, err error) {
 	defer bounded(&err)
 	root, err := parseValue(string(s.document))
@@ -125,7 +128,7 @@ func (s *schemaPart) build(g *grammar) (at place, err error) {
 
 func (f *Free) expr(p *pool) (re, error) {
 	if slices.Contains(f.Without, "") || slices.Contains(f.Begins, "") {
-		return reNone, errors.New("a free text without the empty one")
+		return reNone, errors.New("Free.Without or Begins contains the empty text, which excludes every text")
 	}
 	all := p.text
 	without := slices.Clone(f.Without)

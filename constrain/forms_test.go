@@ -87,16 +87,16 @@ func TestForms(t *testing.T) {
 		})
 	}
 	for want, f := range map[string]constrain.Form{
-		"x: schema at #/minContains": schema(`{"type": "array", "contains": {}, "minContains": 2}`),
-		"x: schema at #: no value":   schema(`false`),
-		"x: the schema is no JSON":   schema(`{`),
-		`x: "#/a" names nothing`:     constrain.Schema("x", []byte(`{}`), "/a", constrain.Options{}),
-		"no text has this form":      constrain.Sequence(constrain.Literal("a"), constrain.OneOf()),
-		"without the empty one":      constrain.Free{Without: []string{""}}.Form(),
-		"token 256 is none":          constrain.Many(constrain.Token(endToken), 0),
-		"token 97 is none":           constrain.Token('a'),
-		"token 400 is none":          constrain.Token(400),
-		"is no UTF-8":                constrain.Literal("a\xff"),
+		"x: schema at #/minContains":                schema(`{"type": "array", "contains": {}, "minContains": 2}`),
+		"x: schema at #: no value":                  schema(`false`),
+		"x: the schema is not valid JSON":           schema(`{`),
+		`x: "#/a" matches nothing in this document`: constrain.Schema("x", []byte(`{}`), "/a", constrain.Options{}),
+		"no text matches":                           constrain.Sequence(constrain.Literal("a"), constrain.OneOf()),
+		"Begins contains the empty text":            constrain.Free{Without: []string{""}}.Form(),
+		"token 256 is none":                         constrain.Many(constrain.Token(endToken), 0),
+		"token 97 is none":                          constrain.Token('a'),
+		"token 400 is none":                         constrain.Token(400),
+		"is not valid UTF-8":                        constrain.Literal("a\xff"),
 	} {
 		_, err := v.Form(f)
 		require.ErrorContains(t, err, want)

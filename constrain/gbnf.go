@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// grammarText is a grammar that is being read.
+// grammarText is the source of a grammar and the position of its parser.
 type grammarText struct {
 	rest, all string
 	comment   string
@@ -20,7 +20,7 @@ func (p *grammarText) errorf(format string, args ...any) error {
 	return fmt.Errorf("grammar, line %d: %s", line, fmt.Sprintf(format, args...))
 }
 
-// space skips white space and comments, line ends included where told.
+// space skips white space and comments, and line ends if lines is set.
 func (p *grammarText) space(lines bool) {
 	for {
 		p.rest = strings.TrimLeft(p.rest, " \t\r")
@@ -92,18 +92,18 @@ func (p *grammarText) number() (int, bool) {
 	return v, err == nil
 }
 
-// repeated is x with a count that has been read.
+// repeated returns x repeated lo to hi times.
 func (p *grammarText) repeated(x *rule, lo, hi int) (*rule, error) {
 	if hi != unlimited && hi < lo || max(lo, hi) > maxRepeat {
-		return nil, p.errorf("a count from %d to %d", lo, hi)
+		return nil, p.errorf("the count {%d,%d} is out of order or too large", lo, hi)
 	}
 	return &rule{op: ruleRepeat, kids: []*rule{x}, lo: lo, hi: hi}, nil
 }
 
-// parseGBNF reads llama.cpp's form.
+// parseGBNF parses llama.cpp's grammar format.
 func parseGBNF(text string) (map[string]*rule, error) {
 	if !utf8.ValidString(text) {
-		return nil, fmt.Errorf("the grammar is no UTF-8")
+		return nil, fmt.Errorf("the grammar is not valid UTF-8")
 	}
 	p := &gbnf{grammarText{rest: text, all: text, comment: "#"}}
 	rules := map[string]*rule{}
@@ -118,7 +118,7 @@ func parseGBNF(text string) (map[string]*rule, error) {
 			return nil, err
 		}
 		if rules[name] != nil {
-			return nil, p.errorf("rule %s is there twice", name)
+			return nil, p.errorf("rule %s is defined twice", name)
 		}
 		rules[name] = x
 	}
@@ -153,7 +153,7 @@ func (p *gbnf) alternatives() (*rule, error) {
 	}
 }
 
-// beginsRule tells whether the next rule begins here.
+// beginsRule reports whether a rule begins at the current position.
 func (p *gbnf) beginsRule() bool {
 	q := *p
 	if q.word("-") == "" {
@@ -192,7 +192,7 @@ func (p *gbnf) item() (*rule, error) {
 				}
 			}
 			if to < from {
-				return nil, p.errorf("a range of a class runs backwards")
+				return nil, p.errorf("a class range is out of order")
 			}
 			s = append(s, [2]rune{from, to})
 		}
@@ -214,7 +214,7 @@ func (p *gbnf) item() (*rule, error) {
 	default:
 		name := p.word("-")
 		if name == "" {
-			return nil, p.errorf("%q is not understood", p.rest[:min(10, len(p.rest))])
+			return nil, p.errorf("unexpected %q", p.rest[:min(10, len(p.rest))])
 		}
 		x = &rule{op: ruleName, name: name}
 	}
@@ -254,7 +254,7 @@ func (p *gbnf) item() (*rule, error) {
 	}
 }
 
-// char is a character of a literal or a class.
+// char parses one character of a literal or a class.
 func (p *gbnf) char() (rune, error) {
 	c, n := utf8.DecodeRuneInString(p.rest)
 	if n == 0 || c == '\n' {
@@ -282,5 +282,5 @@ func (p *gbnf) char() (rune, error) {
 	if i := strings.IndexByte(`nrt\"[]-^`, e); i >= 0 {
 		return rune("\n\r\t\\\"[]-^"[i]), nil
 	}
-	return 0, p.errorf(`\%c is not understood`, e)
+	return 0, p.errorf(`unknown escape \%c`, e)
 }

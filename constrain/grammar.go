@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// place is a step of a grammar; what follows it is part of it.
+// place is the index of a step of a grammar. It stands for the step and all that follows it.
 type place int32
 
-// placeReturn ends a rule.
+// placeReturn ends a rule: parsing continues behind the call.
 const placeReturn place = 0
 
 type stepKind uint8
@@ -17,7 +17,7 @@ const (
 	stepReturn stepKind = iota
 	stepLexeme          // a lexeme, then next
 	stepCall            // a rule, then next
-	stepFork            // any of several places
+	stepFork            // any one of several places
 )
 
 type step struct {
@@ -26,17 +26,17 @@ type step struct {
 	rule  place  // stepCall
 	next  place
 	forks []place
-	// expand gives the forks when a text first leads here, where all of them would be too
-	// many: which properties an object may still have, say.
+	// expand computes forks when the place is first reached, where computing them all in advance is
+	// too expensive, such as the remaining properties of an object.
 	expand func() []place
 }
 
-// grammar is the rules of a constraint as a graph of places: a rule is the place that it
-// begins at. Every place must lead to a complete text.
+// grammar holds the rules of a constraint as a graph of places; a rule is named by its first place.
+// Every place must lead to a complete text.
 type grammar struct {
 	*lexer
 	steps []step
-	notes []string // of the schemas that are part of it
+	notes []string // ignored keywords of its schemas
 }
 
 func newGrammar() *grammar { return &grammar{lexer: newLexer(), steps: []step{{kind: stepReturn}}} }
@@ -83,9 +83,9 @@ func (g *grammar) forks(p place) []place {
 	return g.steps[p].forks
 }
 
-// frame is where rules go on when they return: a node of a stack shared by all ways to read
-// the text (Tomita's graph, as Scott and Johnstone's GLL builds it). Frames never change
-// once a text has been read up to them, so a state is copied by its pointer.
+// frame is the return addresses of rules: a node of the graph-structured stack that all threads
+// share (Tomita; Scott and Johnstone's GLL). Frames are immutable once the text up to them is read,
+// so copying a state copies a pointer.
 type frame struct {
 	id    uint64
 	edges []edge
@@ -96,15 +96,15 @@ type edge struct {
 	up  *frame
 }
 
-// thread is one way to read the text so far: a place within a lexeme of a rule.
+// thread is one parse of the text so far: a position within a lexeme of a rule.
 type thread struct {
 	at   place
 	lex  lexState
-	read int32 // characters of the lexeme, where it counts them: those at least, where no most is set
+	read int32 // characters read of a counted lexeme; capped at the least number if it has no maximum
 	top  *frame
 }
 
-// reading is what can follow: threads, and whether the text may end.
+// reading is a set of threads, and whether the text may end.
 type reading struct {
 	threads []thread
 	ends    bool
@@ -115,7 +115,7 @@ type spot struct {
 	top *frame
 }
 
-// parser reads texts by a grammar.
+// parser runs the threads of a grammar over text.
 type parser struct {
 	*grammar
 	bottom *frame
@@ -129,14 +129,14 @@ func newParser(g *grammar) *parser {
 	return &parser{grammar: g, bottom: &frame{}, frames: map[string]*frame{}, after: map[spot]*reading{}}
 }
 
-// pending is a frame that is being built: edges may come while its rule is followed.
+// pending is a frame under construction: it can gain edges while its rule is followed.
 type pending struct {
 	rule   place
 	frame  *frame
-	popped bool // the rule has matched nothing
+	popped bool // the rule has matched the empty text
 }
 
-// from is what can follow at a place.
+// from returns the reading at a place with the stack top.
 func (p *parser) from(at place, top *frame) *reading {
 	if r := p.after[spot{at, top}]; r != nil {
 		return r
@@ -152,7 +152,7 @@ func (p *parser) from(at place, top *frame) *reading {
 			if s.kind == stepLexeme {
 				r.threads = append(r.threads, thread{at, s.lex.state, 0, top})
 				if len(r.threads) > maxThreads {
-					panic(limit("more than %d ways to read a text", maxThreads))
+					panic(limit("more than %d parallel parses of a text", maxThreads))
 				}
 				if !p.states[s.lex.state].accepts || seen[spot{at, top}] {
 					return
@@ -181,7 +181,7 @@ func (p *parser) from(at place, top *frame) *reading {
 					c.popped = true
 				}
 			}
-			for i := 0; i < len(top.edges); i++ { // edges may grow
+			for i := 0; i < len(top.edges); i++ { // the loop may add edges
 				visit(top.edges[i].ret, top.edges[i].up, depth+1)
 			}
 		case stepFork:
@@ -221,10 +221,10 @@ func (p *parser) from(at place, top *frame) *reading {
 	return r
 }
 
-// settle gives equal frames one identity, so that equal readings are found to be equal.
-// Frames of rules that call themselves before they take a byte keep their own.
+// settle replaces equal frames by one, so that equal readings compare equal. Frames of rules that
+// call themselves before they consume a byte stay separate.
 func (p *parser) settle(r *reading, calls []*pending) {
-	fresh := map[*frame]int{} // 1: being settled, 2: settled
+	fresh := map[*frame]int{} // 1: in progress, 2: done
 	for _, c := range calls {
 		fresh[c.frame] = 0
 	}
@@ -249,7 +249,7 @@ func (p *parser) settle(r *reading, calls []*pending) {
 			edges[i] = edge{e.ret, up}
 		}
 		if !closed {
-			// Others refer to it as it is.
+			// Other frames refer to this one by pointer.
 			copy(f.edges, edges)
 			fresh[f], same[f] = 2, f
 			return f, true
@@ -310,8 +310,8 @@ func compareThreads(a, b thread) int {
 	return 0
 }
 
-// merge brings threads into order, those at one place and state into one, so that there are
-// never more than places and states, however many ways lead there.
+// merge sorts threads and joins those with equal place and state. It bounds the number of threads
+// by places times states, for any number of ambiguous parses.
 func (p *parser) merge(ts []thread) []thread {
 	if len(ts) < 2 {
 		return ts
@@ -337,7 +337,7 @@ func (p *parser) merge(ts []thread) []thread {
 			}
 		}
 		if bottom && many {
-			// The end of the text is no edge: the bottom stays by itself.
+			// The bottom of the stack is no edge and stays separate.
 			edges = append(edges, edge{placeReturn, p.bottom})
 		}
 		if many {
@@ -347,7 +347,7 @@ func (p *parser) merge(ts []thread) []thread {
 	return out
 }
 
-// stepOf is where one more byte leads within a thread's lexeme.
+// stepOf returns the state of a thread's lexeme after byte b, and the characters then read.
 func (p *parser) stepOf(t *thread, b byte) (to lexState, read int32) {
 	to = p.lexer.step(t.lex, b)
 	x := &p.steps[t.at].lex
@@ -357,7 +357,7 @@ func (p *parser) stepOf(t *thread, b byte) (to lexState, read int32) {
 	return p.counted(x, t.lex, to, b, t.read)
 }
 
-// left is how many characters may follow in a thread's lexeme.
+// left returns how many more characters the thread's lexeme may have.
 func (p *parser) left(t *thread) span {
 	x := &p.steps[t.at].lex
 	if !x.counts() {
@@ -366,7 +366,7 @@ func (p *parser) left(t *thread) span {
 	return x.left(t.read)
 }
 
-// advance is what can follow after one more byte, appended to dst.
+// advance appends to dst the threads after byte b and reports whether the text may end then.
 func (p *parser) advance(dst []thread, ts []thread, b byte) ([]thread, bool) {
 	ends := false
 	p.spend(len(ts))
@@ -385,7 +385,7 @@ func (p *parser) advance(dst []thread, ts []thread, b byte) ([]thread, bool) {
 			dst = append(dst, r.threads...)
 			ends = ends || r.ends
 			if len(dst) > 4*maxThreads {
-				panic(limit("more than %d ways to read a text", maxThreads))
+				panic(limit("more than %d parallel parses of a text", maxThreads))
 			}
 		}
 	}

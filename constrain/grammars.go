@@ -2,9 +2,9 @@ package constrain
 
 import "strings"
 
-// Grammar keeps a text to a context-free grammar, in llama.cpp's form (GBNF: rules are
-// written ::=, the text is a root) or in Lark's (rules are written with a colon, the text is
-// a start).
+// Grammar returns the constraint of a context-free grammar, in llama.cpp's format (GBNF: rules are
+// written with ::=, the start rule is root) or in Lark's (rules are written with a colon, the start
+// rule is start).
 func (v *Vocabulary) Grammar(text string) (*Constraint, error) {
 	if len(text) > maxSource {
 		return nil, limit("a grammar of more than %d bytes", maxSource)

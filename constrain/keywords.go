@@ -5,33 +5,35 @@ import (
 	"strings"
 )
 
-// assertion is a keyword's demand as a shape, and as the shape of the values that break it.
+// assertion is a keyword's constraint as two shapes: of the values that satisfy it, and of those
+// that violate it.
 type assertion struct{ holds, fails func() *shape }
 
-// keyword reads one keyword of the schema s with the value v; where several keywords speak
-// together, the first of them in the table speaks for all.
+// keyword is a keyword's reader: it reads the value v of its keyword in schema s. A group of
+// keywords that depend on each other is read by the first of them that the schema has, in table
+// order.
 type keyword struct {
 	names []string
 	read  func(c *schemas, s *value, name string, v *value) assertion
 }
 
-// keywords are all that restrict a value. Others are annotations.
+// keywords are all keywords that restrict a value. Others are annotations.
 var keywords []keyword
 
-// refused are keywords with a meaning that is not kept.
+// refused are keywords that restrict a value and are not supported.
 var refused = map[string]string{
 	"unevaluatedItems": "is not supported", "$dynamicRef": "is not supported",
 	"extends": "is of draft 3, which is not supported", "disallow": "is of draft 3, which is not supported", "divisibleBy": "is of draft 3, which is not supported",
 }
 
-// since is the first draft of keywords that the fourth has not.
+// since holds the first draft of each keyword that draft 4 lacks.
 var since = map[string]int{
 	"const": 6, "contains": 6, "propertyNames": 6, "if": 7, "then": 7, "else": 7,
 	"dependentRequired": 2019, "dependentSchemas": 2019, "minContains": 2019, "maxContains": 2019,
 	"unevaluatedItems": 2019, "unevaluatedProperties": 2019, "$recursiveRef": 2019, "prefixItems": 2020, "$dynamicRef": 2020,
 }
 
-// get is the value of a keyword of the document's draft.
+// get returns the value of a keyword if the document's draft defines it.
 func (c *schemas) get(s *value, name string) *value {
 	if since[name] > c.refs.draft {
 		return nil
@@ -39,7 +41,7 @@ func (c *schemas) get(s *value, name string) *value {
 	return s.get(name)
 }
 
-func init() { // the readers refer to the table
+func init() { // in init, since the readers refer to the table
 	keywords = []keyword{
 		{[]string{"type"}, readType},
 		{[]string{"enum", "const"}, readEnum},
@@ -58,7 +60,7 @@ func init() { // the readers refer to the table
 	}
 }
 
-// schema is the shape of the values that match s, or of those that do not.
+// schema returns the shape of the values that match s or, if negative, of those that do not.
 func (c *schemas) schema(s *value, negative bool) *shape {
 	if s.kind == isTrue && !negative || s.kind == isFalse && negative {
 		return c.anything
@@ -73,7 +75,7 @@ func (c *schemas) schema(s *value, negative bool) *shape {
 	if negative {
 		result = &shape{}
 	}
-	only := s.get("$ref") != nil && !c.refs.modern() // the rest is passed over, the older drafts say
+	only := s.get("$ref") != nil && !c.refs.modern() // the older drafts ignore siblings of $ref
 	if only && len(s.keys) > 1 {
 		for _, k := range s.keys {
 			if k != "$ref" && isKeyword(k) {
@@ -119,7 +121,7 @@ func (c *schemas) note(text string) {
 	}
 }
 
-// but is anything, but among the values of some types only those of s.
+// but returns a builder of the shape of all values, restricted by change.
 func (c *schemas) but(change func(s *shape)) func() *shape {
 	return func() *shape {
 		s := *c.anything
@@ -205,7 +207,7 @@ func readEnum(c *schemas, s *value, name string, v *value) assertion {
 		var words []string
 		seen := map[string]bool{}
 		for _, item := range list {
-			if item.kind == isString { // many at once: some lists are long
+			if item.kind == isString { // all strings at once, since some enumerations are long
 				if !seen[item.text] {
 					seen[item.text] = true
 					words = append(words, item.text)
@@ -248,7 +250,7 @@ func (c *schemas) decimal(v *value) decimal {
 	return d
 }
 
-// constant is the shape of one value.
+// constant returns the shape of one value.
 func (c *schemas) constant(v *value) *shape {
 	s := &shape{}
 	switch v.kind {
@@ -284,7 +286,7 @@ func (c *schemas) constant(v *value) *shape {
 	return s
 }
 
-// differs is the shape of all values but one.
+// differs returns the shape of all values but one.
 func (c *schemas) differs(v *value) *shape {
 	s := *c.anything
 	switch v.kind {
@@ -301,7 +303,7 @@ func (c *schemas) differs(v *value) *shape {
 	case isArray:
 		n := len(v.items)
 		if n > maxBranches {
-			panic(limit("any value but an array of %d items", n))
+			panic(limit("the negation of an array of %d items", n))
 		}
 		s.arrays = []*arrayShape{{min: n + 1, max: unlimited}}
 		if n > 0 {
@@ -339,7 +341,7 @@ func (c *schemas) forbids(name string) *objectShape {
 }
 
 func readBound(c *schemas, s *value, name string, v *value) assertion {
-	if v.kind == isTrue || v.kind == isFalse { // draft 4: says how minimum or maximum is meant
+	if v.kind == isTrue || v.kind == isFalse { // draft 4: modifies minimum or maximum
 		return assertion{func() *shape { return c.anything }, func() *shape { return &shape{} }}
 	}
 	if v.kind != isNumber {
@@ -366,7 +368,7 @@ func readMultiple(c *schemas, s *value, name string, v *value) assertion {
 	return c.numeric(r)
 }
 
-// size is the value of a keyword that counts.
+// size returns the value of a keyword that is a non-negative count.
 func (c *schemas) size(s *value, name string, v *value) int {
 	n := v.count()
 	if n < 0 {
@@ -383,7 +385,8 @@ func readLength(c *schemas, s *value, name string, v *value) assertion {
 	return c.textual(c.pool.repeat(c.pool.char, 0, n))
 }
 
-// pattern is the expression of a search; v is the pattern, or the schema that it is for.
+// pattern returns the expression of a search for text. v is the pattern, or the schema that has it,
+// and names the path in errors.
 func (c *schemas) pattern(v *value, keyword, text string) re {
 	if r, ok := c.patterns[text]; ok {
 		return r
@@ -445,7 +448,7 @@ func readItemCount(c *schemas, s *value, name string, v *value) assertion {
 func readUnique(c *schemas, s *value, name string, v *value) assertion {
 	if v.kind == isTrue {
 		if m := s.get("maxItems"); m == nil || m.count() < 0 || m.count() > 1 {
-			c.refuse(s, name, "is not supported: what is in the array already would have to be remembered")
+			c.refuse(s, name, "is not supported: it would need a memory of all earlier items")
 		}
 		return c.arrayOnly(&arrayShape{max: 1}, func() []*arrayShape {
 			c.refuse(s, name, "cannot be negated")
@@ -457,7 +460,7 @@ func readUnique(c *schemas, s *value, name string, v *value) assertion {
 
 func readItems(c *schemas, s *value, _ string, _ *value) assertion {
 	items, prefix, additional := s.get("items"), c.get(s, "prefixItems"), s.get("additionalItems")
-	if items != nil && items.kind == isArray { // before 2020-12
+	if items != nil && items.kind == isArray { // drafts before 2020-12
 		prefix, items = items, additional
 	}
 	a := &arrayShape{max: unlimited}
@@ -563,7 +566,7 @@ func (c *schemas) nameList(s *value, name string, v *value) (names []string) {
 	return names
 }
 
-// checkNames bounds a list that is compared with itself.
+// checkNames bounds the length of a list whose entries are compared with each other.
 func (c *schemas) checkNames(v *value) {
 	if len(v.items) > maxNames {
 		panic(limit("%d names or values in one list, more than %d", len(v.items), maxNames))
@@ -626,7 +629,7 @@ func readProperties(c *schemas, s *value, _ string, _ *value) assertion {
 	})
 }
 
-// hasValue is the objects with a property whose value meets d.
+// hasValue returns the shape of objects that have a property name whose value meets d.
 func (c *schemas) hasValue(name string, d demand) *objectShape {
 	o := c.anyObject()
 	o.required = []string{name}
@@ -651,7 +654,7 @@ func readNames(c *schemas, s *value, name string, v *value) assertion {
 	}}
 }
 
-// readDependencies: each is either forbidden or comes with what depends on it.
+// readDependencies reads dependencies: each property is either absent or brings its dependents.
 func readDependencies(c *schemas, s *value, name string, v *value) assertion {
 	d := c.dictionary(s, name)
 	with := func(i int) func() *shape {
@@ -736,10 +739,10 @@ func readNot(c *schemas, s *value, name string, v *value) assertion {
 	return assertion{func() *shape { return c.demanded(demand{v, mustNot}) }, func() *shape { return c.demanded(demand{v, mustMatch}) }}
 }
 
-const levels = 3 // of values looked into for what keeps alternatives apart
+const levels = 3 // nesting depth to which alternatives are compared for being disjoint
 
-// readOne takes alternatives that exclude each other as they are, and from others takes away
-// what several allow.
+// readOne reads oneOf. Alternatives that exclude each other are taken as they are; from others the
+// values that several allow are subtracted.
 func readOne(c *schemas, s *value, name string, v *value) assertion {
 	list := c.list(s, name, v)
 	return assertion{func() *shape {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// larkCommon are the terminals that %import common gives, as Lark's common.lark has them.
+// larkCommon are the terminals that %import common provides, from Lark's common.lark.
 var larkCommon = map[string]string{
 	"DIGIT": `[0-9]`, "HEXDIGIT": `[a-fA-F0-9]`, "INT": `[0-9]+`, "SIGNED_INT": `[+-]?[0-9]+`,
 	"DECIMAL": `[0-9]+\.[0-9]*|\.[0-9]+`, "FLOAT": larkFloat, "SIGNED_FLOAT": `[+-]?(?:` + larkFloat + `)`,
@@ -20,14 +20,14 @@ var larkCommon = map[string]string{
 
 const larkFloat = `[0-9]+[eE][+-]?[0-9]+|(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?`
 
-// ignored is the rule for what may stand before any terminal of a rule.
+// ignored is the name of the rule for ignored text, which may precede any terminal.
 const ignored = "%ignore"
 
-// parseLark reads Lark's form. Terminals match as its dynamic lexer has it: in every way
+// parseLark parses Lark's grammar format. Terminals match as in Lark's dynamic lexer: in every way
 // that fits the rules.
 func parseLark(text string) (map[string]*rule, error) {
 	if !utf8.ValidString(text) {
-		return nil, fmt.Errorf("the grammar is no UTF-8")
+		return nil, fmt.Errorf("the grammar is not valid UTF-8")
 	}
 	p := &lark{grammarText: grammarText{rest: text, all: text, comment: "//"}, rules: map[string]*rule{}}
 	skip := &rule{op: ruleAlt}
@@ -80,7 +80,7 @@ func (p *lark) define(name string, x *rule) error {
 func (p *lark) imports() error {
 	p.space(false)
 	if !p.skip("common") {
-		return p.errorf("only common can be imported from")
+		return p.errorf("%%import supports only the module common")
 	}
 	p.space(false)
 	var names [][2]string
@@ -88,7 +88,7 @@ func (p *lark) imports() error {
 		p.space(false)
 		name := p.word("")
 		if _, ok := larkCommon[name]; !ok {
-			return p.errorf("common has no terminal %q that is known here", name)
+			return p.errorf("the terminal %q of the module common is not supported", name)
 		}
 		as := name
 		p.space(false)
@@ -139,7 +139,7 @@ func (p *lark) rule() error {
 	if name == "" {
 		return p.errorf("want a rule, not %q", p.rest[:min(10, len(p.rest))])
 	}
-	if p.skip(".") { // a priority among ways to read a text, all of which count here
+	if p.skip(".") { // priorities rank parses; every parse counts here
 		p.skip("-")
 		p.number()
 	}
@@ -169,7 +169,7 @@ func (p *lark) alternatives() (*rule, error) {
 		for {
 			p.space(false)
 			if strings.HasPrefix(p.rest, "\n") {
-				// A line goes on the rule where it begins with a bar, or within a group.
+				// A line continues the rule if it begins with a bar, or within a group.
 				q := p.grammarText
 				q.space(true)
 				if p.depth == 1 && !strings.HasPrefix(q.rest, "|") && !strings.HasPrefix(q.rest, "->") {
@@ -198,7 +198,7 @@ func (p *lark) alternatives() (*rule, error) {
 	}
 }
 
-// token is a terminal as a rule has it.
+// token returns the rule of a terminal, with ignored text before it.
 func (p *lark) token(x *rule) *rule {
 	if p.inTerminal {
 		return x
@@ -251,7 +251,7 @@ func (p *lark) item() (*rule, error) {
 	default:
 		name := p.word("")
 		if name == "" {
-			return nil, p.errorf("%q is not understood", p.rest[:min(10, len(p.rest))])
+			return nil, p.errorf("unexpected %q", p.rest[:min(10, len(p.rest))])
 		}
 		x = &rule{op: ruleName, name: name}
 		if isTerminalName(name) {
@@ -289,7 +289,7 @@ func (p *lark) item() (*rule, error) {
 	}
 }
 
-// quoted is a literal, and whether letters may be of either case.
+// quoted parses a literal and reports whether it has the flag i.
 func (p *lark) quoted() (string, bool, error) {
 	if !p.skip(`"`) {
 		return "", false, p.errorf("want a literal")
@@ -305,7 +305,7 @@ func (p *lark) quoted() (string, bool, error) {
 			q := &exprParser{rest: p.rest, all: p.rest}
 			s, err := q.escape(true)
 			if err != nil || len(s) != 1 || s[0][0] != s[0][1] {
-				return "", false, p.errorf("an escape that is not understood")
+				return "", false, p.errorf("unknown escape")
 			}
 			c, p.rest = s[0][0], q.rest
 		}
@@ -347,7 +347,7 @@ func (p *lark) regex() (*expression, error) {
 		case 'i':
 			var ok bool
 			if e, ok = folded(e); !ok {
-				return nil, p.errorf("the flag i with a class of so many characters is not supported")
+				return nil, p.errorf("the flag i is not supported with a class of this size")
 			}
 		case 's':
 			e = dotAll(e)
@@ -359,7 +359,7 @@ func (p *lark) regex() (*expression, error) {
 	return e, nil
 }
 
-// mapped is e with each class changed.
+// mapped returns a copy of e with change applied to each class.
 func mapped(e *expression, change func(runes) runes) *expression {
 	c := *e
 	if e.op == opClass {
@@ -375,8 +375,8 @@ func mapped(e *expression, change func(runes) runes) *expression {
 
 func isDot(s runes) bool { return slices.Equal(s, lineEnds.negate()) }
 
-// folded takes letters of either case. A complement is not to be told from another class
-// any more; one of many characters may be one, so it is left to the caller.
+// folded returns e with letters of either case. ok is false if a class has a long range: it may be a
+// complement, which can no longer be told from other classes, and the caller decides.
 func folded(e *expression) (_ *expression, ok bool) {
 	ok = true
 	e = mapped(e, func(s runes) runes {
@@ -400,7 +400,7 @@ func folded(e *expression) (_ *expression, ok bool) {
 	return e, ok
 }
 
-// dotAll takes line ends for a dot.
+// dotAll returns a copy of e in which a dot also matches line ends.
 func dotAll(e *expression) *expression {
 	return mapped(e, func(s runes) runes {
 		if isDot(s) {

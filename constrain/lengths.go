@@ -2,12 +2,11 @@ package constrain
 
 import "slices"
 
-// How many characters a text has is counted beside the states of its expression where it can
-// be: a bound on the length of a string would else multiply them. What that takes is to know
-// which lengths the texts of an expression have, so that no text is begun that cannot be
-// brought to an end within the bound.
+// The number of characters of a string is counted beside the states of its expression where
+// possible, since a bound on the length would multiply the states. This requires the set of lengths
+// of an expression's texts, so that no text is begun that cannot be completed within the bound.
 
-// span is a range of lengths, both ends included; most may be endless.
+// span is a range of lengths, both ends included; most can be endless.
 type span struct{ least, most int32 }
 
 const endless = 1<<31 - 1
@@ -16,16 +15,16 @@ var anyLength = span{0, endless}
 
 func (s span) meets(t span) bool { return s.least <= t.most && t.least <= s.most }
 
-// spans is a set of lengths: ranges in their order, apart from each other.
+// spans is a set of lengths as sorted, disjoint ranges.
 type spans []span
 
-const maxSpans = 64 // of one set; there are sets without a short list
+const maxSpans = 64 // bound on the ranges of one set, since some sets have no short list
 
 func (s spans) meets(t span) bool {
 	return slices.ContainsFunc(s, func(x span) bool { return x.meets(t) })
 }
 
-// upward tells whether with a length all greater ones are in the set.
+// upward reports whether s is one range without an upper end.
 func (s spans) upward() bool { return len(s) == 1 && s[0].most == endless }
 
 func (s spans) normal() spans {
@@ -43,7 +42,7 @@ func (s spans) normal() spans {
 
 func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), endless)) }
 
-// plus is the lengths of two texts in a row.
+// plus returns the lengths of a text of s followed by one of t.
 func (s spans) plus(t spans) (out spans) {
 	for _, x := range s {
 		for _, y := range t {
@@ -53,11 +52,11 @@ func (s spans) plus(t spans) (out spans) {
 	return out.normal()
 }
 
-// times is the lengths of least to most such texts in a row; most may be unlimited. It is nil
-// where there is no short list.
+// times returns the lengths of least to most concatenated texts of s; most can be unlimited. The
+// result is nil where there is no short list.
 func (s spans) times(least, most int) spans {
 	one := int32(1)
-	if most == unlimited && s.meets(span{one, one}) && s[0].least <= 1 { // all from the shortest on
+	if most == unlimited && s.meets(span{one, one}) && s[0].least <= 1 { // a single upward range
 		return spans{{int32(least) * s[0].least, endless}}
 	}
 	if len(s) == 1 {
@@ -83,7 +82,7 @@ func (s span) times(least, most int) (out spans) {
 	for n := least; most == unlimited || n <= most; n++ {
 		x := span{times(s.least, n), times(s.most, n)}
 		if int64(s.least)*int64(n+1) <= int64(x.most)+1 || n == most {
-			// From here on each meets the next.
+			// From here on each range meets the next.
 			last := endless
 			if most != unlimited {
 				last = int(times(s.most, most))
@@ -106,8 +105,8 @@ func times(a int32, n int) int32 {
 	return int32(min(int64(a)*int64(n), endless))
 }
 
-// lengths is how many characters the texts of r have, counted by the bytes that begin one. It
-// is nil where that is not seen from its structure, as behind a complement.
+// lengths returns the number of characters of the texts of r, counted by leading bytes. The result
+// is nil where the structure does not determine it, as for a complement.
 func (p *pool) lengths(r re) spans {
 	if s, ok := p.spans[r]; ok {
 		return s
@@ -117,7 +116,7 @@ func (p *pool) lengths(r re) spans {
 	case kindEps:
 		s = spans{{0, 0}}
 	case kindSet:
-		within := n.set[2] != 0 // 0x80 to 0xBF go on a character
+		within := n.set[2] != 0 // 0x80 to 0xBF continue a character
 		begins := n.set[0]|n.set[1]|n.set[3] != 0
 		switch {
 		case begins && !within:
@@ -159,8 +158,9 @@ func (p *pool) lengths(r re) spans {
 	return s
 }
 
-// uncount takes a bound on the length of the whole text out of r. Where there is none that is
-// seen, or the lengths of what is left are not, that is r and any length.
+// uncount splits a bound on the length of the whole text from r and returns the rest and the bound.
+// Where no such bound is found, or the lengths of the rest are unknown, it returns r and any
+// length.
 func (p *pool) uncount(r re) (re, span) {
 	counts := func(r re) bool {
 		n := p.at(r)

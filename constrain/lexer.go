@@ -5,42 +5,43 @@ import (
 	"strings"
 )
 
-// lexState is a place within a lexeme. States are numbered as they are met.
+// lexState is the index of a state within a lexeme. States are numbered in the order in which they
+// are reached.
 type lexState int32
 
 const (
-	lexDead lexState = iota // no text goes on here
-	lexDone                 // the lexeme is complete and cannot go on
+	lexDead lexState = iota // no continuation
+	lexDone                 // complete, without continuation
 )
 
-// lexMode says how the bytes of the text come to the regular expression of a state.
+// lexMode selects how the bytes of the text are fed to the regular expression of a state.
 type lexMode uint8
 
 const (
-	modeLiteral   lexMode = iota // not at all: the rest of a fixed text must follow
-	modeRaw                      // as they are
-	modeQuote                    // the text is a JSON string, whose value the expression is for; here before its quote
-	modeBody                     // in the string
-	modeEscape                   // after a backslash
-	modeHex                      // after \u and some digits
-	modeLow                      // after the first half of a surrogate pair
-	modeLowEscape                // and a backslash
-	modeLowHex                   // and u and some digits
+	modeLiteral   lexMode = iota // not fed: the rest of a fixed text must follow
+	modeRaw                      // unchanged
+	modeQuote                    // the value of a JSON string; before its opening quote
+	modeBody                     // within the string
+	modeEscape                   // behind a backslash
+	modeHex                      // behind \u and some digits
+	modeLow                      // behind the first half of a surrogate pair
+	modeLowEscape                // … and a backslash
+	modeLowHex                   // … and u and some digits
 )
 
-// lexeme is a state that a lexeme begins in, and how many characters it has where that is
-// counted beside the states.
+// lexeme is the start state of a lexeme, and the allowed number of characters if it is counted
+// beside the states.
 type lexeme struct {
 	state lexState
 	span
 }
 
-// uncounted is a lexeme of any length.
+// uncounted returns a lexeme of any length.
 func uncounted(s lexState) lexeme { return lexeme{s, anyLength} }
 
 func (x *lexeme) counts() bool { return x.span != anyLength }
 
-// left is how many characters may follow those that have been read.
+// left returns how many characters may follow those that have been read.
 func (x *lexeme) left(read int32) span {
 	s := span{max(x.least-read, 0), endless}
 	if x.most != endless {
@@ -52,20 +53,20 @@ func (x *lexeme) left(read int32) span {
 type lexKey struct {
 	mode   lexMode
 	expr   re
-	digits uint32 // modeHex, modeLow…: a leading 1 and the digits read; the first half above 16 bits
+	digits uint32 // modeHex, modeLow…: a leading 1 and the digits read; the first half of a pair in the upper 16 bits
 	text   string // modeLiteral
 }
 
 type lexNode struct {
 	lexKey
 	accepts bool           // the lexeme may end here
-	more    bool           // and may go on
-	row     *[256]lexState // where bytes lead, each greater by 1 once asked for
-	lengths spans          // once asked for
-	local   *local         // where it does not count
+	more    bool           // the lexeme may continue
+	row     *[256]lexState // next state + 1 by byte; 0 until computed
+	lengths spans          // nil until computed
+	local   *local         // mask of an uncounted state
 }
 
-// lexer is the automaton of all lexemes of a constraint, built where texts lead.
+// lexer is the automaton of all lexemes of a constraint, built lazily as texts reach its states.
 type lexer struct {
 	*pool
 	states []lexNode
@@ -92,7 +93,7 @@ func (l *lexer) raw(r re) lexState {
 	return l.state(lexKey{mode: modeRaw, expr: r})
 }
 
-// quoted is a JSON string whose value r matches.
+// quoted returns the lexeme of a JSON string whose value matches r.
 func (l *lexer) quoted(r re) lexeme {
 	if r == reNone || !l.alive(r) {
 		return uncounted(lexDead)
@@ -126,7 +127,7 @@ func (l *lexer) state(k lexKey) lexState {
 	return s
 }
 
-// step is where b leads from s.
+// step returns the state after byte b in state s.
 func (l *lexer) step(s lexState, b byte) lexState {
 	n := &l.states[s]
 	if n.row != nil {
@@ -142,7 +143,7 @@ func (l *lexer) step(s lexState, b byte) lexState {
 	return l.fill(s, b)
 }
 
-// row is where bytes lead from s, each greater by 1 once asked for.
+// row returns the transition row of s; entries are next state + 1, 0 until computed.
 func (l *lexer) row(s lexState) *[256]lexState {
 	n := &l.states[s]
 	if n.row == nil {
@@ -151,14 +152,14 @@ func (l *lexer) row(s lexState) *[256]lexState {
 	return n.row
 }
 
-// fill finds where b leads, and the bytes beside it that lead to the same.
+// fill computes the transition by b, and by the neighbouring bytes that have the same one.
 func (l *lexer) fill(s lexState, b byte) lexState {
 	row, k := l.row(s), l.states[s].lexKey
 	to := l.find(k, b)
 	row[b] = to + 1
 	inBody := k.mode == modeBody
 	if k.mode != modeRaw && !inBody || inBody && (b < 0x20 || isMark(b)) {
-		return to // by no derivative
+		return to // without a derivative
 	}
 	derivatives := l.at(k.expr).row
 	beside := func(c int) bool {
@@ -175,10 +176,10 @@ func (l *lexer) fill(s lexState, b byte) lexState {
 	return to
 }
 
-// isMark tells whether b says something else within a JSON string.
+// isMark reports whether b ends a JSON string or begins an escape in it.
 func isMark(b byte) bool { return b == '"' || b == '\\' }
 
-// find is where b leads from a state.
+// find computes the state after byte b.
 func (l *lexer) find(k lexKey, b byte) lexState {
 	switch k.mode {
 	case modeRaw:
@@ -238,7 +239,8 @@ func hexDigit(b byte) (uint32, bool) {
 	return 0, false
 }
 
-// hexState is where one more digit leads: to a state from which the string can still end.
+// hexState returns the state after one more hexadecimal digit, if the string can still be completed
+// from there.
 func (l *lexer) hexState(k lexKey, digit uint32) lexState {
 	digits := k.digits&0xFFFF<<4 | digit
 	if k.mode == modeHex {
@@ -246,7 +248,7 @@ func (l *lexer) hexState(k lexKey, digit uint32) lexState {
 		if lo == hi && digits >= 1<<16 {
 			if lo >= surrogateMin && lo <= surrogateMax {
 				if lo > 0xDBFF || !l.reaches(k.expr, decodeSurrogates(lo, 0xDC00), decodeSurrogates(lo, surrogateMax)) {
-					return lexDead // half a pair stands for no character
+					return lexDead // a lone surrogate is no character
 				}
 				return l.state(lexKey{mode: modeLow, expr: k.expr, digits: uint32(lo)})
 			}
@@ -277,8 +279,8 @@ func (l *lexer) hexState(k lexKey, digit uint32) lexState {
 	return l.state(lexKey{mode: modeLowHex, expr: k.expr, digits: uint32(high)<<16 | digits})
 }
 
-// counted is where b leads from a state of a lexeme that counts, with the characters read
-// then: nowhere where the text could not end within the bound any more.
+// counted returns the state of a counted lexeme after byte b and the characters then read; lexDead
+// if the text could no longer be completed within the bound.
 func (l *lexer) counted(x *lexeme, from, to lexState, b byte, read int32) (lexState, int32) {
 	if to == lexDone {
 		if !(spans{{0, 0}}).meets(x.left(read)) {
@@ -298,8 +300,8 @@ func (l *lexer) counted(x *lexeme, from, to lexState, b byte, read int32) (lexSt
 	return to, read
 }
 
-// begins tells whether a character of the string's value begins where b leads from a state
-// into the string: in it, with a byte that begins one; from an escape, with its last byte.
+// begins reports whether byte b, which leads from a state into the string's body, is counted as a
+// character: the leading byte of an unescaped one, or the last byte of an escape.
 func (l *lexer) begins(from lexState, b byte) bool {
 	switch l.states[from].mode {
 	case modeQuote:
@@ -310,8 +312,8 @@ func (l *lexer) begins(from lexState, b byte) bool {
 	return true
 }
 
-// lengthsOf is how many characters may be read from a state of a string on. It is asked of
-// strings that [pool.uncount] has taken a bound from.
+// lengthsOf returns how many characters can still be read from a state of a string. The string's
+// bound must have been split off by [pool.uncount].
 func (l *lexer) lengthsOf(s lexState) spans {
 	if known := l.states[s].lengths; known != nil {
 		return known
@@ -346,16 +348,16 @@ func (l *lexer) lengthsOf(s lexState) spans {
 	return out
 }
 
-// known is the lengths of what a text leads to in an expression whose own are seen.
+// known returns the lengths of an expression reached from one whose lengths are known.
 func (l *lexer) known(r re) spans {
 	s := l.lengths(r)
 	if s == nil {
-		panic(limit("a string whose lengths have no list of %d", maxSpans))
+		panic(limit("a string whose possible lengths form more than %d ranges", maxSpans))
 	}
 	return s
 }
 
-// lengthsFrom is how many characters may be read where the first is one of lo..hi.
+// lengthsFrom returns how many characters can be read if the first is in lo..hi.
 func (l *lexer) lengthsFrom(r re, lo, hi rune) (out spans) {
 	for _, seq := range utf8Ranges(runes{{lo, hi}}) {
 		l.reachesBytes(r, seq, func(behind re) bool {
@@ -366,7 +368,7 @@ func (l *lexer) lengthsFrom(r re, lo, hi rune) (out spans) {
 	return out
 }
 
-// hexSpan are the numbers of four digits that begin with the digits read.
+// hexSpan returns the range of 4-digit hexadecimal numbers that begin with the digits read.
 func hexSpan(digits uint32) (lo, hi rune) {
 	missing := 0
 	for d := digits; d < 1<<16; d <<= 4 {
@@ -385,7 +387,7 @@ func (l *lexer) bodyAfter(r re, c rune) lexState {
 	return l.state(lexKey{mode: modeBody, expr: r})
 }
 
-// lexID names a state by what it lets through, the same for all lexers.
+// lexID identifies a state by the texts that it accepts, equally in all lexers.
 type lexID struct {
 	mode   lexMode
 	digits uint32

@@ -5,16 +5,16 @@ import (
 	"math/big"
 )
 
-// numbers are the expressions for JSON numbers. With a bound, a multiple or a value, numbers
-// are written without an exponent: which of them are allowed could not be told from the
-// digits as they come.
+// numbers builds expressions for JSON numbers. Numbers with a bound, a multiple or a fixed value
+// are written without an exponent, since with one the leading digits would not determine which
+// values are allowed.
 type numbers struct {
 	*pool
-	any     re // every way to write a number
+	any     re // any notation
 	plain   re // without an exponent
 	integer re // without a fraction
-	whole   re // whose fraction is zero
-	digits  re // of plain, without the sign
+	whole   re // with a zero fraction
+	digits  re // plain, without the sign
 	zeros   re // an optional fraction of zeros
 	parsed  map[string]re
 }
@@ -30,7 +30,7 @@ func newNumbers(p *pool) *numbers {
 	return n
 }
 
-// must is the expression of a text known to be right.
+// must parses an expression of this file and panics if it is invalid.
 func (n *numbers) must(expr string) re {
 	if r, ok := n.parsed[expr]; ok {
 		return r
@@ -69,8 +69,8 @@ func (n *numbers) except(a re) re {
 	return n.and(n.plain, n.not(a))
 }
 
-// written is how d is written as a value, a whole number also with a zero behind the point:
-// an enumeration is no place for zeros without end.
+// written returns the notations of d as a constant; a whole number may have one zero behind the
+// point. Unlimited zeros would let a model write them without end.
 func (n *numbers) written(d decimal) re {
 	text := d.whole
 	if text == "" {
@@ -85,7 +85,7 @@ func (n *numbers) written(d decimal) re {
 	return n.cat(n.literal(text), n.optional(n.literal(".0")))
 }
 
-// equal is the ways to write d.
+// equal returns all plain notations of d.
 func (n *numbers) equal(d decimal) re {
 	whole := d.whole
 	if whole == "" {
@@ -104,11 +104,11 @@ func (n *numbers) equal(d decimal) re {
 	return n.cat(sign, n.literal(whole), fraction)
 }
 
-// atLeast is the numbers from d on, d included unless beyond; atMost those up to it.
+// atLeast returns the numbers >= d, or > d if beyond is set; atMost those <= d, or < d.
 func (n *numbers) atLeast(d decimal, beyond bool) re {
 	minus := n.byte('-')
 	if d.zero() {
-		// The sign tells, whatever the exponent: but for zeros behind a minus.
+		// The sign decides for every exponent, except for -0.
 		positive := n.must(`(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
 		zero := n.must(`-?0(\.0+)?([eE][+-]?[0-9]+)?`)
 		if beyond {
@@ -138,15 +138,15 @@ func (n *numbers) atMost(d decimal, beyond bool) re {
 	return n.or(n.cat(minus, n.digits), n.compared(d, true, !beyond, false))
 }
 
-// compared is the digits of numbers that are less than |d|, equal to it, or greater.
+// compared returns the unsigned digits of numbers less than, equal to or greater than |d|, as
+// selected.
 func (n *numbers) compared(d decimal, less, equal, greater bool) re {
 	m := &comparison{whole: d.whole, fraction: d.fraction, less: less, equal: equal, greater: greater}
 	m.name = fmt.Sprintf("compare %s.%s %v %v %v", d.whole, d.fraction, less, equal, greater)
 	return n.automaton(m, 0)
 }
 
-// comparison compares unsigned plain digits with a number as they come. A state is where:
-// 4·(digits read)+order in the whole part, below zero behind the point.
+// comparison is a machine that compares unsigned plain digits with a number as they arrive.
 type comparison struct {
 	whole, fraction      string
 	less, equal, greater bool
@@ -155,11 +155,11 @@ type comparison struct {
 
 func (m *comparison) key() string { return m.name }
 
-// States: phase·2^20 + count·4 + order; order 0 equal so far, 1 less, 2 greater.
+// A state is phase·2^20 + count·4 + order; order is 0 for equal so far, 1 for less, 2 for greater.
 const (
-	phaseWhole = iota // in the whole part; count digits read
-	phaseZero         // after a leading zero
-	phasePoint        // after the point, no digit yet
+	phaseWhole = iota // in the whole part, count digits read
+	phaseZero         // behind a leading zero
+	phasePoint        // behind the point, no digit yet
 	phaseFraction
 )
 
@@ -197,7 +197,7 @@ func (m *comparison) step(s int32, b byte) int32 {
 	return packState(phaseFraction, min(count+1, len(m.fraction)+1), orderOf(b, with))
 }
 
-// settled is the order of the whole parts.
+// settled returns the order of the whole parts when the whole part ends.
 func (m *comparison) settled(phase, count, order int) int {
 	if phase == phaseZero {
 		count = 0
@@ -231,7 +231,7 @@ func (m *comparison) accepts(s int32) bool {
 	return [3]bool{m.equal, m.less, m.greater}[order]
 }
 
-// multiples is the multiples of d.
+// multiples returns the multiples of d.
 func (n *numbers) multiples(d decimal) (re, error) {
 	if d.negative || d.zero() {
 		return reNone, fmt.Errorf("want a number greater than 0")
@@ -245,9 +245,9 @@ func (n *numbers) multiples(d decimal) (re, error) {
 	return n.cat(n.optional(n.byte('-')), n.automaton(m, 0)), nil
 }
 
-// multiple takes unsigned plain digits of multiples of divisor/10^places. A state is the
-// remainder with the phase: whole digits are 0 (none), 1, 2 (a leading zero), behind the
-// point 3 + decimals read, of which those beyond places must be zeros.
+// multiple is a machine that accepts unsigned plain digits of the multiples of divisor/10^places. A
+// state combines the remainder with a phase: 0 no digit, 1 whole digits, 2 a leading zero, 3+n
+// behind the point with n decimals read; decimals beyond places must be zeros.
 type multiple struct {
 	divisor int32
 	places  int

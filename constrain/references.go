@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// references finds what $ref names within a document.
+// references resolves $ref within one document.
 type references struct {
 	root            *value
-	draft           int // 4, 6, 7, 2019 or 2020, which is also that of a document that names none
+	draft           int // 4, 6, 7, 2019 or 2020; initially the draft of documents without $schema
 	recursiveAnchor bool
 	parents         map[*value]parent
-	base            map[*value]*url.URL // of schemas that have an identifier
-	byID            map[string]*value   // by absolute identifier, without a fragment
+	base            map[*value]*url.URL // of schemas with an identifier
+	byID            map[string]*value   // by absolute identifier without a fragment
 	anchors         map[string]*value   // by identifier#name
 }
 
@@ -39,16 +39,16 @@ func newReferences(root *value) *references {
 	return r
 }
 
-// drafts are those that $schema names; what was 3 and 5 is read as 4.
+// drafts are the drafts that $schema can name; drafts 3 and 5 are read as draft 4.
 var drafts = []struct {
 	name   string
 	number int
 }{{"draft-03", 4}, {"draft-04", 4}, {"draft-05", 4}, {"draft-06", 6}, {"draft-07", 7}, {"2019-09", 2019}}
 
-// modern tells whether keywords beside $ref count.
+// modern reports whether keywords beside $ref are read: from 2019-09 on.
 func (r *references) modern() bool { return r.draft >= 2019 }
 
-// literal are keywords whose values hold no schemas.
+// literal are the keywords whose values contain no schemas.
 var literal = []string{"enum", "const", "default", "examples", "example"}
 
 func (r *references) walk(v *value, base *url.URL) {
@@ -97,7 +97,7 @@ func (r *references) walk(v *value, base *url.URL) {
 	}
 }
 
-// path is where v stands, as a JSON pointer.
+// path returns the JSON pointer of v in the document.
 func (r *references) path(v *value) string {
 	var parts []string
 	for v != r.root {
@@ -127,7 +127,7 @@ func (r *references) resolve(from *value, ref string) (*value, error) {
 	}
 	u, err := base.Parse(ref)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no reference", ref)
+		return nil, fmt.Errorf("%q is not a URI reference", ref)
 	}
 	fragment := u.Fragment
 	u.Fragment, u.RawFragment = "", ""
@@ -142,7 +142,7 @@ func (r *references) resolve(from *value, ref string) (*value, error) {
 		if a := r.anchors[u.String()+"#"+fragment]; a != nil {
 			return a, nil
 		}
-		return nil, fmt.Errorf("%q names nothing", ref)
+		return nil, fmt.Errorf("%q matches nothing in this document", ref)
 	}
 	for _, part := range strings.Split(fragment[1:], "/") {
 		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
@@ -155,7 +155,7 @@ func (r *references) resolve(from *value, ref string) (*value, error) {
 			next = at.get(part)
 		}
 		if next == nil {
-			return nil, fmt.Errorf("%q names nothing", ref)
+			return nil, fmt.Errorf("%q matches nothing in this document", ref)
 		}
 		at = next
 	}

@@ -2,8 +2,8 @@ package constrain
 
 import "fmt"
 
-// refusal is why a schema cannot be kept: the keyword's path as a JSON pointer, and what
-// about it.
+// refusal is the error of an unsupported schema: the keyword's path as a JSON pointer, and the
+// reason.
 type refusal struct {
 	path, keyword, why string
 }
@@ -12,7 +12,7 @@ func (r refusal) Error() string {
 	return fmt.Sprintf("schema at %s: %s", r.path, r.why)
 }
 
-// Keyword is the keyword that a schema is refused for, "" for an error of another kind.
+// Keyword returns the keyword for which a schema was refused; "" for any other error.
 func Keyword(err error) string {
 	if r, ok := err.(refusal); ok {
 		return r.keyword

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// re names a regular expression of a pool.
+// re is the index of a regular expression in a pool.
 type re int32
 
 const (
@@ -23,38 +23,38 @@ const (
 	kindEps
 	kindSet     // one byte of a set
 	kindCat     // a, then b
-	kindOr      // any of list
+	kindOr      // any one of list
 	kindAnd     // all of list
-	kindNot     // what a does not match
-	kindRepeat  // a, lo to hi times
-	kindMachine // an automaton in one of its states
+	kindNot     // everything that a does not match
+	kindRepeat  // a repeated lo to hi times
+	kindMachine // a machine in one of its states
 )
 
-const unlimited = -1 // the upper bound of a repetition without one
+const unlimited = -1 // upper bound of a repetition without one
 
 type reNode struct {
 	kind     reKind
 	nullable bool  // matches the empty text
-	sure     bool  // matches something, seen without a search
-	negative bool  // there is a complement in it, so it may match what is no text
-	char     bool  // a set of characters, each in UTF-8
-	life     int8  // result of a search for a match: 0 not looked yet, 1 alive, -1 dead
-	least    int32 // no text that it matches has fewer bytes
+	sure     bool  // matches something, known from its structure
+	negative bool  // contains a complement, so it may match bytes that are not UTF-8
+	char     bool  // a set of characters in UTF-8
+	life     int8  // result of alive: 0 unknown, 1 alive, -1 dead
+	least    int32 // lower bound on the bytes of a match
 	lo, hi   int32
 	a, b     re
 	list     []re
 	set      byteSet
-	cuts     byteSet // b is in it where the derivatives by b-1 and by b may differ
+	cuts     byteSet // contains b if the derivatives by b-1 and by b may differ
 	machine  machine
 	state    int32
-	hash     [2]uint64 // of the structure: the same in every pool
-	row      *[256]re  // derivatives, each greater by 1 once asked for
+	hash     [2]uint64 // of the structure, equal in every pool
+	row      *[256]re  // derivative + 1 by byte; 0 until computed
 }
 
-// machine is a deterministic automaton inside a regular expression, for languages that have
-// no short expression, such as the multiples of a number.
+// machine is a deterministic automaton within a regular expression, for languages without a short
+// expression, such as the multiples of a number.
 type machine interface {
-	step(state int32, b byte) int32 // -1: no match any more
+	step(state int32, b byte) int32 // -1: no match can follow
 	accepts(state int32) bool
 	key() string
 }
@@ -75,7 +75,7 @@ func (s byteSet) or(t byteSet) byteSet {
 	return s
 }
 
-// edges are the bytes where membership changes.
+// edges returns the bytes at which membership changes.
 func (s byteSet) edges() (e byteSet) {
 	carry := uint64(0)
 	for i, w := range s {
@@ -85,17 +85,16 @@ func (s byteSet) edges() (e byteSet) {
 	return e
 }
 
-// pool holds regular expressions over bytes, each structure once, with the simplifications
-// that keep the number of derivatives of an expression finite (Brzozowski 1964; Owens,
-// Reppy, Turon 2009).
+// pool holds hash-consed regular expressions over bytes, simplified so that an expression has
+// finitely many derivatives (Brzozowski 1964; Owens, Reppy, Turon 2009).
 type pool struct {
 	nodes  []reNode
 	byHash map[[2]uint64]re
-	spans  map[re]spans // as asked for
-	memo   map[re]re    // of one derivative
+	spans  map[re]spans // cached results of lengths
+	memo   map[re]re    // derivatives by one byte
 	rows   int
-	work   int // since the call began
-	text   re  // any text in UTF-8
+	work   int // steps spent by the current call
+	text   re  // any UTF-8 text
 	char   re  // any character
 }
 
@@ -232,7 +231,7 @@ func (p *pool) or(parts ...re) re {
 		switch {
 		case n.kind == kindNone:
 		case r == reAll || r == p.text && p.text != reNone:
-			// All that stands beside text is text too, at the same place within a character.
+			// Every operand is valid UTF-8 at the same position within a character.
 			return r
 		case n.kind == kindOr:
 			for _, r := range n.list {
@@ -259,7 +258,7 @@ func (p *pool) or(parts ...re) re {
 		return list[0]
 	}
 	if list[0] == reEps || slices.Contains(list, reEps) {
-		// Nothing, or what may be nothing already, is the latter.
+		// The empty text adds nothing to an operand that matches it.
 		rest := slices.DeleteFunc(slices.Clone(list), func(r re) bool { return r == reEps })
 		if slices.ContainsFunc(rest, func(r re) bool { return p.at(r).nullable }) {
 			return p.or(rest...)
@@ -300,7 +299,7 @@ func (p *pool) and(parts ...re) re {
 			list = append(list, r)
 		}
 	}
-	// Text narrows nothing but a complement.
+	// The expression for any text restricts only complements.
 	if text && !slices.ContainsFunc(list, func(r re) bool { return !p.at(r).negative }) {
 		list = append(list, p.text)
 	}
@@ -330,8 +329,8 @@ func (p *pool) and(parts ...re) re {
 	return p.intern(n)
 }
 
-// bothCounts joins repetitions of one class, of which one may be that of all characters, into
-// one: how long a string may be is then told by its state.
+// bothCounts joins repetitions of one class, where the class of all characters counts as equal,
+// into one. The length of a string is then determined by one state.
 func (p *pool) bothCounts(list []re) []re {
 	at := -1
 	for i := 0; i < len(list); i++ {
@@ -376,7 +375,7 @@ func (p *pool) not(a re) re {
 	return p.intern(reNode{kind: kindNot, a: a, nullable: !n.nullable, sure: !n.nullable, negative: true, cuts: n.cuts})
 }
 
-// repeat is a, lo to hi times; hi may be unlimited.
+// repeat returns a repeated lo to hi times; hi can be unlimited.
 func (p *pool) repeat(a re, lo, hi int) re {
 	n := *p.at(a)
 	switch {
@@ -415,7 +414,7 @@ func (p *pool) automaton(m machine, state int32) re {
 	return p.intern(reNode{kind: kindMachine, machine: m, state: state, nullable: m.accepts(state), sure: m.accepts(state), cuts: cuts})
 }
 
-// step is what may follow b: the derivative of r by it, reNone where nothing can.
+// step returns the derivative of r by b; reNone if b cannot come next.
 func (p *pool) step(r re, b byte) re {
 	row := p.nodes[r].row
 	if row == nil {
@@ -431,7 +430,8 @@ func (p *pool) step(r re, b byte) re {
 	return p.fill(r, row, b)
 }
 
-// fill finds the derivative of r by b, and by the bytes beside it that no cut divides from b.
+// fill computes the derivative of r by b, and by the neighbouring bytes that no cut separates from
+// b.
 func (p *pool) fill(r re, row *[256]re, b byte) re {
 	clear(p.memo)
 	d := p.derive(r, b, p.memo)
@@ -451,17 +451,17 @@ func (p *pool) fill(r re, row *[256]re, b byte) re {
 	return d
 }
 
-// spend counts steps of a call, which end in an error before they take seconds.
+// spend counts the steps of a call and fails beyond maxWork, before the call takes seconds.
 func (p *pool) spend(steps int) {
 	if p.work += steps; p.work > maxWork {
-		panic(limit("more than %d steps at once", maxWork))
+		panic(limit("more than %d steps in one call", maxWork))
 	}
 }
 
-const derivation = 16 // steps that one part of a derivative is worth
+const derivation = 16 // steps charged for one part of a derivative
 
 func (p *pool) derive(r re, b byte, memo map[re]re) re {
-	n := p.nodes[r] // a copy: nodes grow below
+	n := p.nodes[r] // a copy, since nodes can be reallocated below
 	p.spend(derivation * (1 + len(n.list)))
 	switch n.kind {
 	case kindNone, kindEps:
@@ -507,7 +507,7 @@ func (p *pool) derive(r re, b byte, memo map[re]re) re {
 	return d
 }
 
-// searchQueue is expressions by the length of their shortest match, as far as it is seen.
+// searchQueue is a priority queue of expressions by the lower bound on their shortest match.
 type searchQueue struct {
 	*pool
 	list []re
@@ -523,7 +523,7 @@ func (q *searchQueue) Pop() any {
 	return last
 }
 
-// alive tells whether r matches anything at all.
+// alive reports whether r matches any text.
 func (p *pool) alive(r re) bool {
 	n := p.at(r)
 	switch {
@@ -542,8 +542,7 @@ func (p *pool) alive(r re) bool {
 		p.nodes[r].life = life
 		return life > 0
 	}
-	// Over the derivatives, each with the one that it was reached from: first those that may
-	// have the shortest match.
+	// Search the derivatives, shortest possible match first, and remember the predecessor of each.
 	from := map[re]re{r: r}
 	queue := searchQueue{pool: p, list: []re{r}}
 	memo := map[re]re{}
@@ -571,7 +570,7 @@ func (p *pool) alive(r re) bool {
 					}
 				}
 				if len(from) > maxSearch {
-					panic(limit("a search through more than %d states of a regular expression", maxSearch))
+					panic(limit("a match that needs a search of more than %d states of a regular expression", maxSearch))
 				}
 				heap.Push(&queue, d)
 			}
@@ -583,8 +582,8 @@ func (p *pool) alive(r re) bool {
 	return false
 }
 
-// reaches tells whether a character in lo..hi may come next in r, which stands between two
-// characters.
+// reaches reports whether a character in lo..hi can come next in r, which is at a character
+// boundary.
 func (p *pool) reaches(r re, lo, hi rune) bool {
 	if r == p.text {
 		return lo < surrogateMin || hi > surrogateMax
@@ -597,8 +596,7 @@ func (p *pool) reaches(r re, lo, hi rune) bool {
 	return false
 }
 
-// reachesBytes looks for what is behind bytes of ranges that follow each other in r, until
-// found says that it is.
+// reachesBytes visits the derivatives of r by the byte sequences in seq until found returns true.
 func (p *pool) reachesBytes(r re, seq [][2]byte, found func(behind re) bool) bool {
 	if len(seq) == 0 {
 		return found(r)

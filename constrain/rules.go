@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// rule is a part of a context-free grammar.
+// rule is a node of a context-free grammar.
 type rule struct {
 	op     ruleOp
 	term   *expression // ruleTerm
-	name   string      // ruleName; ruleSchema: what it is of
+	name   string      // ruleName; ruleSchema: what the schema belongs to
 	text   string      // ruleBytes
 	free   *Free       // ruleFree
 	schema *schemaPart // ruleSchema
@@ -30,8 +30,8 @@ const (
 	ruleSchema
 )
 
-// ruleSet compiles the rules of a grammar. Rules that do not lead back to themselves are
-// regular expressions; only the others are called.
+// ruleSet compiles the rules of a grammar. Rules that are not recursive become regular expressions;
+// only recursive rules are called.
 type ruleSet struct {
 	*grammar
 	rules      map[string]*rule
@@ -43,7 +43,7 @@ type ruleSet struct {
 
 func (g *grammar) rules(rules map[string]*rule, start string) (place, error) {
 	if rules[start] == nil {
-		return 0, fmt.Errorf("the grammar has no rule %s to begin with", start)
+		return 0, fmt.Errorf("the grammar has no start rule %s", start)
 	}
 	r := &ruleSet{grammar: g, rules: rules, regular: map[string]bool{}, exprs: map[*rule]re{}, productive: map[string]bool{}, places: map[string]place{}}
 	names := make([]string, 0, len(rules))
@@ -53,7 +53,7 @@ func (g *grammar) rules(rules map[string]*rule, start string) (place, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		if missing := r.undefined(rules[name]); missing != "" {
-			return 0, fmt.Errorf("rule %s: there is no rule %s", name, missing)
+			return 0, fmt.Errorf("rule %s: undefined rule %s", name, missing)
 		}
 	}
 	r.findRegular(names)
@@ -70,7 +70,7 @@ func (g *grammar) rules(rules map[string]*rule, start string) (place, error) {
 		}
 	}
 	if !r.productive[start] {
-		return 0, fmt.Errorf("rule %s: no text has this form", start)
+		return 0, fmt.Errorf("rule %s: no text matches", start)
 	}
 	return r.build(&rule{op: ruleName, name: start}, placeReturn)
 }
@@ -87,8 +87,8 @@ func (r *ruleSet) undefined(x *rule) string {
 	return ""
 }
 
-// findRegular marks the rules from which no rule is reached that reaches itself: those whose
-// rules are all marked, again and again.
+// findRegular marks the rules that reach no recursive rule. It repeats until nothing changes: a
+// rule is marked when all rules in it are.
 func (r *ruleSet) findRegular(names []string) {
 	for changed := true; changed; {
 		changed = false
@@ -110,14 +110,14 @@ func (r *ruleSet) isRegular(x *rule) bool {
 	return !slices.ContainsFunc(x.kids, func(k *rule) bool { return !r.isRegular(k) })
 }
 
-// yields tells whether some text has the form of x, as far as is known of the rules.
+// yields reports whether x matches some text, as far as the rules are known to.
 func (r *ruleSet) yields(x *rule) (bool, error) {
 	switch x.op {
 	case ruleTerm, ruleBytes, ruleFree:
 		e, err := r.expr(x)
 		return err == nil && r.alive(e), err
 	case ruleSchema:
-		return true, nil // or it is refused
+		return true, nil // or fails to compile
 	case ruleName:
 		return r.productive[x.name], nil
 	case ruleRepeat:
@@ -138,7 +138,7 @@ func (r *ruleSet) yields(x *rule) (bool, error) {
 	return all, nil
 }
 
-// expr is a regular part as an expression.
+// expr returns a regular rule as an expression.
 func (r *ruleSet) expr(x *rule) (e re, err error) {
 	if e, ok := r.exprs[x]; ok {
 		return e, nil
@@ -154,7 +154,7 @@ func (r *ruleSet) expr(x *rule) (e re, err error) {
 	switch x.op {
 	case ruleTerm:
 		if x.term.checks {
-			return reNone, fmt.Errorf("an anchor or a look ahead is not supported within a grammar")
+			return reNone, fmt.Errorf("an anchor or a lookahead is not supported within a grammar")
 		}
 		e, err = r.plain(x.term)
 	case ruleBytes:
@@ -174,7 +174,7 @@ func (r *ruleSet) expr(x *rule) (e re, err error) {
 	return e, err
 }
 
-// build is x, then next.
+// build returns the place of x followed by next.
 func (r *ruleSet) build(x *rule, next place) (place, error) {
 	if ok, err := r.yields(x); err != nil || !ok {
 		return r.fork([]place{}...), err
@@ -205,12 +205,12 @@ func (r *ruleSet) build(x *rule, next place) (place, error) {
 			r.steps[p].forks = []place{body}
 		}
 		if next == placeReturn {
-			return p, nil // what returns from it returns from here
+			return p, nil // a tail call: its return is this rule's return
 		}
 		return r.call(p, next), nil
 	case ruleSeq:
 		for i := len(x.kids); i > 0; {
-			// Regular parts beside each other are one lexeme.
+			// Adjacent regular parts become one lexeme.
 			from := i - 1
 			for from > 0 && r.isRegular(x.kids[from]) && r.isRegular(x.kids[from-1]) {
 				from--
@@ -244,7 +244,7 @@ func (r *ruleSet) build(x *rule, next place) (place, error) {
 		}
 		return r.fork(forks...), nil
 	}
-	// A repetition, from its end.
+	// A repetition is built from its end.
 	k := x.kids[0]
 	if ok, err := r.yields(k); err != nil || !ok {
 		return next, err

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// runes is a set of characters as ranges, both ends included; sorted and apart once
-// normal has been called.
+// runes is a set of characters as inclusive ranges, sorted and disjoint after a call of normal.
 type runes [][2]rune
 
 func (s runes) normal() runes {
@@ -59,8 +58,8 @@ func fromTable(t *unicode.RangeTable) (s runes) {
 
 const surrogateMin, surrogateMax = 0xD800, 0xDFFF
 
-// utf8Ranges are the sequences of byte ranges that write the characters of s in UTF-8.
-// Surrogates are no characters.
+// utf8Ranges returns the sequences of byte ranges that encode the characters of s in UTF-8, without
+// surrogates.
 func utf8Ranges(s runes) (out [][][2]byte) {
 	limits := []rune{0x7F, 0x7FF, 0xFFFF, unicode.MaxRune}
 	var split func(lo, hi rune)
@@ -80,7 +79,7 @@ func utf8Ranges(s runes) (out [][][2]byte) {
 				return
 			}
 		}
-		// Ends that are not those of a block of continuation bytes stand apart.
+		// Split off the ends that do not fill a block of continuation bytes.
 		for i := 1; i < utf8.RuneLen(lo); i++ {
 			block := rune(1)<<(6*i) - 1
 			if lo&^block == hi&^block {
@@ -110,7 +109,7 @@ func utf8Ranges(s runes) (out [][][2]byte) {
 	return out
 }
 
-// class is one character of s.
+// class returns the expression for one character of s.
 func (p *pool) class(s runes) re {
 	var parts []re
 	for _, seq := range utf8Ranges(s.normal()) {

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Options are how a JSON text may be written.
+// Options restrict the notation of a JSON text.
 type Options struct {
-	AnyOrder     bool // properties in any order; else in the schema's, others last
-	NoWhitespace bool // none between the parts of the text; else any
-	OneSpace     bool // at most one space between the parts, none around the text
+	AnyOrder     bool // properties in any order; else in the schema's order, undeclared ones last
+	NoWhitespace bool // no white space between tokens; else any
+	OneSpace     bool // at most one space between tokens, and none around the text
 }
 
-// JSONSchema keeps a text to a JSON schema of the drafts 4 to 2020-12. A schema that cannot
-// be kept exactly is refused with the path of the keyword.
+// JSONSchema returns the constraint of a JSON schema of draft 4 to 2020-12. It fails, with the path
+// of the keyword, on a schema that cannot be enforced exactly.
 func (v *Vocabulary) JSONSchema(schema []byte, o Options) (*Constraint, error) {
 	root, err := parseValue(string(schema))
 	if err != nil {
@@ -22,17 +22,17 @@ func (v *Vocabulary) JSONSchema(schema []byte, o Options) (*Constraint, error) {
 	return v.compile(func(g *grammar) (place, []string, error) {
 		c := newSchemas(g, root, o)
 		start := c.compile()
-		for _, x := range c.intricate { // what goes over a bound here shall be known before a text is begun
+		for _, x := range c.intricate { // so that a bound exceeded here fails now and not within a text
 			v.localOf(g.lexer, g.lexer.step(x.state, '"'), x.span)
 		}
 		return start, c.notes, nil
 	})
 }
 
-// JSON keeps a text to any JSON value.
+// JSON returns the constraint that the text is any JSON value.
 func (v *Vocabulary) JSON(o Options) (*Constraint, error) { return v.JSONSchema([]byte("true"), o) }
 
-// demand is one thing asked of a value.
+// demand is one requirement on a value.
 type demand struct {
 	v    *value
 	kind demandKind
@@ -41,24 +41,25 @@ type demand struct {
 type demandKind uint8
 
 const (
-	mustMatch  demandKind = iota // the schema v
-	mustNot                      // anything else
-	mustBe                       // the value v
-	mustDiffer                   // any other value
+	mustMatch  demandKind = iota // match the schema v
+	mustNot                      // not match the schema v
+	mustBe                       // equal the value v
+	mustDiffer                   // differ from the value v
 )
 
-// conjID names a set of demands on one value, all of which must hold. 0 demands nothing.
+// conjID is the index of a conjunction: a set of demands on one value, all of which must hold. 0 is
+// the empty set.
 type conjID int32
 
 type conjunction struct {
 	demands   []demand
-	shape     *shape // once asked for
-	inhabited bool   // some value meets all
-	rule      place  // once asked for
+	shape     *shape // nil until computed
+	inhabited bool   // some value meets all demands
+	rule      place  // 0 until computed
 }
 
-// shape is what values of each type are allowed: the normal form of a schema. Strings and
-// numbers are closed under all combinations; arrays and objects are lists of alternatives.
+// shape is the normal form of a schema: the allowed values of each type. Strings and numbers are
+// closed under all combinations; arrays and objects are lists of alternatives.
 type shape struct {
 	null, no, yes bool
 	number        re
@@ -67,7 +68,7 @@ type shape struct {
 	objects       []*objectShape
 }
 
-// texts is a set of strings: some by themselves, others by an expression.
+// texts is a set of strings: an explicit list and an expression.
 type texts struct {
 	words []string
 	expr  re
@@ -75,21 +76,21 @@ type texts struct {
 
 type arrayShape struct {
 	prefix   []conjID
-	items    conjID // those behind the prefix
-	min, max int    // max may be unlimited
+	items    conjID // items behind the prefix
+	min, max int    // max can be unlimited
 	contains []conjID
 }
 
 type objectShape struct {
 	groups   []*propertyGroup
 	required []string
-	min, max int // max may be unlimited
-	names    re  // of the properties
+	min, max int // max can be unlimited
+	names    re  // allowed names of properties
 	flat     *flatObject
 }
 
-// propertyGroup is what the properties of one schema object say: names, patterns, and what
-// holds for properties that neither fits.
+// propertyGroup holds the properties of one schema object: by name, by pattern, and the schema of
+// all others.
 type propertyGroup struct {
 	names      []string
 	values     []demand
@@ -104,7 +105,7 @@ var (
 	never      = demand{falseValue, mustMatch}
 )
 
-// schemas compiles a schema.
+// schemas compiles one schema document.
 type schemas struct {
 	*grammar
 	num     *numbers
@@ -119,7 +120,7 @@ type schemas struct {
 	memo     map[demand]*shape
 	busy     map[demand]bool
 	patterns map[string]re
-	// strings whose texts are only found by a search
+	// strings whose completion needs a search
 	intricate []lexeme
 	depth     int
 	work      int
@@ -155,7 +156,7 @@ func (c *schemas) refuse(v *value, keyword, why string) {
 	panic(refusal{path: "#" + path, keyword: keyword, why: why})
 }
 
-// tried tells whether f came to its end without a refusal.
+// tried reports whether f returned without a refusal.
 func tried(f func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -197,7 +198,7 @@ func (c *schemas) conj(demands ...demand) conjID {
 		return id
 	}
 	if len(c.conjs) >= maxShapes {
-		panic(limit("a schema that comes to more than %d different ones", maxShapes))
+		panic(limit("a schema that expands to more than %d schemas", maxShapes))
 	}
 	id := conjID(len(c.conjs))
 	c.conjs = append(c.conjs, &conjunction{demands: list})
@@ -227,16 +228,16 @@ func (c *schemas) shapeOf(id conjID) *shape {
 	return j.shape
 }
 
-// demanded is the shape of one demand.
+// demanded returns the shape of one demand.
 func (c *schemas) demanded(d demand) *shape {
 	if s := c.memo[d]; s != nil {
 		return s
 	}
 	if c.busy[d] {
-		c.refuse(d.v, "$ref", "leads to itself without taking anything of the text")
+		c.refuse(d.v, "$ref", "refers to itself without consuming text")
 	}
 	if c.depth++; c.depth > 10*maxDepth {
-		panic(limit("schemas that combine each other more than %d deep", 10*maxDepth))
+		panic(limit("schemas combined more than %d levels deep", 10*maxDepth))
 	}
 	c.busy[d] = true
 	defer func() {
@@ -256,7 +257,7 @@ func (c *schemas) demanded(d demand) *shape {
 	return s
 }
 
-// both is what is allowed by a and by b.
+// both returns the shape of values that a and b allow.
 func (c *schemas) both(a, b *shape) *shape {
 	switch {
 	case a == b || b == c.anything:
@@ -286,14 +287,14 @@ func (c *schemas) both(a, b *shape) *shape {
 func (c *schemas) checkBranches(s *shape) {
 	c.work += 1 + len(s.arrays) + len(s.objects)
 	if n := len(s.arrays) + len(s.objects); n > maxBranches {
-		panic(limit("a schema that comes to %d alternatives, more than %d", n, maxBranches))
+		panic(limit("a schema of %d alternatives, more than %d", n, maxBranches))
 	}
 	if c.work > maxCombined {
 		panic(limit("a schema with too many combinations"))
 	}
 }
 
-// either is what is allowed by a or by b.
+// either returns the shape of values that a or b allows.
 func (c *schemas) either(a, b *shape) *shape {
 	if a == c.anything || b == c.anything {
 		return c.anything
@@ -355,7 +356,7 @@ func (c *schemas) eitherTexts(a, b texts) texts {
 	return t
 }
 
-// words is an expression for some strings.
+// words returns the expression for a list of strings.
 func (c *schemas) words(words []string) re {
 	parts := make([]re, len(words))
 	for i, w := range words {
@@ -425,7 +426,7 @@ func (c *schemas) bothObjects(a, b *objectShape) *objectShape {
 	return s
 }
 
-// demands are what the group asks of a property's value.
+// demands returns the group's demands on the value of a property.
 func (g *propertyGroup) demands(c *schemas, name string) (ds []demand) {
 	known := false
 	if g.index == nil {
@@ -459,7 +460,7 @@ func (c *schemas) demandsOf(o *objectShape, name string) conjID {
 	return c.conj(ds...)
 }
 
-// empty tells whether no value has this shape, as far as can be seen within a few levels.
+// empty reports whether no value has this shape, decided to a limited depth.
 func (c *schemas) empty(s *shape, depth int) bool {
 	if s.null || s.no || s.yes || len(s.text.words) > 0 || c.alive(s.number) || c.alive(s.text.expr) {
 		return false
@@ -487,7 +488,7 @@ func (c *schemas) empty(s *shape, depth int) bool {
 	return true
 }
 
-// flatObject is an object's properties with all that is asked of each.
+// flatObject is an object's properties, each with all demands on it.
 type flatObject struct {
 	names  []string
 	values []conjID
@@ -495,13 +496,13 @@ type flatObject struct {
 	extras []extra
 }
 
-// extra is the properties that have no name of their own.
+// extra is a class of properties without a name of their own.
 type extra struct {
 	name  func() re
 	value conjID
 }
 
-const maxPatterns = 8 // of one object: each may hold or not
+const maxPatterns = 8 // of one object; each name matches any subset of them
 
 func (c *schemas) flatten(o *objectShape) *flatObject {
 	if o.flat != nil {
@@ -579,10 +580,10 @@ func (c *schemas) flatten(o *objectShape) *flatObject {
 	return f
 }
 
-// compile is the place that a text of the schema begins at.
+// compile returns the place of the schema's texts.
 func (c *schemas) compile() place {
 	root := c.conj(demand{c.root, mustMatch})
-	// Everything that can be reached is looked at, so that what cannot be kept is refused now.
+	// Visit everything reachable, so that an unsupported keyword fails now.
 	reached := []conjID{root}
 	seen := map[conjID]bool{root: true}
 	reach := func(id conjID) {
@@ -613,9 +614,9 @@ func (c *schemas) compile() place {
 			for _, e := range f.extras {
 				reach(e.value)
 			}
-			// A name that stands twice in a text counts once.
+			// A name that occurs twice in a text counts once.
 			if len(f.extras) > 0 && o.min > 1 && o.min > len(o.required)+1 {
-				c.refuse(c.root, "minProperties", "more than 1 where properties may have any name is not supported")
+				c.refuse(c.root, "minProperties", "more than 1 is not supported with properties of any name")
 			}
 		}
 	}
@@ -642,7 +643,7 @@ func (c *schemas) inhabited(s *shape) bool {
 		slices.ContainsFunc(s.arrays, c.inhabitedArray) || slices.ContainsFunc(s.objects, c.inhabitedObject)
 }
 
-// longest is how many items an array can have.
+// longest returns the maximum number of items of an array.
 func (c *schemas) longest(a *arrayShape) int {
 	for i := 0; i <= len(a.prefix) && (a.max == unlimited || i < a.max); i++ {
 		if !c.conjs[a.at(i)].inhabited {
@@ -659,8 +660,8 @@ func (c *schemas) inhabitedArray(a *arrayShape) bool {
 	return c.containable(a, 0, 0)
 }
 
-// containable tells whether the items from i on can hold what the array must contain beyond
-// what it has.
+// containable reports whether the items from i on can satisfy the contains demands that has does
+// not list.
 func (c *schemas) containable(a *arrayShape, i int, has uint) bool {
 	most := c.longest(a)
 	need := 0
@@ -680,13 +681,13 @@ func (c *schemas) containable(a *arrayShape, i int, has uint) bool {
 	return need == 0 || most == unlimited || i+1 <= most
 }
 
-// eachContained visits what an item comes to that holds something an array must contain.
+// eachContained visits the conjunction of each item's schema with each contains demand.
 func (c *schemas) eachContained(a *arrayShape, visit func(conjID)) {
 	if len(a.contains) == 0 {
 		return
 	}
 	if len(a.contains) > 1 || len(a.prefix) > 0 && a.max != unlimited {
-		c.refuse(c.root, "contains", "more than one of it, or one beside items by place, is not supported")
+		c.refuse(c.root, "contains", "more than one, or one beside prefixItems, is not supported")
 	}
 	for i := 0; i <= len(a.prefix); i++ {
 		visit(c.conjBoth(a.at(i), a.contains[0]))

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// value is a JSON value with the order of its keys and its numbers as they were written.
+// value is a JSON value with its keys in order and its numbers as written.
 type value struct {
 	kind  valueKind
-	text  string // of a string, its value; of a number, its digits
+	text  string // value of a string, digits of a number
 	keys  []string
-	items []value // of an array, or of an object by keys
+	items []value // of an array, or of an object in the order of keys
 }
 
 type valueKind uint8
@@ -30,7 +30,7 @@ const (
 
 var constants = [...]string{isNull: "null", isFalse: "false", isTrue: "true"}
 
-// get is the value of a key, nil where there is none; of several the last one, as everywhere.
+// get returns the value of a key, of the last one if it is repeated; nil if there is none.
 func (v *value) get(key string) *value {
 	if v.kind != isObject {
 		return nil
@@ -43,7 +43,7 @@ func (v *value) get(key string) *value {
 	return nil
 }
 
-// count is a number that stands for how many, -1 for any other value.
+// count returns a non-negative whole number; -1 for any other value.
 func (v *value) count() int {
 	if v.kind != isNumber {
 		return -1
@@ -69,15 +69,15 @@ func parseValue(text string) (*value, error) {
 		return nil, limit("a schema of more than %d bytes", maxSource)
 	}
 	if !utf8.ValidString(text) {
-		return nil, fmt.Errorf("the schema is no UTF-8")
+		return nil, fmt.Errorf("the schema is not valid UTF-8")
 	}
 	p := &valueParser{text: text}
 	var v value
 	if err := p.value(&v, 0); err != nil {
-		return nil, fmt.Errorf("the schema is no JSON: byte %d: %w", p.at, err)
+		return nil, fmt.Errorf("the schema is not valid JSON: byte %d: %w", p.at, err)
 	}
 	if p.space(); p.at < len(text) {
-		return nil, fmt.Errorf("the schema is no JSON: byte %d: something follows it", p.at)
+		return nil, fmt.Errorf("the schema is not valid JSON: byte %d: text behind the value", p.at)
 	}
 	return &v, nil
 }
@@ -149,7 +149,7 @@ func (p *valueParser) value(v *value, depth int) error {
 		}
 		v.kind, v.text = isNumber, p.text[from:p.at]
 		if !json.Valid([]byte(v.text)) {
-			return fmt.Errorf("%q is no number", v.text)
+			return fmt.Errorf("%q is not a number", v.text)
 		}
 		return nil
 	}
@@ -198,7 +198,7 @@ func (p *valueParser) str() (string, error) {
 	return s, err
 }
 
-// decimal is a number in plain digits: no zeros lead the whole part or end the fraction.
+// decimal is a number in plain digits without leading zeros in whole or trailing zeros in fraction.
 type decimal struct {
 	negative        bool
 	whole, fraction string
@@ -216,7 +216,7 @@ func parseDecimal(text string) (d decimal, err error) {
 	if exponent != "" {
 		e, err := strconv.Atoi(exponent)
 		if err != nil || e > 400 || e < -400 {
-			return d, fmt.Errorf("the number %s is too far from 1", text)
+			return d, fmt.Errorf("the exponent of %s is too large", text)
 		}
 		for ; e > 0; e-- {
 			if fraction == "" {

@@ -11,17 +11,17 @@ import (
 	"sync/atomic"
 )
 
-// Vocabulary is the tokens of a model, laid out for masks. It is safe for use by several
-// goroutines, and what one constraint finds out about it serves the others.
+// Vocabulary is the tokens of a model, indexed for computing masks. It is safe for concurrent use,
+// and its constraints share what it caches.
 type Vocabulary struct {
 	tokens [][]byte
 	ends   []int32
 
-	// The tokens as a trie in preorder. Node 0 is the root.
+	// The tokens as a trie in preorder; node 0 is the root.
 	char  []byte
 	depth []uint16
-	after []int32 // the first node that is not below
-	token []int32 // or -1
+	after []int32 // first node behind the subtree
+	token []int32 // token at the node, -1 for none
 	twins map[int32][]int32
 
 	root *merged
@@ -34,9 +34,8 @@ type Vocabulary struct {
 
 const maxTokenBytes = 1 << 12
 
-// New lays out the tokens, by id. A token without text, such as a control token, is nil: it
-// is allowed where a [Form] has it, and nowhere else, except for ends, which are allowed where a
-// text may end.
+// New indexes tokens by id. A token without text, such as a control token, is nil: it is allowed
+// only where a [Form] has it, or where the text may end if it is in ends.
 func New(tokens [][]byte, ends []int32) (*Vocabulary, error) {
 	if len(tokens) == 0 {
 		return nil, errors.New("a vocabulary without tokens")
@@ -44,7 +43,7 @@ func New(tokens [][]byte, ends []int32) (*Vocabulary, error) {
 	v := &Vocabulary{tokens: slices.Clone(tokens), ends: slices.Clone(ends), cache: map[lexID]*local{}, counts: map[lexID]*counted{}, twins: map[int32][]int32{}}
 	for _, id := range ends {
 		if id < 0 || int(id) >= len(tokens) {
-			return nil, fmt.Errorf("end token %d is outside of the vocabulary of %d", id, len(tokens))
+			return nil, fmt.Errorf("end token %d is outside the vocabulary of %d tokens", id, len(tokens))
 		}
 		v.tokens[id] = nil
 	}
@@ -57,7 +56,7 @@ func New(tokens [][]byte, ends []int32) (*Vocabulary, error) {
 			continue
 		case len(t) == 0:
 			v.tokens[id] = []byte(controlBytes(int32(id)))
-		case bytes.IndexByte(t, controlMark) >= 0: // in no text, and never to be taken for a token that is none
+		case bytes.IndexByte(t, controlMark) >= 0: // in no text; would collide with controlBytes
 			v.tokens[id] = nil
 			continue
 		}
@@ -108,15 +107,15 @@ func (v *Vocabulary) grow(b byte, depth int, token int32) {
 	v.token = append(v.token, token)
 }
 
-// Len is the number of tokens.
+// Len returns the number of tokens.
 func (v *Vocabulary) Len() int { return len(v.tokens) }
 
-// Words is the length of a mask: 64 tokens in each.
+// Words returns the length of a mask in words of 64 tokens.
 func (v *Vocabulary) Words() int { return (len(v.tokens) + 63) / 64 }
 
 func allow(mask []uint64, id int32) { mask[id>>6] |= 1 << (id & 63) }
 
-// allowAt allows the tokens of a node.
+// allowAt sets the bits of the tokens at a node.
 func (v *Vocabulary) allowAt(mask []uint64, node int32) {
 	if id := v.token[node]; id >= 0 {
 		allow(mask, id)
@@ -144,12 +143,12 @@ func (v *Vocabulary) tokensAt(dst []int32, node int32) []int32 {
 	return dst
 }
 
-// local is what a state of the lexer lets through, whatever surrounds the lexeme: the tokens
-// that stay within it or end with it, and the nodes of the trie at which it may end, from
-// which the grammar goes on.
+// local is the part of a mask that a lexer state determines without the grammar: the tokens that
+// stay within the lexeme or end with it, and the trie nodes at which the lexeme may end, from which
+// the grammar continues.
 type local struct {
 	dense  []uint64
-	sparse []int32 // instead of dense where few
+	sparse []int32 // used instead of dense for few tokens
 	exits  *merged // nil: none
 }
 
@@ -162,8 +161,8 @@ func (l *local) allow(mask []uint64) {
 	}
 }
 
-// merged is a node of the trie of what is left of the tokens behind a set of nodes. Below
-// each exit of a string, say, stand much the same few bytes: they are walked once.
+// merged is a node of the union of the subtries below several nodes. The exits of a string, for
+// example, have nearly the same few bytes below them, which are then walked once.
 type merged struct {
 	nodes []int32
 	kids  atomic.Pointer[[]mergedKid]
@@ -171,8 +170,8 @@ type merged struct {
 
 type mergedKid struct {
 	b      byte
-	tokens []int32 // those that end here
-	below  *merged // nil: nothing
+	tokens []int32 // tokens that end here
+	below  *merged // nil: none
 }
 
 func (m *merged) children(v *Vocabulary) []mergedKid {
@@ -207,7 +206,8 @@ func (m *merged) children(v *Vocabulary) []mergedKid {
 	return kids
 }
 
-// localOf is what s lets through, where so many characters may follow of a lexeme that counts.
+// localOf returns the local of state s; left is the allowed number of further characters of a
+// counted lexeme.
 func (v *Vocabulary) localOf(l *lexer, s lexState, left span) *local {
 	n := &l.states[s]
 	counts := left != anyLength
@@ -233,7 +233,7 @@ func (v *Vocabulary) localOf(l *lexer, s lexState, left span) *local {
 	return loc
 }
 
-// knows tells whether localOf has found out about s before, or takes no walk.
+// knows reports whether localOf has s in its cache or needs no walk.
 func (v *Vocabulary) knows(l *lexer, s lexState, left span) bool {
 	n := &l.states[s]
 	switch {
@@ -249,7 +249,7 @@ func (v *Vocabulary) knows(l *lexer, s lexState, left span) bool {
 	return v.cache[l.id(s, left)] != nil
 }
 
-// kept is what has been found out for id, or what compute finds out now.
+// kept returns the cached local for id, or computes and caches it.
 func (v *Vocabulary) kept(id lexID, compute func() *local) *local {
 	v.mu.Lock()
 	loc := v.cache[id]
@@ -265,7 +265,7 @@ func (v *Vocabulary) kept(id lexID, compute func() *local) *local {
 	return loc
 }
 
-// account makes room for what is kept.
+// account adds bytes to the size of the caches and clears them beyond maxCaches.
 func (v *Vocabulary) account(bytes int) {
 	if v.size += bytes; v.size > maxCaches {
 		clear(v.cache)
@@ -285,7 +285,7 @@ func (l *local) size() int {
 func (v *Vocabulary) compute(l *lexer, s lexState) *local {
 	n := l.states[s]
 	if n.mode == modeBody {
-		if e := l.at(n.expr); e.kind == kindAnd && slices.Contains(e.list, l.text) { // any text but some
+		if e := l.at(n.expr); e.kind == kindAnd && slices.Contains(e.list, l.text) { // any text with exclusions
 			return v.walkBeside(l, s)
 		}
 	}
@@ -312,7 +312,7 @@ func (v *Vocabulary) walkLiteral(text string) *local {
 	return loc
 }
 
-// walk goes once through the trie, past what s does not let through.
+// walk walks the trie once, skipping subtrees that s does not accept.
 func (v *Vocabulary) walk(l *lexer, s lexState) *local {
 	dense, tokens := make([]uint64, v.Words()), 0
 	var exits []int32
@@ -352,7 +352,7 @@ func (v *Vocabulary) walk(l *lexer, s lexState) *local {
 	return v.packDense(dense, tokens, exits)
 }
 
-// packDense is a local of so many nodes with tokens.
+// packDense returns a local with the bits of dense, of which the given number of tokens are set.
 func (v *Vocabulary) packDense(dense []uint64, tokens int, exits []int32) *local {
 	loc := &local{dense: dense}
 	if tokens < v.Words()/2 {
@@ -377,23 +377,23 @@ func (v *Vocabulary) pack(nodes, exits []int32) *local {
 	return v.packDense(dense, len(nodes), exits)
 }
 
-// counted is what a state within a string lets through if any number of characters may
-// follow, by how many that takes: what a bound leaves of it is found without another walk.
+// counted is the unbounded mask of a state within a string, grouped by the number of characters.
+// The mask under any bound on the length follows from it without another walk.
 type counted struct {
 	all   *local
-	need  [][]int32 // [characters] nodes whose tokens stay in the string, which takes so many at least and may take any more
-	exits [][]int32 // [characters] nodes that end the string after so many
-	some  []stop    // nodes whose tokens stay in it, and which are not in need
-	most  int       // characters from which on a bound leaves all
+	need  [][]int32 // [characters] nodes whose tokens stay in the string; completing it takes at least this many, and any greater number is possible
+	exits [][]int32 // [characters] nodes that end the string after this many
+	some  []stop    // nodes whose tokens stay in the string and that are not in need
+	most  int       // a bound of this many characters or more excludes nothing
 }
 
-// stop is a node behind which only some lengths may follow.
+// stop is a node behind which only some lengths are possible.
 type stop struct {
 	node, read int32
 	lengths    spans
 }
 
-// countedOf is what a state within a string lets through, by characters.
+// countedOf returns the counted of a state within a string.
 func (v *Vocabulary) countedOf(l *lexer, s lexState) *counted {
 	id := l.id(s, anyLength)
 	v.mu.Lock()
@@ -455,7 +455,8 @@ func (v *Vocabulary) countedOf(l *lexer, s lexState) *counted {
 	return c
 }
 
-// clip is a bound that leaves the same: any length where it leaves all.
+// clip returns a canonical bound with the same mask as left, so that equal masks share a cache
+// entry.
 func (c *counted) clip(left span) span {
 	if int(left.most) >= c.most && (left.least == 0 || len(c.some) == 0) {
 		left.most = endless
@@ -466,7 +467,7 @@ func (c *counted) clip(left span) span {
 	return left
 }
 
-// within is what is left where so many characters must follow.
+// within returns the local under a bound on the number of characters that follow.
 func (v *Vocabulary) within(c *counted, left span) *local {
 	var tokens, exits []int32
 	for k, nodes := range c.exits {
@@ -493,7 +494,7 @@ func (v *Vocabulary) within(c *counted, left span) *local {
 	return v.pack(tokens, exits)
 }
 
-// walkCounted is walk with a bound on the characters that may follow.
+// walkCounted is walk under a bound on the number of characters that follow.
 func (v *Vocabulary) walkCounted(l *lexer, s lexState, left span) *local {
 	var nodes, exits []int32
 	var states [maxTokenBytes + 1]lexState
@@ -524,8 +525,9 @@ func (v *Vocabulary) walkCounted(l *lexer, s lexState, left span) *local {
 	return v.pack(nodes, exits)
 }
 
-// walkBeside goes through the trie beside the walk of any string, and skips what is the same
-// there: a string that is none of some names soon is.
+// walkBeside computes the local of a string that excludes some names, as a difference to that of
+// any string. It walks only the subtries where the two differ, which are few: most prefixes soon
+// differ from every name.
 func (v *Vocabulary) walkBeside(l *lexer, s lexState) *local {
 	other := l.state(lexKey{mode: modeBody, expr: l.text})
 	base := v.localOf(l, other, anyLength)
@@ -562,7 +564,7 @@ func (v *Vocabulary) walkBeside(l *lexer, s lexState) *local {
 		}
 		i++
 	}
-	var ends []int32 // of any string; a vocabulary may have no token that ends one
+	var ends []int32 // from any string; empty if no token of the vocabulary ends one
 	if base.exits != nil {
 		ends = base.exits.nodes
 	}

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// From shapes to the grammar of their texts. Rules and the states of objects and arrays are
-// made where texts lead.
+// This file translates shapes into grammars. Rules and states of objects and arrays are built when
+// a text first reaches them.
 
-// spaced is any white space, then next.
+// spaced returns the place of white space followed by next.
 func (c *schemas) spaced(next place) place {
 	if c.options.NoWhitespace {
 		return next
@@ -17,7 +17,7 @@ func (c *schemas) spaced(next place) place {
 	return c.lexeme(uncounted(c.space), next)
 }
 
-// value is a value that meets a conjunction, then next.
+// value returns the place of a value that meets a conjunction, followed by next.
 func (c *schemas) value(id conjID, next place) place {
 	s := c.conjs[id].shape
 	if len(s.arrays)+len(s.objects) == 0 {
@@ -69,7 +69,8 @@ func (c *schemas) scalars(s *shape, next place) (forks []place) {
 	return append(forks, words.forks(c.grammar)...)
 }
 
-// branches are fixed texts with what follows each, on the way to a tree of their prefixes.
+// branches are fixed texts, each with the place behind it, from which a trie of their prefixes is
+// built.
 type branches []branch
 
 type branch struct {
@@ -77,7 +78,7 @@ type branch struct {
 	next place
 }
 
-// add takes the JSON string of a word; one that can be written in several ways is a lexeme.
+// add adds the JSON string of a word. A word with several notations becomes a lexeme in forks.
 func (b *branches) add(c *schemas, forks []place, word string, next place) []place {
 	if plainWord(word) {
 		*b = append(*b, branch{`"` + word + `"`, next})
@@ -114,7 +115,7 @@ func (b branches) forks(g *grammar) []place {
 	return forks
 }
 
-// plainWord tells whether a string stands in JSON as it is, in one way that counts.
+// plainWord reports whether a string has one notation in JSON, without escapes.
 func plainWord(w string) bool {
 	for i := 0; i < len(w); i++ {
 		if w[i] < 0x20 || w[i] > 0x7E || strings.IndexByte(`"\/<>&`, w[i]) >= 0 {
@@ -124,8 +125,8 @@ func plainWord(w string) bool {
 	return true
 }
 
-// written is the ways to write a word as a JSON string. A printable character of ASCII is
-// written as itself, so that names are forced, but for those that encoders escape.
+// written returns the notations of a word as a JSON string. A printable ASCII character is written
+// as itself, so that names are forced, except for those that encoders escape.
 func (c *schemas) written(word string) re {
 	hex := func(v rune) re {
 		r := c.pool.literal(`\u`)
@@ -160,7 +161,7 @@ func (c *schemas) written(word string) re {
 	return c.pool.cat(r, c.pool.byte('"'))
 }
 
-// array is the rest of a rule: an array of a shape.
+// array returns the place of an array of a shape, to the end of the rule.
 func (c *schemas) array(a *arrayShape) place {
 	type state struct {
 		i   int
@@ -168,7 +169,7 @@ func (c *schemas) array(a *arrayShape) place {
 	}
 	known := map[state]place{}
 	most := c.longest(a)
-	ends := max(len(a.prefix), a.min) // from here on all items are alike
+	ends := max(len(a.prefix), a.min) // from this item on the state no longer changes
 	if most != unlimited {
 		ends = max(ends, most)
 	}
@@ -216,25 +217,25 @@ func (c *schemas) array(a *arrayShape) place {
 	})))
 }
 
-// members is what is known of an object's text so far.
+// members is the state of an object's text: the properties so far.
 type members struct {
 	next  int    // in order: the first property that may follow
-	used  string // in any order: a bit for each property
-	count int    // of properties, where bounds ask for it
+	used  string // in any order: one bit per property
+	count int    // number of properties, if bounds need it
 }
 
-// objectText is the grammar of an object of one shape.
+// objectText builds the grammar of an object of one shape.
 type objectText struct {
 	*schemas
 	o     *objectShape
 	f     *flatObject
 	extra []extra  // those that can have a value
-	names []lexeme // of extra, as met
-	cap   int      // counts beyond are alike
+	names []lexeme // lexemes of extra's names, computed lazily
+	cap   int      // larger counts are equivalent
 	known [2]map[members]place
 }
 
-// object is the rest of a rule: an object of a shape.
+// object returns the place of an object of a shape, to the end of the rule.
 func (c *schemas) object(o *objectShape) place {
 	x := &objectText{schemas: c, o: o, f: c.flatten(o)}
 	for _, e := range x.f.extras {
@@ -265,7 +266,7 @@ func (x *objectText) open(m members, i int) bool {
 	return i >= m.next
 }
 
-// left counts the properties that must still follow, and those that may.
+// left returns the numbers of properties that must and that may still follow.
 func (x *objectText) left(m members) (must, may int) {
 	for i := range x.f.names {
 		if x.open(m, i) && x.conjs[x.f.values[i]].inhabited {
@@ -278,7 +279,7 @@ func (x *objectText) left(m members) (must, may int) {
 	return must, may
 }
 
-// possible tells whether an object can be completed from m on.
+// possible reports whether an object can be completed from m.
 func (x *objectText) possible(m members) bool {
 	must, may := x.left(m)
 	if x.o.max != unlimited && m.count+must > x.o.max {
@@ -310,7 +311,7 @@ func (x *objectText) after(m members) place {
 	return p
 }
 
-// keys are the properties that may follow.
+// keys returns the places of the properties that may follow.
 func (x *objectText) keys(m members) (forks []place) {
 	if x.o.max != unlimited && m.count >= x.o.max {
 		return nil
