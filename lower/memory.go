@@ -12,17 +12,6 @@ import (
 // arenaAlign keeps every value at a cache line and at what vector loads want.
 const arenaAlign = 64
 
-// slot is a stretch of the arena: the memory of one value, or of several that
-// take each other's place.
-type slot struct {
-	made   int   // index of the value that writes it first
-	bytes  int64 // at the bounds
-	merged int32 // 1 + the slot that this one is part of; 0 for none
-
-	first, last int // when it is first and last touched: positions or epochs of dispatches
-	offset      int64
-}
-
 // mayReplace lets v take the memory of an operand that its kernel reads at
 // exactly the places where it writes v, if nothing needs the operand afterwards.
 func (e emitter) mayReplace(operand, v *ir.Value) {

@@ -1,0 +1,278 @@
+package lower
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
+)
+
+// ErrUnsupported is wrapped by errors about values that no kernel computes.
+var ErrUnsupported = errors.New("no kernel")
+
+type bufferKey struct {
+	kind plan.Kind
+	name string
+}
+
+// tables collects the buffers that the phases share.
+type tables struct {
+	plan  *plan.Plan
+	index map[bufferKey]int32
+}
+
+func (t *tables) buffer(b plan.Buffer) int32 {
+	key := bufferKey{b.Kind, b.Name}
+	if i, ok := t.index[key]; ok {
+		return i
+	}
+	i := int32(len(t.plan.Buffers))
+	t.index[key] = i
+	t.plan.Buffers = append(t.plan.Buffers, b)
+	return i
+}
+
+// weight returns the buffer of a tensor of the file. What is no matrix is bound as F32
+// whatever its stored type: it is small, and kernels then need one form.
+func (t *tables) weight(v *ir.Value, matrix bool) (int32, error) {
+	key := bufferKey{plan.Weight, v.Name()}
+	if i, ok := t.index[key]; ok {
+		return i, nil
+	}
+	stored, bound := v.Type.DType, v.Type.DType
+	if !matrix {
+		bound = dtype.F32
+		if !stored.IsFloat() {
+			return 0, fmt.Errorf("%w for %q, of %s", ErrUnsupported, v.Name(), stored)
+		}
+	}
+	shape := make([]int, len(v.Type.Shape))
+	elements := int64(1)
+	for i, d := range v.Type.Shape {
+		n, ok := d.IsConst()
+		if !ok {
+			return 0, fmt.Errorf("weight %q is %s: its size must be constant", v.Name(), v.Type)
+		}
+		shape[i], elements = int(n), elements*n
+	}
+	t.plan.Tensors = append(t.plan.Tensors, plan.Tensor{Name: v.Name(), DType: stored, Shape: shape})
+	return t.buffer(plan.Buffer{Kind: plan.Weight, Name: v.Name(), DType: bound, Bytes: plan.Number(bound.Bytes(elements))}), nil
+}
+
+// cache returns the buffer of a layer's keys or values; its size is that of one
+// block.
+func (t *tables) cache(layer int, c plan.Cache, values bool) (int32, error) {
+	for len(t.plan.Caches) <= layer {
+		t.plan.Caches = append(t.plan.Caches, plan.Cache{})
+	}
+	if have := t.plan.Caches[layer]; have != (plan.Cache{}) && have != c {
+		return 0, fmt.Errorf("layer %d has caches of two shapes", layer)
+	}
+	t.plan.Caches[layer] = c
+	kind, name := plan.CacheK, fmt.Sprintf("k.%d", layer)
+	if values {
+		kind, name = plan.CacheV, fmt.Sprintf("v.%d", layer)
+	}
+	return t.buffer(plan.Buffer{Kind: kind, Name: name, DType: c.DType, Layer: layer,
+		Bytes: plan.Number(c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)))}), nil
+}
+
+// state returns the buffer of a recurrent state; its size is that of one block.
+func (t *tables) state(a ir.StateAttr, r plan.Recurrent) int32 {
+	for len(t.plan.Caches) <= a.Layer {
+		t.plan.Caches = append(t.plan.Caches, plan.Cache{})
+	}
+	return t.buffer(plan.Buffer{Kind: plan.State, Name: fmt.Sprintf("%s.%d", a.Name, a.Layer), DType: dtype.F32, Layer: a.Layer, Recurrent: r,
+		Bytes: plan.Number(dtype.F32.Bytes(int64(r.Rows) * int64(r.Width)))})
+}
+
+// phase lowers one range.
+type phase struct {
+	*tables
+	f      *ir.Func
+	target *ir.Target
+	chip   machine
+	costs  predict.Costs
+
+	products Placement
+	tuning   *Tuning
+	decided  map[spot]decided
+	out      plan.Phase
+
+	matrices map[*ir.Value]bool // weights that are bound as they are stored
+
+	places  []place           // where each value lives, by ID
+	orders  map[part][2]place // by the choice of experts: see [phase.expertOrder]
+	parts   map[part]place    // tensors of tuples that are results, or that are several
+	slots   []slot            // of the arena
+	fixups  []fixup           // arena bindings, whose offsets are known last
+	lastUse []int             // index of the last value that reads each value's memory, by ID of its root
+	at      int               // index of the value being lowered
+	err     error
+}
+
+// part is one tensor of a tuple.
+type part struct {
+	id    ir.ID
+	index int
+}
+
+// place is the memory of a value: a buffer, or a slot of the arena.
+type place struct {
+	buffer int32
+	slot   int32 // -1 where buffer counts
+	known  bool
+}
+
+type fixup struct{ dispatch, binding, slot int }
+
+func (p *phase) bound(e plan.Expr) int64 { return e.Eval(&p.out.Bounds) }
+
+// root returns the value whose memory v is.
+func root(v *ir.Value) *ir.Value {
+	for v.Op.IsAlias() {
+		v = v.Args[0]
+	}
+	return v
+}
+
+// placeResults gives every tensor that the graph returns a buffer of its own,
+// which its kernel writes directly.
+func (p *phase) placeResults() error {
+	for _, r := range p.f.Results {
+		if r.Value.Type.Kind == ir.State {
+			continue
+		}
+		v, which := root(r.Value), partOf(r.Value)
+		if v.Op.IsLeaf() || r.Value.Type.Kind != ir.Tensor {
+			return fmt.Errorf("result %q is %s, which no kernel computes", r.Name, v.LongString())
+		}
+		if _, twice := p.parts[part{v.ID, which}]; twice || p.places[v.ID].known {
+			return fmt.Errorf("result %q is a result already under another name", r.Name)
+		}
+		t := tensorsOf(v)[which]
+		n, ok := t.Shape.Elements()
+		if !ok {
+			return fmt.Errorf("result %q: %s is no simple size", r.Name, t)
+		}
+		at := place{known: true, slot: -1, buffer: p.buffer(plan.Buffer{
+			Kind: plan.Output, Name: r.Name, DType: t.DType, Bytes: Extent(n).Times(t.DType.Bytes(1)),
+		})}
+		if v.Type.Kind == ir.Tuple {
+			p.parts[part{v.ID, which}] = at
+		} else {
+			p.places[v.ID] = at
+		}
+	}
+	return nil
+}
+
+// placeOf finds or makes the memory of a value.
+func (p *phase) placeOf(v *ir.Value) place {
+	v = root(v)
+	at := &p.places[v.ID]
+	if at.known {
+		return *at
+	}
+	at.known, at.slot = true, -1
+	switch v.Op {
+	case ir.OpWeight:
+		buffer, err := p.weight(v, p.matrices[v])
+		if err != nil {
+			p.fail(err)
+		}
+		at.buffer = buffer
+	case ir.OpConst:
+		data := v.Attr.(ir.ConstAttr).Data
+		at.buffer = p.buffer(plan.Buffer{Kind: plan.Const, Name: constName(data), DType: v.Type.DType, Bytes: plan.Number(int64(len(data))), Data: []byte(data)})
+	case ir.OpInput:
+		n, _ := v.Type.Shape.Elements()
+		at.buffer = p.buffer(plan.Buffer{Kind: plan.Input, Name: v.Name(), DType: v.Type.DType, Bytes: inputBytes(v, n)})
+	default:
+		*at = p.memory(tensorOf(v).Bytes(&p.out.Bounds))
+	}
+	return *at
+}
+
+// partPlace returns where one of the tensors that a value computes lives. Of several each has
+// memory of its own: one may be read long after the last reader of another.
+func (p *phase) partPlace(v *ir.Value, which int) place {
+	tensors, key := tensorsOf(v), part{v.ID, which}
+	at, ok := p.parts[key]
+	switch {
+	case ok:
+		return at
+	case len(tensors) == 1:
+		return p.placeOf(v)
+	}
+	p.parts[key] = p.memory(tensors[which].Bytes(&p.out.Bounds))
+	return p.parts[key]
+}
+
+// memory returns a slot of the arena, which is in use from the first dispatch that binds it to
+// the last.
+func (p *phase) memory(bytes int64) place {
+	p.slots = append(p.slots, slot{made: p.at, bytes: bytes})
+	return place{known: true, slot: int32(len(p.slots) - 1), buffer: p.buffer(plan.Buffer{Kind: plan.Arena})}
+}
+
+// scratch returns memory that belongs to no value.
+func (p *phase) scratch(bytes plan.Expr) place { return p.memory(p.bound(bytes)) }
+
+func inputBytes(v *ir.Value, n ir.Dim) plan.Expr { return Extent(n).Times(v.Type.DType.Bytes(1)) }
+
+// tensorsOf returns the types of the tensors that a value computes: one, or those of
+// a tuple without the cache that the fused writes also return.
+func tensorsOf(v *ir.Value) []ir.Type {
+	if v.Type.Kind != ir.Tuple {
+		return []ir.Type{v.Type}
+	}
+	return lo.Filter(v.Type.Elems, func(t ir.Type, _ int) bool { return t.Kind == ir.Tensor })
+}
+
+// tensorOf returns the first of them.
+func tensorOf(v *ir.Value) ir.Type { return tensorsOf(v)[0] }
+
+// partOf returns which tensor of root(v) a value is.
+func partOf(v *ir.Value) int {
+	for v.Op.IsAlias() {
+		if a, ok := v.Attr.(ir.SelectAttr); ok {
+			return a.Index
+		}
+		v = v.Args[0]
+	}
+	return 0
+}
+
+// layerOf follows a state back to the cache that it is a version of.
+func layerOf(state *ir.Value) int { return first(state).Attr.(ir.CacheAttr).Layer }
+
+// first is the version of a cache or a recurrent state that the step finds.
+func first(state *ir.Value) *ir.Value {
+	for {
+		if state.Op.IsLeaf() {
+			return state
+		}
+		if i := state.Op.Writes(); i >= 0 {
+			state = state.Args[i]
+		} else {
+			state = state.Args[0] // select
+		}
+	}
+}
+
+// slot is a stretch of the arena: the memory of one value, or of several that
+// take each other's place.
+type slot struct {
+	made   int   // index of the value that writes it first
+	bytes  int64 // at the bounds
+	merged int32 // 1 + the slot that this one is part of; 0 for none
+
+	first, last int // when it is first and last touched: positions or epochs of dispatches
+	offset      int64
+}
