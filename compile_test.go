@@ -7,6 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/fixture"
+	"github.com/smelt-ml/smelt/lower"
 )
 
 // TestPlacementNeedsGPU: a program for cpu has no GPU to take products from.
@@ -14,11 +17,11 @@ func TestPlacementNeedsGPU(t *testing.T) {
 	m, err := smelt.Open("arch:qwen3-0.6b", "q4_0")
 	require.NoError(t, err)
 	for _, placed := range []string{"cpu", "auto", "1e6"} {
-		products, err := smelt.ParsePlacement(placed, "")
+		products, err := lower.ParsePlacement(placed, "")
 		require.NoError(t, err)
-		_, err = m.Compile(smelt.Options{Target: "cpu", Level: 1, Products: products})
-		require.ErrorIs(t, err, smelt.ErrPlacement, placed)
-		_, err = m.Compile(smelt.Options{Target: "metal", Level: 1, Products: products})
+		_, err = m.Compile(fixture.With(smelt.Options{Target: "cpu", Level: 1}, compiler.Knobs{Products: products}))
+		require.ErrorIs(t, err, compiler.ErrPlacement, placed)
+		_, err = m.Compile(fixture.With(smelt.Options{Target: "metal", Level: 1}, compiler.Knobs{Products: products}))
 		require.NoError(t, err, placed)
 	}
 }

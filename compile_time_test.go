@@ -14,6 +14,7 @@ import (
 	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
@@ -62,7 +63,7 @@ func compileTimes(tb testing.TB, all ...compiled) []time.Duration {
 // TestCompileTime bounds the time to compile and its growth, which is that of the
 // layers: half as much again is allowed, and quadratic growth would be four times it.
 func TestCompileTime(t *testing.T) {
-	times := compileTimes(t, compiled{28, DefaultContext}, compiled{32, 512}, compiled{80, 512}, compiled{128, 512})
+	times := compileTimes(t, compiled{28, compiler.DefaultContext}, compiled{32, 512}, compiled{80, 512}, compiled{128, 512})
 	known, few, some, many := times[0], times[1], times[2], times[3]
 	t.Logf("28 layers %v; for a short context: 32 layers %v, 80 layers %v, 128 layers %v", known, few, some, many)
 	if !testfiles.UnderQEMU() {

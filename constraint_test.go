@@ -12,6 +12,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/constrain"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
@@ -103,7 +104,7 @@ func TestConstraintChangesNoAnswer(t *testing.T) {
 	smelt.GuessEagerly(t)
 	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block, opts.SameBits = 256, 4, 16, true
-	opts.Rows = smelt.GuessedRows(opts.Sequences)
+	opts.Rows = compiler.GuessedRows(opts.Sequences)
 	device := smelt.Device{Name: "cpu", Threads: 2}
 	l := fixture.Load(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, device)
 	small := fixture.Load(t, tiny.GGUF(t, "tiny-qwen3", "Q2_K"), opts, device)
@@ -128,8 +129,8 @@ func TestConstraintChangesNoAnswer(t *testing.T) {
 	m := fixture.Engine(t, l, smelt.EngineOptions{Sequences: 4})
 	const few = "with too few blocks"
 	for name, o := range map[string]smelt.EngineOptions{
-		"plain": {}, few: {CacheBytes: 20 * m.OnDevice().Memory().Cache / int64(m.Stats().Blocks), Speculate: smelt.SpeculateNgram},
-		"lookup": {Speculate: smelt.SpeculateNgram}, "draft": {Draft: small}, "both": {Speculate: smelt.SpeculateNgram, Draft: small},
+		"plain": {}, few: {CacheBytes: 20 * m.OnDevice().Memory().Cache / int64(m.Stats().Blocks), Speculate: engine.SpeculateNgram},
+		"lookup": {Speculate: engine.SpeculateNgram}, "draft": {Draft: small}, "both": {Speculate: engine.SpeculateNgram, Draft: small},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen rows
@@ -176,13 +177,13 @@ func TestConstraintChangesNoAnswer(t *testing.T) {
 func TestGuessesAreAllowed(t *testing.T) {
 	smelt.GuessEagerly(t)
 	opts := fixture.Options(t, "cpu", dtype.F16)
-	opts.Context, opts.Sequences, opts.Rows = 256, 1, smelt.GuessedRows(1)
+	opts.Context, opts.Sequences, opts.Rows = 256, 1, compiler.GuessedRows(1)
 	l := fixture.Load(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu"})
 	v, err := l.Vocabulary()
 	require.NoError(t, err)
 	digits, err := v.Regexp(` (named|Named)[0-9]{30}`) // where a name followed before
 	require.NoError(t, err)
-	e := fixture.Engine(t, l, smelt.EngineOptions{Sequences: 1, Speculate: smelt.SpeculateNgram})
+	e := fixture.Engine(t, l, smelt.EngineOptions{Sequences: 1, Speculate: engine.SpeculateNgram})
 	ask := func(salt string, c *constrain.Constraint) *smelt.Usage {
 		a := collect(e.Generate(t.Context(), smelt.Request{Salt: salt, Prompt: "a little girl named Lily. a little girl named Lily. a little girl", Generation: smelt.Generation{N: 3, Constraint: c}}))
 		require.NoError(t, a.err)

@@ -1,32 +1,9 @@
 package smelt
 
-import (
-	"fmt"
-	"io"
-
-	"github.com/smelt-ml/smelt/internal/picture"
-	"github.com/smelt-ml/smelt/ir"
-	"github.com/smelt-ml/smelt/lower/plan"
-)
+import "io"
 
 // WriteDOT writes a stage ("source", "fused" or "plan") of a phase as a graph in DOT: the layers
 // that keep admits, −1 standing for what is outside of them, or all where it is nil.
 func (p *Program) WriteDOT(w io.Writer, stage, phase string, keep func(layer int) bool) error {
-	ph, stages, err := p.Phase(phase)
-	if err != nil {
-		return err
-	}
-	if keep == nil {
-		keep = func(int) bool { return true }
-	}
-	value := func(v *ir.Value) bool { return keep(v.Layer) }
-	switch stage {
-	case "source":
-		return picture.Graph(w, stages.Source, value)
-	case "fused":
-		return picture.Graph(w, stages.Fused, value)
-	case "plan":
-		return picture.Dispatches(w, p.Plan, ph, func(d *plan.Dispatch) bool { return keep(d.Layer) })
-	}
-	return fmt.Errorf("no stage is called %q (source, fused, plan)", stage)
+	return p.compiled.WriteDOT(w, stage, phase, keep)
 }

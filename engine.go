@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"slices"
@@ -14,8 +13,8 @@ import (
 
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
-	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/internal/stops"
 )
 
@@ -34,9 +33,9 @@ type Engine struct {
 
 // EngineOptions bound an engine. Zero fields take defaults.
 type EngineOptions struct {
-	Sequences  int   // most that run at once; further requests wait. 0: what the program was compiled for, DefaultSequences if that is one
+	Sequences  int   // most that run at once; further requests wait. 0: what the program was compiled for, 16 if that is one
 	StepTokens int   // most tokens of a step, of all sequences together; 0: the most of a prefill step
-	BlockSize  int   // tokens of a cache block; 0: the program's, DefaultBlock if it has one block for all
+	BlockSize  int   // tokens of a cache block; 0: the program's, 64 if it has one block for all
 	CacheBytes int64 // of the cache; 0: what Sequences whole contexts take, at most half of what is free
 
 	Metrics Metrics // is told what the engine does; nil: nobody
@@ -59,45 +58,22 @@ type EngineOptions struct {
 // Cache is told which blocks of tokens an engine can go on after without computing them, and
 // which it has forgotten. It is called where steps are chosen, and must not wait.
 type Cache interface {
-	// Stored tells of a block. What identifies it follows from its tokens, from all before them
-	// and from the salt; parent is the block that it follows, nil where it is a sequence's first.
+	// Stored tells of a block. What identifies it is a hash of its tokens, of all before them
+	// and of the salt; parent is the block that it follows, nil where it is a sequence's first.
 	// The tokens are valid during the call.
-	Stored(id BlockID, parent *BlockID, tokens []int32)
-	Removed(id BlockID)
+	Stored(id [32]byte, parent *[32]byte, tokens []int32)
+	Removed(id [32]byte)
 	Cleared() // of all blocks
 }
-
-// BlockID identifies a full block of a cache.
-type BlockID = pages.Identity
 
 // guessing is how engines guess beside what their options say: tests have another way.
 var guessing engine.Guessing
 
-// Ways to guess tokens.
-const (
-	SpeculateOff   = "off"
-	SpeculateNgram = "ngram"
+// What is wrong with the way in which tokens shall be guessed.
+var (
+	errNoDrafts   = errors.New("drafts cannot be made so")
+	errVocabulary = errors.New("it has another vocabulary")
 )
-
-// Defaults of EngineOptions. Of blocks of 16, 32 and 64 tokens the last slow decoding at
-// depth 4,096 least on the CPU; smaller ones share more.
-const (
-	DefaultSequences = 16
-	DefaultBlock     = 64
-)
-
-// ErrNoDrafts is wrapped where tokens shall be guessed in a way that there is not.
-var ErrNoDrafts = errors.New("drafts cannot be made so")
-
-// ErrVocabulary is wrapped where a model shall guess the tokens of another vocabulary.
-var ErrVocabulary = errors.New("it has another vocabulary")
-
-// guessed is how many rows of logits steps have for guesses at least, where these are wanted.
-const guessed = 32
-
-// GuessedRows returns the rows of logits that steps of so many sequences have where tokens
-// shall be guessed: see Options.Rows.
-func GuessedRows(sequences int) int { return max(DefaultRows, sequences+guessed) }
 
 // Request is a prompt that an engine shall continue, as a text or as tokens.
 type Request struct {
@@ -128,18 +104,18 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 		return nil, fmt.Errorf("%d sequences, steps of %d tokens, blocks of %d, a cache of %d bytes: want 0 or more",
 			o.Sequences, o.StepTokens, o.BlockSize, o.CacheBytes)
 	}
-	if o.Speculate != "" && o.Speculate != SpeculateOff && o.Speculate != SpeculateNgram {
-		return nil, fmt.Errorf("%w: %q is neither %s nor %s", ErrNoDrafts, o.Speculate, SpeculateNgram, SpeculateOff)
+	if o.Speculate != "" && o.Speculate != engine.SpeculateOff && o.Speculate != engine.SpeculateNgram {
+		return nil, fmt.Errorf("%w: %q is neither %s nor %s", errNoDrafts, o.Speculate, engine.SpeculateNgram, engine.SpeculateOff)
 	}
 	if o.Draft != nil {
 		if err := l.understands(o.Draft); err != nil {
 			return nil, fmt.Errorf("the draft %s: %w", o.Draft.program.Plan.Model, err)
 		}
 	}
-	if o.Draft != nil || o.Speculate == SpeculateNgram {
+	if o.Draft != nil || o.Speculate == engine.SpeculateNgram {
 		for _, of := range []*Loaded{l, o.Draft} {
 			if of != nil && of.program.Plan.Stateful() {
-				return nil, fmt.Errorf("%w: %s has recurrent states, which do not go back over guesses that are refused", ErrNoDrafts, of.program.Plan.Model)
+				return nil, fmt.Errorf("%w: %s has recurrent states, which do not go back over guesses that are refused", errNoDrafts, of.program.Plan.Model)
 			}
 		}
 	}
@@ -148,7 +124,7 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{loaded: l, metrics: o.Metrics}
-	executable := l.metal
+	executable := l.executable
 	if program != l.program {
 		if executable, err = l.device.Load(program.Plan, l.program.model.tensor); err != nil {
 			return nil, err
@@ -196,17 +172,17 @@ func (l *Loaded) understands(draft *Loaded) error {
 	name := l.program.Plan.Model
 	if ownErr != nil || otherErr != nil { // a model that is defined in Go has none
 		if has, want := draft.program.Plan.Vocab, l.program.Plan.Vocab; has != want {
-			return fmt.Errorf("%w: of %d tokens, where %s has %d", ErrVocabulary, has, name, want)
+			return fmt.Errorf("%w: of %d tokens, where %s has %d", errVocabulary, has, name, want)
 		}
 		return nil
 	}
 	has, want := other.Spec().Tokens, own.Spec().Tokens
 	if len(has) != len(want) {
-		return fmt.Errorf("%w: of %d tokens, where %s has %d", ErrVocabulary, len(has), name, len(want))
+		return fmt.Errorf("%w: of %d tokens, where %s has %d", errVocabulary, len(has), name, len(want))
 	}
 	for id := range want {
 		if has[id] != want[id] {
-			return fmt.Errorf("%w: token %d is %q, where %s has %q", ErrVocabulary, id, has[id], name, want[id])
+			return fmt.Errorf("%w: token %d is %q, where %s has %q", errVocabulary, id, has[id], name, want[id])
 		}
 	}
 	return nil
@@ -219,7 +195,7 @@ func (e *Engine) loadDraft(draft *Loaded, sequences int) (*engine.Draft, error) 
 	if err != nil {
 		return nil, err
 	}
-	device, executable := draft.device, draft.metal
+	device, executable := draft.device, draft.executable
 	mapped := draft.program.model.file != nil || e.loaded.program.model.file == nil // as the engine's device takes weights to be
 	if mapped && draft.Info().Name == e.loaded.Info().Name {
 		device = e.loaded.device
@@ -241,10 +217,10 @@ func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 	wantBlock := cmp.Or(o.BlockSize, block)
 	if compiled := p.Stages != nil; compiled {
 		if o.Sequences == 0 && limits.Sequences == 1 {
-			want.Sequences = DefaultSequences
+			want.Sequences = compiler.DefaultSequences
 		}
 		if o.BlockSize == 0 && block >= p.Plan.Context {
-			wantBlock = min(DefaultBlock, block)
+			wantBlock = min(compiler.DefaultBlock, block)
 		}
 	}
 	if want.Tokens == 0 {
@@ -254,22 +230,21 @@ func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 		return nil, want, fmt.Errorf("steps of %d tokens for %d sequences: want one for each at least", want.Tokens, want.Sequences)
 	}
 	rows := 1
-	if o.Speculate == SpeculateNgram || o.Draft != nil {
-		rows = GuessedRows(want.Sequences)
+	if o.Speculate == engine.SpeculateNgram || o.Draft != nil {
+		rows = compiler.GuessedRows(want.Sequences)
 	}
-	fewRows := rows > 1 && engine.GuessesOf(p.Plan, want.Sequences) < guessed
+	fewRows := rows > 1 && engine.GuessesOf(p.Plan, want.Sequences) < compiler.Guesses
 	if want.Sequences > limits.Sequences || want.Tokens > limits.Tokens || wantBlock != block || fewRows {
 		if p.Stages == nil && fewRows {
 			return nil, want, fmt.Errorf("%d sequences with guesses: the plan has rows of logits for %d guesses beside them: want %d",
-				want.Sequences, engine.GuessesOf(p.Plan, want.Sequences), guessed)
+				want.Sequences, engine.GuessesOf(p.Plan, want.Sequences), compiler.Guesses)
 		}
 		if p.Stages == nil {
 			return nil, want, fmt.Errorf("%d sequences, steps of %d tokens and blocks of %d: the plan is compiled for %d, %d and %d",
 				want.Sequences, want.Tokens, wantBlock, limits.Sequences, limits.Tokens, block)
 		}
-		opts := p.options
+		opts := p.Options().silent()
 		opts.Sequences, opts.Block, opts.Rows, opts.Prefill = want.Sequences, wantBlock, rows, max(opts.Prefill, want.Tokens)
-		opts.DebugOutput, opts.Observer = io.Discard, nil // they have seen the program
 		var err error
 		if p, err = p.model.Compile(opts); err != nil {
 			return nil, want, err
@@ -284,7 +259,7 @@ func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 // much may not be, it is halved, down to one context.
 func (e *Engine) start(p *Program, executable *device.Executable, limits engine.Limits, o *EngineOptions) error {
 	guessing := guessing
-	if guessing.Lookup = o.Speculate == SpeculateNgram; guessing.Lookup || o.Draft != nil {
+	if guessing.Lookup = o.Speculate == engine.SpeculateNgram; guessing.Lookup || o.Draft != nil {
 		guessing.Rows = engine.GuessesOf(p.Plan, limits.Sequences)
 	}
 	var err error
@@ -407,7 +382,7 @@ func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 		return nil, err
 	}
 	s := &stream{
-		text: text, context: e.Context(), left: cmp.Or(g.N, DefaultGenerated),
+		text: text, context: e.Context(), left: cmp.Or(g.N, defaultGenerated),
 		news: make(chan struct{}, 1), over: make(chan struct{}), metrics: e.metrics, since: time.Now(),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
@@ -111,7 +112,7 @@ func TestEngineForgets(t *testing.T) {
 			o := smelt.EngineOptions{CacheBytes: 20 * block.Cache}
 			switch by {
 			case byLookup:
-				o.Speculate = smelt.SpeculateNgram
+				o.Speculate = engine.SpeculateNgram
 			case byDraft:
 				o.Draft = fixture.Load(t, testfiles.Model(t, model+"/gguf/"+model+"-Q4_0.gguf"), opts, device)
 			}

@@ -15,16 +15,7 @@ import (
 )
 
 func Example() {
-	m, err := smelt.Open("testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer m.Close()
-	p, err := m.Compile(smelt.DefaultOptions())
-	if err != nil {
-		log.Fatal(err)
-	}
-	l, err := p.Load(smelt.Device{})
+	l, err := smelt.Load("testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf", smelt.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,37 +33,18 @@ func Example() {
 	// Output: "I was scared once, too," said Coco
 }
 
-// load takes the steps of [Example] up to a device.
+// load loads one of the models that lie beside the tests.
 func load(model string) (l *smelt.Loaded, release func()) {
-	m, err := smelt.Open("testdata/models/"+model+"/gguf/"+model+"-F16.gguf", "")
+	l, err := smelt.Load("testdata/models/"+model+"/gguf/"+model+"-F16.gguf", smelt.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	p, err := m.Compile(smelt.DefaultOptions())
-	if err != nil {
-		log.Fatal(err)
-	}
-	l, err = p.Load(smelt.Device{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	return l, func() { l.Close(); m.Close() }
+	return l, func() { l.Close() }
 }
 
 // An engine takes requests from any goroutine, and runs them in the same steps.
 func ExampleEngine() {
-	m, err := smelt.Open("testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer m.Close()
-	opts := smelt.DefaultOptions()
-	opts.Sequences, opts.Block = 4, 32
-	p, err := m.Compile(opts)
-	if err != nil {
-		log.Fatal(err)
-	}
-	l, err := p.Load(smelt.Device{})
+	l, err := smelt.Load("testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf", smelt.Options{Sequences: 4, Block: 32})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -99,14 +71,10 @@ func ExampleEngine() {
 	// Output: [" \"I was scared once" " a time, there was"]
 }
 
-// A program runs on devices of the target that it was compiled for, and what "auto" is
-// depends on the machine, so the device comes first.
-func ExampleResolve() {
+// The steps of [Load], one by one. A program is compiled for a device, and runs on those of its
+// target alone.
+func ExampleModel_Compile() {
 	d, err := smelt.Resolve(smelt.Device{Name: "emu"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	target, err := smelt.TargetOf(d.Name)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -115,7 +83,7 @@ func ExampleResolve() {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	p, err := m.Compile(smelt.Options{Target: target, Level: 1, Context: 64})
+	p, err := m.Compile(smelt.Options{Device: d, Context: 64})
 	if err != nil {
 		log.Fatal(err)
 	}

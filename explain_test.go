@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -16,14 +17,14 @@ import (
 )
 
 // costOf is what the largest step of a phase costs, from its plan.
-func costOf(t *testing.T, p *Program, phase, chip string) Saving {
+func costOf(t *testing.T, p *Program, phase, chip string) compiler.Saving {
 	ph, _, err := p.Phase(phase)
 	require.NoError(t, err)
-	timeline, err := p.Simulate(phase, chip)
+	timeline, err := compiler.Of(p).Simulate(phase, chip)
 	require.NoError(t, err)
-	s := Saving{Dispatches: len(ph.Dispatches), Seconds: timeline.Total / 1e6}
+	s := compiler.Saving{Dispatches: len(ph.Dispatches), Seconds: timeline.Total / 1e6}
 	for i := range ph.Dispatches {
-		c := predict.CostOf(p.Plan, &ph.Dispatches[i], StepSizes(ph))
+		c := predict.CostOf(p.Plan, &ph.Dispatches[i], compiler.StepSizes(ph))
 		s.BytesRead += c.Read
 		s.BytesWritten += c.Written
 	}
@@ -64,17 +65,17 @@ func TestSavings(t *testing.T) {
 		{"qwen3-0.6b", "prefill", "m1", Options{Target: "metal", Level: 1, Context: 512, Chip: "m1"}},
 		{"llama3.2-1b", "decode", "m2-pro", Options{Target: "metal", Level: 1, Context: 8192}},
 		{"llama3.2-1b", "decode", "m4-max", Options{Target: "cpu", Level: 1, Context: 512}},
-		{"llama3.2-1b", "prefill", "m4-max", Options{Target: "metal", Level: 1, Context: 512, Disabled: []string{"gate_up"}}},
+		{"llama3.2-1b", "prefill", "m4-max", Options{Target: "metal", Level: 1, Context: 512, knobs: compiler.Knobs{Disabled: []string{"gate_up"}}}},
 	} {
 		t.Run(tt.arch+" "+tt.phase+" "+tt.opts.Target, func(t *testing.T) {
 			m, err := Open("arch:"+tt.arch, "q4_0")
 			require.NoError(t, err)
 			defer m.Close()
 			var seen bytes.Buffer
-			tt.opts.DebugOutput = &seen
+			tt.opts.knobs.DebugOutput = &seen
 			compile := func(off ...string) *Program {
 				opts := tt.opts
-				opts.Disabled = append(slices.Clone(opts.Disabled), off...)
+				opts.knobs.Disabled = append(slices.Clone(opts.knobs.Disabled), off...)
 				p, err := m.Compile(opts)
 				require.NoError(t, err)
 				return p
@@ -83,7 +84,7 @@ func TestSavings(t *testing.T) {
 			e, err := p.Explain(tt.phase)
 			require.NoError(t, err)
 			with := costOf(t, p, tt.phase, tt.chip)
-			got, err := p.Savings(tt.phase, tt.chip)
+			got, err := compiler.Of(p).Savings(tt.phase, tt.chip)
 			require.NoError(t, err)
 			require.Equal(t, tt.chip, got.Chip)
 			var rules []string
@@ -92,7 +93,7 @@ func TestSavings(t *testing.T) {
 				require.Equal(t, costOf(t, compile(rule), tt.phase, tt.chip).Less(with), got.ByRule[rule], rule)
 				if e.Fusions[rule] == 0 {
 					require.Zero(t, got.ByRule[rule], rule)
-				} else if rule != "gated_activation" || !slices.Contains(tt.opts.Disabled, "gate_up") {
+				} else if rule != "gated_activation" || !slices.Contains(tt.opts.knobs.Disabled, "gate_up") {
 					require.Positive(t, got.ByRule[rule].Dispatches, rule)
 				} else { // linear_activation stands in: an activation as an epilogue, and a product
 					require.Zero(t, got.ByRule[rule].Dispatches, rule)
@@ -119,7 +120,7 @@ func TestSavingsOfReplication(t *testing.T) {
 	require.NoError(t, err)
 	m := fromFile("replication", "", file)
 	compile := func(off ...string) *Program {
-		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: tokens, Prefill: tokens, KV: dtype.F32, Act: dtype.F32, Disabled: off})
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: tokens, Prefill: tokens, KV: dtype.F32, Act: dtype.F32, knobs: compiler.Knobs{Disabled: off}})
 		require.NoError(t, err)
 		return p
 	}
@@ -132,7 +133,7 @@ func TestSavingsOfReplication(t *testing.T) {
 			require.True(t, ok)
 			if k.Family == "repeat_kv" || k.Family == "repeat_kv_pair" {
 				launches++
-				cost = cost.Plus(predict.CostOf(p.Plan, d, StepSizes(ph)))
+				cost = cost.Plus(predict.CostOf(p.Plan, d, compiler.StepSizes(ph)))
 			}
 		}
 		return launches, cost
@@ -147,7 +148,7 @@ func TestSavingsOfReplication(t *testing.T) {
 	launches, cost = copies(pairs)
 	require.Equal(t, layers, launches)
 	require.Equal(t, want, cost)
-	s, err := pairs.Savings("prefill", "m1")
+	s, err := compiler.Of(pairs).Savings("prefill", "m1")
 	require.NoError(t, err)
 	require.Equal(t, layers, s.ByRule["repeat_kv_pair"].Dispatches)
 	require.Zero(t, s.ByRule["repeat_kv_pair"].Bytes)
@@ -155,7 +156,7 @@ func TestSavingsOfReplication(t *testing.T) {
 	p := compile()
 	launches, _ = copies(p)
 	require.Zero(t, launches)
-	s, err = p.Savings("prefill", "m1")
+	s, err = compiler.Of(p).Savings("prefill", "m1")
 	require.NoError(t, err)
 	saved := s.ByRule["kv_replication_elimination"]
 	t.Logf("kv_replication_elimination saves %+v, of which copies %+v", saved, want)
@@ -200,9 +201,9 @@ func TestWriteApartOnSmallChips(t *testing.T) {
 	}
 
 	seconds := func(chip string, off ...string) float64 {
-		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 256, Sequences: 8, Disabled: off})
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 256, Sequences: 8, knobs: compiler.Knobs{Disabled: off}})
 		require.NoError(t, err)
-		timeline, err := p.Simulate("decode", chip, 8)
+		timeline, err := compiler.Of(p).Simulate("decode", chip, 8)
 		require.NoError(t, err)
 		return timeline.Total
 	}

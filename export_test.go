@@ -20,9 +20,6 @@ func Shape(c models.Config, weightType string) (*Model, error) {
 	return fromFile(c.Name, "", file), nil
 }
 
-// LogLikelihood is for tests of its arithmetic.
-var LogLikelihood = logLikelihood
-
 // GuessBy makes engines of this test verify what a function chooses.
 func GuessBy(t *testing.T, choose func(decoding int, guesses []draft.Guess, most int) (taken int)) {
 	guessing.Choose = choose

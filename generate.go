@@ -17,7 +17,7 @@ import (
 
 // Generation says how much to generate and how. Zero fields take defaults.
 type Generation struct {
-	N        int // most tokens to generate; 0: [DefaultGenerated], below 0: none
+	N        int // most tokens to generate; 0: 128, below 0: none
 	Sampling Sampling
 	Adjustments
 	// Stop are texts that end the generation where they appear; they are not given out.
@@ -38,8 +38,8 @@ type Generation struct {
 	Constraint *constrain.Constraint
 }
 
-// DefaultGenerated is the most tokens that a Generation asks for which does not say.
-const DefaultGenerated = 128
+// defaultGenerated is the most tokens that a Generation asks for which does not say.
+const defaultGenerated = 128
 
 // Adjustments change logits before a token is chosen from them. Zero fields change nothing.
 // Tokens of the prompt do not count as said.
@@ -137,7 +137,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, g Generation, yield
 		s.sequence.Append(ids...)
 		return
 	}
-	for left := cmp.Or(g.N, DefaultGenerated); ; left-- {
+	for left := cmp.Or(g.N, defaultGenerated); ; left-- {
 		picked, err := picker.After(ctx, s.sequence, ids)
 		if err != nil {
 			yield(Token{Text: text.Rest()}, err)

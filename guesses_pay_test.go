@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/engine/draft"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
@@ -67,7 +69,7 @@ func stepTimes(t *testing.T, l *smelt.Loaded) func(tokens int) float64 {
 		return taken
 	})
 	var seen decoding
-	e := fixture.Engine(t, l, smelt.EngineOptions{Sequences: 1, Speculate: smelt.SpeculateNgram, Metrics: &seen})
+	e := fixture.Engine(t, l, smelt.EngineOptions{Sequences: 1, Speculate: engine.SpeculateNgram, Metrics: &seen})
 	period := []int32{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 	text := slices.Repeat(period, e.Context()/len(period))
 	for range 5 {
@@ -110,7 +112,7 @@ func TestGuessesPay(t *testing.T) {
 	const prompt, n = 256, 150
 	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context, opts.Sequences, opts.Block = 512, 4, 64
-	opts.Rows = smelt.GuessedRows(opts.Sequences)
+	opts.Rows = compiler.GuessedRows(opts.Sequences)
 	device := smelt.Device{Name: "cpu", Threads: 2}
 	l, small := fixture.Load(t, tiny.Heavy(t, "tiny-qwen3", hidden), opts, device), fixture.Load(t, tiny.GGUF(t, "tiny-qwen3", "Q2_K"), opts, device)
 	valid, err := os.ReadFile(testfiles.Model(t, "valid.txt"))
@@ -132,7 +134,7 @@ func TestGuessesPay(t *testing.T) {
 		return a.err
 	}
 	options := map[string]smelt.EngineOptions{
-		"plain": {}, "lookup": {Speculate: smelt.SpeculateNgram}, "draft": {Draft: small}, "both": {Speculate: smelt.SpeculateNgram, Draft: small},
+		"plain": {}, "lookup": {Speculate: engine.SpeculateNgram}, "draft": {Draft: small}, "both": {Speculate: engine.SpeculateNgram, Draft: small},
 	}
 	times := stepTimes(t, l)
 	for _, task := range []struct {

@@ -1,6 +1,7 @@
 package smelt
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/checkpoint"
@@ -20,28 +22,26 @@ import (
 type Loaded struct {
 	program    *Program
 	device     *device.Device
-	metal      *device.Executable
+	executable *device.Executable
 	session    device.Memory // of each
 	tokenizer  func() (*tokenizer.Tokenizer, error)
 	vocabulary func() (*constrain.Vocabulary, error)
 	elapsed    time.Duration
 	release    func()
+	owns       bool     // the model, see [Load]
 	engines    sync.Map // of *Engine, which run goroutines until they are closed
 }
 
 // Load opens a device and binds the program's weights there. A device of another target
-// than the program's refuses it with a [*TargetError].
+// than the program's refuses it, with [ErrTarget].
 func (p *Program) Load(d Device) (*Loaded, error) {
 	start := time.Now()
-	if p.model == nil {
-		return nil, fmt.Errorf("the plan of %s without its model: %w", p.Plan.Model, ErrNoWeights)
-	}
 	if !p.model.HasWeights() {
 		return nil, fmt.Errorf("%s: %w", checkpoint.ArchPrefix+p.model.name, ErrNoWeights)
 	}
 	d, err := Resolve(d)
 	if err == nil {
-		err = d.accept(p.Plan.Target)
+		err = compiler.Accept(p.Plan.Target, d.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("loading %s: %w", p.Plan.Model, err)
@@ -69,13 +69,13 @@ func (p *Program) Load(d Device) (*Loaded, error) {
 func (l *Loaded) open(d Device) (err error) {
 	options := d.options()
 	options.Mapped = l.program.model.file != nil
-	options.Debug = options.Debug || l.program.options.Debug.GPU
+	options.Debug = options.Debug || l.program.compiled.Options.Debug.GPU
 	if l.device, err = device.Open(d.Name, options); err != nil {
 		return err
 	}
 	plan := l.program.Plan
-	if l.metal, err = l.device.Load(plan, l.program.model.tensor); err == nil {
-		l.session, err = l.metal.InstanceMemory(len(batch.Contiguous(plan.Block(), plan.Context)))
+	if l.executable, err = l.device.Load(plan, l.program.model.tensor); err == nil {
+		l.session, err = l.executable.InstanceMemory(len(batch.Contiguous(plan.Block(), plan.Context)))
 	}
 	if err != nil {
 		l.device.Close()
@@ -85,16 +85,12 @@ func (l *Loaded) open(d Device) (err error) {
 
 // tensor gives a device the bytes of a weight.
 func (m *Model) tensor(name string) ([]byte, dtype.Type, error) {
-	t, data, ok := m.weights.Data(name)
-	if !ok {
-		return nil, dtype.Invalid, fmt.Errorf("%s has no such tensor", m.name)
-	}
-	return data, t, nil
+	return compiler.Fetch(m.name, m.weights)(name)
 }
 
 // NewSession starts an empty sequence with a cache and an arena of its own.
 func (l *Loaded) NewSession() (*Session, error) {
-	sequence, err := engine.NewSequence(l.program.Plan, l.metal)
+	sequence, err := engine.NewSequence(l.program.Plan, l.executable)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +106,9 @@ func (l *Loaded) Close() error {
 	})
 	err := l.device.Close()
 	l.release()
+	if l.owns {
+		err = errors.Join(err, l.program.Close())
+	}
 	return err
 }
 
@@ -120,29 +119,21 @@ func (l *Loaded) Info() device.Info { return l.device.Info() }
 func (l *Loaded) Program() *Program { return l.program }
 
 // OnDevice returns the program as the device has it, with its counters.
-func (l *Loaded) OnDevice() *device.Executable { return l.metal }
+func (l *Loaded) OnDevice() *device.Executable { return l.executable }
 
 // LoadTime is how long opening the device and binding the weights took.
 func (l *Loaded) LoadTime() time.Duration { return l.elapsed }
 
-// Memory is what a loaded program takes, in bytes: its weights, and for each session a
-// cache, an arena for what a step computes on the way, and room for what it is given and
-// for its results, most of which are rows of logits.
-type Memory struct{ Weights, Cache, Arena, Inputs, Outputs int64 }
-
-// Session returns what one more session takes.
-func (m Memory) Session() int64 { return m.Cache + m.Arena + m.Inputs + m.Outputs }
-
-// Memory returns what the program and each of its sessions take.
-func (l *Loaded) Memory() Memory {
-	plan := l.program.Plan
-	var m Memory
-	for i := range plan.Tensors {
-		t := &plan.Tensors[i]
+// Memory returns what the program's weights take, and what each session takes beside them: a
+// cache, an arena for what a step computes on the way, and room for what it is given and for its
+// results, most of which are rows of logits.
+func (l *Loaded) Memory() device.Memory {
+	m := l.session
+	m.Weights = 0
+	for i := range l.program.Plan.Tensors {
+		t := &l.program.Plan.Tensors[i]
 		m.Weights += t.DType.Bytes(t.Elements())
 	}
-	s := &l.session
-	m.Cache, m.Arena, m.Inputs, m.Outputs = s.Cache, s.Arena, s.Inputs, s.Outputs
 	return m
 }
 

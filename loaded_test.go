@@ -83,14 +83,14 @@ func TestMemory(t *testing.T) {
 			l := fixture.Load(t, path, opts, smelt.Device{Name: on})
 			said, weights := l.Memory(), l.OnDevice().Memory()
 			require.Equal(t, said.Weights, weights.Weights)
-			limit := weights.Converted + weights.Rearranged + sessions*said.Session()
+			limit := weights.Converted + weights.Rearranged + sessions*(said.Cache+said.Arena+said.Inputs+said.Outputs)
 			l = fixture.Load(t, path, opts, smelt.Device{Name: on, Options: device.Options{MemoryLimit: limit}})
 			var last *smelt.Session
 			for range sessions {
 				s, err := l.NewSession()
 				require.NoError(t, err)
 				has := s.OnDevice().Memory()
-				require.Equal(t, said.Session(), has.Cache+has.Arena+has.Inputs+has.Outputs)
+				require.Equal(t, said.Cache+said.Arena+said.Inputs+said.Outputs, has.Cache+has.Arena+has.Inputs+has.Outputs)
 				last = s
 			}
 			_, err := l.NewSession()

@@ -2,8 +2,11 @@ package smelt
 
 import (
 	"cmp"
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -11,8 +14,8 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/synth"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -110,23 +113,6 @@ func fromFile(name, path string, file *checkpoint.Checkpoint) *Model {
 	return m
 }
 
-// ChangeRope has the model rotate otherwise than its file says, in all that is compiled from
-// now on: by another base, unless theta is 0, and by another scaling, "none" or KIND:FACTOR
-// with linear, yarn or dynamic, unless it is "". See [checkpoint.Checkpoint.ChangeRope].
-func (m *Model) ChangeRope(theta float64, scaling string) error {
-	if m.file == nil {
-		return fmt.Errorf("%s is defined in Go: there is no RoPE of a file to change", m.name)
-	}
-	var s models.RopeScaling
-	if scaling != "" {
-		var err error
-		if s, err = models.ParseRopeScaling(scaling); err != nil {
-			return err
-		}
-	}
-	return m.file.ChangeRope(theta, s)
-}
-
 // Define returns a model that is defined in Go.
 func Define(name string, weights Weights, define func(b *ir.Builder)) *Model {
 	return &Model{
@@ -185,3 +171,44 @@ func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) {
 
 // Source builds the model's graph as its definition says it.
 func (m *Model) Source(opts ir.Options) (*ir.Func, error) { return m.build(opts) }
+
+// Weights returns where the model's tensors come from; nil for a shape without.
+func (m *Model) Weights() Weights { return m.weights }
+
+// ErrNoWeights is wrapped where a shape without weights is asked to run.
+var ErrNoWeights = checkpoint.ErrNoWeights
+
+// errDefined is for what only shapes of known families have.
+var errDefined = errors.New("the model is defined in Go and no shape of a known family")
+
+// Randomise returns the shape with random weights in memory, to be measured.
+func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
+	if m.file == nil {
+		return nil, fmt.Errorf("%s: %w", m.name, errDefined)
+	}
+	need, err := synth.Bytes(m.file)
+	if err != nil {
+		return nil, err
+	}
+	if have := device.AvailableMemory(); need > have {
+		return nil, fmt.Errorf("%w: random weights for %s take %s, %s is available", device.ErrMemory, checkpoint.ArchPrefix+m.name, device.FormatBytes(need), device.FormatBytes(have))
+	}
+	tensors, err := synth.Tensors(ctx, m.file, seed)
+	if err != nil {
+		return nil, err
+	}
+	weights, err := m.file.With(tensors)
+	if err != nil {
+		return nil, err
+	}
+	return &Model{name: m.name, path: m.path, context: m.context, build: m.build, file: m.file, weights: weights}, nil
+}
+
+// Float32 returns a weight in memory.
+func Float32(values []float32, shape ...int) Tensor {
+	raw := make([]byte, 0, 4*len(values))
+	for _, x := range values {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	return Tensor{DType: dtype.F32, Shape: shape, Data: raw}
+}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/engine"
-	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // ErrNoTokens is wrapped where a prompt is empty and the model has no token to start with.
@@ -18,7 +17,7 @@ var ErrNoTokens = errors.New("the prompt has no tokens")
 var ErrContext = engine.ErrContext
 
 // ErrNaN is wrapped where logits are not numbers, which nothing can be chosen from: a
-// weight or a kernel is broken. Verify with Bisect says where they come from.
+// weight or a kernel is broken; smelt verify --bisect says where they come from.
 var ErrNaN = engine.ErrNaN
 
 // Session is one sequence of tokens on a device, with a cache of its own. It is used by
@@ -89,25 +88,6 @@ func (s *Session) Chooses() bool { return s.sequence.Chooses() }
 // from 0; they are valid during the call.
 func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits []float32) error) error {
 	return s.sequence.Score(ctx, ids, row)
-}
-
-// Profiled is a step whose dispatches were timed.
-type Profiled struct {
-	Phase int       // index in Plan.Phases
-	Sizes sym.Sizes // Smax is the length of the sequence after the step
-	// Nanoseconds by dispatch of the phase. The dispatches ran one after the other.
-	Nanoseconds []int64
-}
-
-// Profile appends tokens as Feed does, and times the dispatches of the steps that this
-// takes.
-func (s *Session) Profile(ctx context.Context, ids []int32) ([]Profiled, error) {
-	steps, err := s.sequence.Profile(ctx, ids)
-	out := make([]Profiled, len(steps))
-	for i, step := range steps {
-		out[i] = Profiled(step)
-	}
-	return out, err
 }
 
 // Greedy returns the token of the largest logit, the first of equals.

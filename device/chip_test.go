@@ -10,6 +10,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/device/internal/fakemetal"
+	"github.com/smelt-ml/smelt/internal/compiler"
 )
 
 // TestDescribe has the name, the family and the cores of a GPU, and leaves nothing behind.
@@ -40,8 +41,16 @@ func TestDescribe(t *testing.T) {
 // TestOptionsOfTheDevice compiles for the GPU that there is.
 func TestOptionsOfTheDevice(t *testing.T) {
 	fake(t, fakemetal.Options{Name: "Apple M4 Max", Cores: 32})
-	o := smelt.DefaultOptions()
-	require.Equal(t, smelt.Options{Target: "metal", Level: 1, Chip: "m4-max", Family: 9, Cores: 32}, o)
+	compiled := func() []any {
+		m, err := smelt.Open("arch:qwen3-0.6b", "")
+		require.NoError(t, err)
+		p, err := m.Compile(smelt.DefaultOptions())
+		require.NoError(t, err)
+		o := p.Options()
+		k := compiler.KnobsOf(&o)
+		return []any{o.Target, o.Level, o.Chip, k.Family, k.Cores}
+	}
+	require.Equal(t, []any{"metal", 1, "m4-max", 9, 32}, compiled())
 	fake(t, fakemetal.Options{NoDevice: true})
-	require.Equal(t, smelt.Options{Target: "cpu", Level: 1}, smelt.DefaultOptions())
+	require.Equal(t, []any{"cpu", 1, "", 0, 0}, compiled())
 }

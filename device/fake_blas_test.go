@@ -11,6 +11,8 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -27,7 +29,7 @@ func TestProductsByBLAS(t *testing.T) {
 				"one in 2": oneIn(2),
 				"one in 4": oneIn(4),
 			} {
-				program := tiny(t, name, smelt.Options{Level: 1, Products: place})
+				program := tiny(t, name, fixture.With(smelt.Options{Level: 1}, compiler.Knobs{Products: place}))
 				run := func(o fakemetal.Options, without bool) (logits []float32) {
 					fake(t, o)
 					session := sessionOn(t, program, "metal", device.Options{Poison: true, NoBLAS: without})

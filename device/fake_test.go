@@ -18,6 +18,8 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	shapes "github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/kernels/emulated"
@@ -70,7 +72,7 @@ const mixture = "mixture"
 
 // xsplit asks for caches of vLLM's layout.
 func xsplit(t *testing.T) passes.Debug {
-	debug, err := smelt.ParseDebug("layout/xsplit")
+	debug, err := passes.ParseDebug("layout/xsplit")
 	require.NoError(t, err)
 	return debug
 }
@@ -79,7 +81,7 @@ func xsplit(t *testing.T) passes.Debug {
 // compares every logit with the emulator's, bit for bit: prefill and decode.
 func TestModelsThroughTheBridge(t *testing.T) {
 	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
-		for way, options := range map[string]smelt.Options{"O0": {}, "O1": {Level: 1}, "xsplit": {Level: 1, Debug: xsplit(t)}} {
+		for way, options := range map[string]smelt.Options{"O0": {Level: smelt.Unoptimised}, "O1": {Level: 1}, "xsplit": fixture.With(smelt.Options{Level: 1}, compiler.Knobs{Debug: xsplit(t)})} {
 			t.Run(name+"/"+way, func(t *testing.T) {
 				program := tiny(t, name, options)
 				want := feed(t, program, "emu", device.Options{})
@@ -132,11 +134,11 @@ func TestEveryBarrierCounts(t *testing.T) {
 		every int // of how many one is left out, in a slice
 	}{
 		{"O1", smelt.Options{Level: 1}, alone, 1},
-		{"O0", smelt.Options{Level: 0}, alone, 15},
-		{"xsplit", smelt.Options{Level: 1, Debug: xsplit(t)}, alone, 1},
-		{"O1 with products on the CPU", smelt.Options{Level: 1, Products: oneIn(4)}, alone, 1},
+		{"O0", smelt.Options{Level: smelt.Unoptimised}, alone, 15},
+		{"xsplit", fixture.With(smelt.Options{Level: 1}, compiler.Knobs{Debug: xsplit(t)}), alone, 1},
+		{"O1 with products on the CPU", fixture.With(smelt.Options{Level: 1}, compiler.Knobs{Products: oneIn(4)}), alone, 1},
 		{"O1 of many", ofMany(smelt.Options{Level: 1}), together[1:5], 1},
-		{"O0 of many", ofMany(smelt.Options{Level: 0}), together[1:5], 60},
+		{"O0 of many", ofMany(smelt.Options{Level: smelt.Unoptimised}), together[1:5], 60},
 	}
 	for _, name := range []string{"tiny-qwen3", "tiny-llama", mixture} {
 		for i, row := range plans {
@@ -149,7 +151,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 				all := fakemetal.Read()
 				first := map[int]bool{} // phases
 				barriers, buffers := 0, 0
-				placed := row.o.Products != nil
+				placed := compiler.KnobsOf(&row.o).Products != nil
 				type wait struct { // of a dispatch inside a command buffer of the GPU's
 					*plan.Dispatch
 					phase int
@@ -380,7 +382,7 @@ func TestProductsOnTheCPU(t *testing.T) {
 				"one in 5": oneIn(5),
 			}
 			for text, place := range places {
-				program := tiny(t, name, smelt.Options{Level: 1, Products: place})
+				program := tiny(t, name, fixture.With(smelt.Options{Level: 1}, compiler.Knobs{Products: place}))
 				var first []float32
 				for seed := range uint32(6) {
 					fake(t, fakemetal.Options{Poison: true, Shuffle: seed > 0, Seed: seed, DelayUS: 100})

@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/device/internal/fakemetal"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -49,11 +50,11 @@ func TestLinesThroughTheBridge(t *testing.T) {
 			require.Zero(t, lines)
 			program, err := model.Compile(opts)
 			require.NoError(t, err)
-			opts.Tuning = &lower.Tuning{}
+			compiler.KnobsOf(&opts).Tuning = &lower.Tuning{}
 			for i := range program.Plan.Phases {
 				for _, s := range program.Plan.Phases[i].Sites {
 					if s.Choice == "layout" {
-						opts.Tuning.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: plan.Setting{"rearranged": 1}})
+						compiler.KnobsOf(&opts).Tuning.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: plan.Setting{"rearranged": 1}})
 					}
 				}
 			}

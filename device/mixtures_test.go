@@ -14,7 +14,9 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
@@ -145,8 +147,8 @@ func TestMixturesThroughTheBridge(t *testing.T) {
 		"f16":       {Level: 1},
 		"q8_0":      {Level: 1, KV: dtype.Q8_0},
 		"same bits": {Level: 1, SameBits: true},
-		"xsplit":    {Level: 1, Debug: xsplit(t), Block: 16},
-		"O0":        {Level: 0},
+		"xsplit":    fixture.With(smelt.Options{Level: 1, Block: 16}, compiler.Knobs{Debug: xsplit(t)}),
+		"O0":        {Level: smelt.Unoptimised},
 	}
 	for _, name := range []string{"tiny-qwen3", "tiny-llama", mixture} {
 		for way, options := range ways {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/kernels/native"
 )
 
@@ -28,7 +30,7 @@ func TestModelsInAnyOrder(t *testing.T) {
 				model, err := smelt.Open("../testdata/models/"+name+"/gguf/"+name+"-F16.gguf", "")
 				require.NoError(t, err)
 				defer model.Close()
-				program, err := model.Compile(smelt.Options{Target: "metal", Level: level, Context: 64, Prefill: 16})
+				program, err := model.Compile(smelt.Options{Target: "metal", Level: fixture.Level(level), Context: 64, Prefill: 16})
 				require.NoError(t, err)
 				want := feed(t, program, "emu", device.Options{Threads: 1})
 				for _, opts := range []device.Options{
@@ -58,7 +60,7 @@ func TestReplicatedHeads(t *testing.T) {
 			require.NoError(t, err)
 			defer model.Close()
 			logits := func(off ...string) []float32 {
-				program, err := model.Compile(smelt.Options{Target: c.target, Level: 1, Context: 64, Prefill: 16, Disabled: off})
+				program, err := model.Compile(fixture.With(smelt.Options{Target: c.target, Level: 1, Context: 64, Prefill: 16}, compiler.Knobs{Disabled: off}))
 				require.NoError(t, err)
 				for _, ph := range program.Plan.Phases {
 					pairs := 0

@@ -15,6 +15,8 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/device/internal/fakemetal"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tune"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -44,11 +46,10 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			row.clock.Name, row.clock.Cores = "Apple M4 Max", 32
 			fake(t, row.clock)
 			d := smelt.Device{Name: "metal", Threads: 1}
-			o, err := smelt.OptionsFor(d)
-			require.NoError(t, err)
-			require.Nil(t, o.Tuning)
+			o := fixture.For(t, d)
+			require.Nil(t, compiler.KnobsOf(&o).Tuning)
 			o.Context, o.Prefill = 80, 70
-			found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Sequences: 40, Only: []string{"linear_vec", "linear_mat", "shared_heads"}})
+			found, err := tune.Model(t.Context(), model, tune.Job{Program: o, Device: d, Sequences: 40, Options: tune.Options{Tokens: 1, Rounds: 1, Only: []string{"linear_vec", "linear_mat", "shared_heads"}}})
 			require.NoError(t, err)
 			decided := map[string]int{}
 			for _, s := range found.Sites {
@@ -70,19 +71,18 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			}
 			require.Len(t, decided, len(row.want))
 			for _, many := range []string{"T ≤ 8 ", "T ≤ 40 "} {
-				require.True(t, slices.ContainsFunc(found.Sites, func(s *smelt.TunedSite) bool { return strings.HasPrefix(s.Shape, many) }), "a token of each of several sequences, %s", many)
+				require.True(t, slices.ContainsFunc(found.Sites, func(s *tune.Site) bool { return strings.HasPrefix(s.Shape, many) }), "a token of each of several sequences, %s", many)
 			}
-			require.True(t, slices.ContainsFunc(found.Sites, func(s *smelt.TunedSite) bool { return strings.HasPrefix(s.Shape, "T ≤ 64 ") }), "short prompts have a phase of their own")
-			path, err := smelt.KeepTuning(d, found)
+			require.True(t, slices.ContainsFunc(found.Sites, func(s *tune.Site) bool { return strings.HasPrefix(s.Shape, "T ≤ 64 ") }), "short prompts have a phase of their own")
+			path, err := compiler.KeepTuning(d.Name, d.Threads, found.Winners()...)
 			require.NoError(t, err)
 			require.Contains(t, path, "apple-m4-max-32-cores")
 
-			again, err := smelt.OptionsFor(d)
-			require.NoError(t, err)
-			require.NotNil(t, again.Tuning)
+			again := fixture.For(t, d)
+			require.NotNil(t, compiler.KnobsOf(&again).Tuning)
 			again.Context, again.Prefill = 80, 70
 			many := again
-			many.Sequences, many.Block = 40, smelt.DefaultBlock
+			many.Sequences, many.Block = 40, compiler.DefaultBlock
 			left := map[string]bool{} // keys of sites
 			for _, s := range found.Sites {
 				left[s.Key()] = true
@@ -103,9 +103,8 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			}
 			require.Empty(t, left, "all that was decided is taken")
 			fake(t, fakemetal.Options{Name: "Apple M4 Max", Cores: 40})
-			other, err := smelt.OptionsFor(d)
-			require.NoError(t, err)
-			require.Nil(t, other.Tuning, "it is of 32 cores")
+			other := fixture.For(t, d)
+			require.Nil(t, compiler.KnobsOf(&other).Tuning, "it is of 32 cores")
 			nothingLeft(t)
 		})
 	}
@@ -126,7 +125,7 @@ func TestTuneRefusesOtherBits(t *testing.T) {
 		for _, faulty := range []bool{false, true} {
 			found, err := tune.Run(t.Context(), tune.Subject{
 				Compile: func(with *lower.Tuning) (*plan.Plan, error) {
-					p, err := model.Compile(smelt.Options{Target: "metal", Level: 1, Chip: "m4-max", Context: 64, Prefill: 16, Sequences: sequences, Block: 16, Tuning: with})
+					p, err := model.Compile(fixture.With(smelt.Options{Target: "metal", Level: 1, Chip: "m4-max", Context: 64, Prefill: 16, Sequences: sequences, Block: 16}, compiler.Knobs{Tuning: with}))
 					if err != nil || with == nil || !faulty {
 						return p.Plan, err
 					}
@@ -186,10 +185,9 @@ func TestTuneKeepsBits(t *testing.T) {
 	require.NoError(t, err)
 	defer model.Close()
 	d := smelt.Device{Name: "metal", Threads: 2}
-	o, err := smelt.OptionsFor(d)
-	require.NoError(t, err)
+	o := fixture.For(t, d)
 	o.Context, o.Prefill = 1100, 16
-	found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Only: []string{"partition"}})
+	found, err := tune.Model(t.Context(), model, tune.Job{Program: o, Device: d, Options: tune.Options{Tokens: 1, Rounds: 1, Only: []string{"partition"}}})
 	require.NoError(t, err)
 	partitions := 0
 	for _, s := range found.Sites {

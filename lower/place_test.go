@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/lower/predict"
@@ -16,7 +18,7 @@ func placed(t *testing.T, place lower.Placement) *plan.Plan {
 	t.Helper()
 	m, err := smelt.Open("arch:qwen3-0.6b", "q4_0")
 	require.NoError(t, err)
-	p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: 1024, Products: place})
+	p, err := m.Compile(fixture.With(smelt.Options{Target: "metal", Level: 1, Context: 1024}, compiler.Knobs{Products: place}))
 	require.NoError(t, err)
 	return p.Plan
 }

@@ -30,6 +30,14 @@ type Report struct {
 	Elapsed time.Duration  // verification included
 }
 
+// Stages are the graphs of one phase: as it was defined, and as the passes left it.
+type Stages struct {
+	Phase  string
+	Source *ir.Func
+	Fused  *ir.Func
+	Report *Report
+}
+
 // Row is one pass of a Report.
 type Row struct {
 	Name    string

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/graphviz"
 	"github.com/smelt-ml/smelt/internal/openai"
 	"github.com/smelt-ml/smelt/internal/page"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // The page is plain HTML, CSS and modules: main.js says which does what.
@@ -120,7 +122,7 @@ func (s *Server) makeGraph(r *http.Request) ([]byte, error) {
 	}{
 		{"phase", "decode", &of.phase, []string{"decode", "prefill"}},
 		{"target", p.Plan.Target, &of.target, []string{"cpu", "metal"}},
-		{"chip", defaultChip, &of.chip, smelt.Chips()},
+		{"chip", defaultChip, &of.chip, predict.Chips()},
 	} {
 		if *member.value == "" {
 			*member.value = member.otherwise
@@ -177,12 +179,12 @@ func drawGraph(r *http.Request, served *smelt.Program, of graphOf) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	timeline, err := p.Simulate(of.phase, of.chip)
+	timeline, err := compiler.Of(p).Simulate(of.phase, of.chip)
 	if err != nil {
 		return nil, err
 	}
 	data, err := page.NewData(&page.Input{
-		Plan: p.Plan, Phase: ph, Trace: &trace, Timeline: timeline, Sizes: smelt.StepSizes(ph),
+		Plan: p.Plan, Phase: ph, Trace: &trace, Timeline: timeline, Sizes: compiler.StepSizes(ph),
 		Draw: func(dot []byte, format string) ([]byte, error) { return graphviz.Render(r.Context(), dot, format) },
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tools/parity"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -576,7 +577,7 @@ func TestEmbeddings(t *testing.T) {
 	s.ask("/v1/embeddings", `{"model": "vectors", "input": [[3, 1, 4], [1, 5, 9, 2]]}`, &got)
 	require.Equal(t, 7, got.Usage["prompt_tokens"])
 	for i := range want {
-		smelt.Normalize(want[i])
+		engine.Normalize(want[i])
 		require.Equal(t, i, got.Data[i].Index)
 		require.Equal(t, want[i], got.Data[i].Embedding)
 	}

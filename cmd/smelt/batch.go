@@ -24,6 +24,8 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/engine"
 )
 
 func batchVerb() *cobra.Command {
@@ -67,9 +69,9 @@ drawn are others, as likely.`,
 	template.add(flags)
 	flags.StringVar(&in, "in", "-", "the requests; - is standard input")
 	flags.StringVar(&out, "out", "-", "the answers; - is standard output")
-	flags.IntVar(&parallel, "parallel", smelt.DefaultSequences, "most requests at once")
+	flags.IntVar(&parallel, "parallel", compiler.DefaultSequences, "most requests at once")
 	flags.Int64Var(&cacheBytes, "cache-bytes", 0, "size of the cache (default: as many whole contexts, at most half of the free memory)")
-	flags.StringVar(&speculate, "speculate", smelt.SpeculateOff, "how tokens are guessed: ngram (by what stands elsewhere in the text, and in other answers) or off")
+	flags.StringVar(&speculate, "speculate", engine.SpeculateOff, "how tokens are guessed: ngram (by what stands elsewhere in the text, and in other answers) or off")
 	form.add(flags)
 	flags.StringVar(&draft, "draft", "", "a smaller model of the same vocabulary that guesses tokens")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -81,7 +83,7 @@ drawn are others, as likely.`,
 			return usagef("--parallel %d: want 1 to %d", parallel, maxSequences)
 		case cacheBytes < 0:
 			return usagef("--cache-bytes %d: want 0 or more", cacheBytes)
-		case speculate != smelt.SpeculateOff && speculate != smelt.SpeculateNgram:
+		case speculate != engine.SpeculateOff && speculate != engine.SpeculateNgram:
 			return usagef("--speculate %s: want ngram or off", speculate)
 		case template.check() != nil:
 			return template.check()
@@ -94,7 +96,7 @@ drawn are others, as likely.`,
 		if !isPlan(args[0]) || cmd.Flags().Changed("parallel") {
 			o.Sequences = parallel
 		}
-		compile.sequences, compile.paged, compile.guesses = parallel, true, speculate != smelt.SpeculateOff || draft != ""
+		compile.sequences, compile.paged, compile.guesses = parallel, true, speculate != engine.SpeculateOff || draft != ""
 		p, err := openProgram(cmd, args[0], &compile, &device)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/tools/limits"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -92,18 +94,23 @@ func profileTests(ctx context.Context, s *smelt.Session, plan *plan.Plan, prompt
 
 // profileTest times the dispatches of a test, as often as measure repeats it.
 func profileTest(ctx context.Context, s *smelt.Session, plan *plan.Plan, name string, depth, tokens, runs int) (*timedTest, error) {
-	if err := fillTo(s, depth); err != nil {
+	sequence, err := engine.NewSequence(plan, s.Loaded().OnDevice())
+	if err != nil {
+		return nil, err
+	}
+	defer sequence.Close()
+	if err := sequence.FillRandom(depth, rand.New(rand.NewPCG(1, 3))); err != nil {
 		return nil, err
 	}
 	random := randomTokens(s)
 	t := &timedTest{name: name}
 	var totals []int64
 	for run := range runs + 1 { // the first warms up
-		steps, err := s.Profile(ctx, random(tokens))
+		steps, err := sequence.Profile(ctx, random(tokens))
 		if err != nil {
 			return nil, err
 		}
-		s.Truncate(depth)
+		sequence.Truncate(depth)
 		if run == 0 {
 			t.steps = len(steps)
 			continue
@@ -120,7 +127,7 @@ func profileTest(ctx context.Context, s *smelt.Session, plan *plan.Plan, name st
 
 // add adds a repetition, and returns its time. All cost the same, so only the first is
 // counted.
-func (t *timedTest) add(plan *plan.Plan, on *smelt.Loaded, steps []smelt.Profiled) (total int64) {
+func (t *timedTest) add(plan *plan.Plan, on *smelt.Loaded, steps []engine.Profiled) (total int64) {
 	natives, halves := on.OnDevice().Natives(), on.Info().HalfIntegers
 	type key struct{ phase, kernel, op string }
 	rows := map[key]*timedRow{}

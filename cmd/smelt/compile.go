@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 func compileVerb() *cobra.Command {
@@ -30,7 +30,7 @@ suits every chip, none of them best.`,
 	compile.add(flags)
 	flags.StringVarP(&output, "output", "o", "", "the plan file, whose name ends in .plan")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
-	flags.StringVar(&chip, "chip", "", "choose by size for this chip: "+strings.Join(smelt.Chips(), ", "))
+	flags.StringVar(&chip, "chip", "", "choose by size for this chip: "+strings.Join(predict.Chips(), ", "))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
 			return nil

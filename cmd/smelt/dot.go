@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/graphviz"
 )
 
@@ -52,16 +53,19 @@ reads from which. --svg writes a picture instead; no Graphviz is needed.`,
 		if err := checkPlan(cmd.Flags(), args[0]); err != nil {
 			return err
 		}
-		var p *smelt.Program
+		var p *compiler.Program
 		if isPlan(args[0]) {
-			p, err = readPlan(cmd, args[0], stage)
+			if p, err = readPlan(cmd, args[0], stage); err != nil {
+				return err
+			}
 		} else {
-			p, err = compileFor(args[0], &compile, target, phase, cmd.ErrOrStderr())
+			of, err := compileFor(args[0], &compile, target, phase, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			defer of.Close()
+			p = compiler.Of(of)
 		}
-		if err != nil {
-			return err
-		}
-		defer p.Close()
 		var picture bytes.Buffer
 		if err := writeDOT(&picture, p, stage, phase, within); err != nil {
 			return err
@@ -84,7 +88,7 @@ reads from which. --svg writes a picture instead; no Graphviz is needed.`,
 }
 
 // readPlan reads a plan to be drawn: it has one stage, and no model is needed.
-func readPlan(cmd *cobra.Command, path, stage string) (*smelt.Program, error) {
+func readPlan(cmd *cobra.Command, path, stage string) (*compiler.Program, error) {
 	switch {
 	case stage != "plan" && cmd.Flags().Changed("stage"):
 		return nil, usagef("--stage %s: %s has only the stage plan", stage, path)
@@ -93,7 +97,11 @@ func readPlan(cmd *cobra.Command, path, stage string) (*smelt.Program, error) {
 	case cmd.Flags().Changed("target"):
 		return nil, usagef("--target: %s is compiled already", path)
 	}
-	return smelt.ReadPlan(path)
+	f, err := compiler.ReadPlan(path)
+	if err != nil {
+		return nil, err
+	}
+	return &compiler.Program{Plan: f.Plan}, nil
 }
 
 // compileFor compiles MODEL for a target that this machine need not have.
@@ -106,7 +114,7 @@ func compileFor(path string, compile *compileFlags, target, phase string, stderr
 		return nil, err
 	}
 	if phase == "copy" { // one block has nobody to be copied for
-		opts.Block = smelt.DefaultBlock
+		opts.Block = compiler.DefaultBlock
 	}
 	if _, err := targetOf(target); err != nil {
 		return nil, err
@@ -143,7 +151,7 @@ func parseLayers(text string) (layerRange, error) {
 	return layerRange{from, to, true}, nil
 }
 
-func writeDOT(w io.Writer, p *smelt.Program, stage, phase string, layers layerRange) error {
+func writeDOT(w io.Writer, p *compiler.Program, stage, phase string, layers layerRange) error {
 	if layers.some && layers.from >= len(p.Plan.Caches) {
 		return usagef("--layers %d-%d: the model has layers 0 to %d", layers.from, layers.to, len(p.Plan.Caches)-1)
 	}

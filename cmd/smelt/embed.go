@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/npy"
 )
 
@@ -43,7 +44,7 @@ func embedVerb() *cobra.Command {
 	flags := cmd.Flags()
 	f.compile.add(flags)
 	f.device.add(flags)
-	flags.StringVar(&f.pooling, "pooling", "", "how tokens' embeddings become one: "+oneOf(smelt.Poolings)+" (default: as the model says)")
+	flags.StringVar(&f.pooling, "pooling", "", "how tokens' embeddings become one: "+oneOf(engine.Poolings)+" (default: as the model says)")
 	flags.BoolVar(&f.raw, "raw", false, "embeddings as the model computes them, of any length")
 	flags.StringVar(&f.tokens, "tokens", "", "token ids, separated by commas, as they are, in place of standard input")
 	flags.StringVarP(&f.output, "output", "o", "", "with --tokens: the file to write (- for standard output)")
@@ -55,8 +56,8 @@ func (f *embedFlags) run(cmd *cobra.Command, path string) error {
 	if f.compile.help(cmd) {
 		return nil
 	}
-	if f.pooling != "" && !slices.Contains(smelt.Poolings, f.pooling) {
-		return usagef("--pooling %s: want %s", f.pooling, oneOf(smelt.Poolings))
+	if f.pooling != "" && !slices.Contains(engine.Poolings, f.pooling) {
+		return usagef("--pooling %s: want %s", f.pooling, oneOf(engine.Poolings))
 	}
 	if isPlan(path) {
 		return usagef("%s: embed needs the model itself, not a plan made from it", path)
@@ -121,7 +122,7 @@ func (f *embedFlags) array(cmd *cobra.Command, e *smelt.Embedder, ids []int32, v
 	}
 	vector := made[0]
 	if !f.raw && !f.none(e) {
-		smelt.Normalize(vector)
+		e.Normalize(vector)
 	}
 	err = writeFile(f.output, cmd.OutOrStdout(), func(w io.Writer) error {
 		return npy.Write(w, []int{len(vector) / e.Width(), e.Width()}, vector)
@@ -210,7 +211,7 @@ func (f *embedFlags) shaped(e *smelt.Embedder, vector []float32) any {
 		return slices.Collect(slices.Chunk(vector, e.Width()))
 	}
 	if !f.raw {
-		smelt.Normalize(vector)
+		e.Normalize(vector)
 	}
 	return vector
 }

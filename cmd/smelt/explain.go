@@ -15,10 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/graphviz"
 	"github.com/smelt-ml/smelt/internal/page"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 func explainVerb() *cobra.Command {
@@ -65,7 +67,7 @@ timeline and the arena.`,
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
 	flags.IntVar(&tokens, "tokens", 512, "tokens of a prefill step")
 	flags.IntVar(&many, "sequences", 1, "sequences of the step")
-	flags.StringVar(&chip, "chip", "", "choose by size for this chip and predict a step on it: "+strings.Join(smelt.Chips(), ", "))
+	flags.StringVar(&chip, "chip", "", "choose by size for this chip and predict a step on it: "+strings.Join(predict.Chips(), ", "))
 	flags.StringVar(&html, "html", "", "write a page to this file (its timeline is of --chip, by default "+defaultChip+")")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -99,12 +101,13 @@ timeline and the arena.`,
 			return err
 		}
 		defer p.Close()
-		e, err := p.Explain(phase, many)
+		of, err := p.Explain(phase, many)
 		if err != nil {
 			return err
 		}
+		e, compared := &explanation{Explanation: of}, compiler.Of(p)
 		if chip != "" {
-			timeline, err := p.Simulate(phase, chip, many)
+			timeline, err := compared.Simulate(phase, chip, many)
 			if err != nil {
 				return err
 			}
@@ -112,12 +115,12 @@ timeline and the arena.`,
 			e.Prediction = &prediction
 		}
 		if compile.same {
-			if e.SameBits, err = p.SameBits(phase, cmp.Or(chip, defaultChip), many); err != nil {
+			if e.SameBits, err = compared.SameBits(phase, cmp.Or(chip, defaultChip), many); err != nil {
 				return err
 			}
 		}
 		if len(e.Fusions) > 0 {
-			if e.Savings, err = p.Savings(phase, cmp.Or(chip, defaultChip), many); err != nil {
+			if e.Savings, err = compared.Savings(phase, cmp.Or(chip, defaultChip), many); err != nil {
 				return err
 			}
 		}
@@ -137,31 +140,39 @@ timeline and the arena.`,
 	return cmd
 }
 
+// explanation is what the compiler did, with what was asked for beside it.
+type explanation struct {
+	*smelt.Explanation
+	Prediction *predict.Prediction `json:"prediction,omitempty"`
+	SameBits   *compiler.SameBits  `json:"same_bits,omitempty"`
+	*compiler.Savings
+}
+
 // defaultChip is what times are predicted for where no chip is asked for.
 const defaultChip = "m4-max"
 
-func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *smelt.Explanation, trace *page.Trace, chip string, sequences int) error {
+func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *explanation, trace *page.Trace, chip string, sequences int) error {
 	ph, _, err := p.Phase(e.Phase, sequences)
 	if err != nil {
 		return err
 	}
-	timeline, err := p.Simulate(e.Phase, chip, sequences)
+	timeline, err := compiler.Of(p).Simulate(e.Phase, chip, sequences)
 	if err != nil {
 		return err
 	}
 	return page.Write(w, &page.Input{
-		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: smelt.StepSizes(ph), Fusions: fusions(e),
+		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: compiler.StepSizes(ph), Fusions: fusions(e),
 		WeightBytes: e.WeightBytes, CacheBytes: e.CacheBytes,
 		Draw: func(dot []byte, format string) ([]byte, error) { return graphviz.Render(ctx, dot, format) },
 	})
 }
 
 // fusions are the rows of a page's table of rules.
-func fusions(e *smelt.Explanation) (rows []page.Fusion) {
+func fusions(e *explanation) (rows []page.Fusion) {
 	if e.Savings == nil {
 		return nil
 	}
-	row := func(rule string, matches int, s smelt.Saving) {
+	row := func(rule string, matches int, s compiler.Saving) {
 		rows = append(rows, page.Fusion{
 			Rule: rule, Matches: matches, Dispatches: s.Dispatches, Read: s.BytesRead, Written: s.BytesWritten, Micros: s.Seconds * 1e6,
 		})
@@ -173,7 +184,7 @@ func fusions(e *smelt.Explanation) (rows []page.Fusion) {
 	return rows
 }
 
-func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation, sequences int) error {
+func printExplanation(out io.Writer, p *smelt.Program, e *explanation, sequences int) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "%s, %s on %s, compiled in %.1f ms\n\n", p.Plan.Model, e.Phase, e.Target, float64(p.Elapsed.Microseconds())/1e3)
 
@@ -223,14 +234,14 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation, seq
 }
 
 // printFusions prints what each rule matched and saves.
-func printFusions(w io.Writer, e *smelt.Explanation) {
+func printFusions(w io.Writer, e *explanation) {
 	if e.Savings == nil {
 		return
 	}
 	fmt.Fprintf(w, "\nFUSION RULE\tMATCHES\tSAVES DISPATCHES\tBYTES READ\tBYTES WRITTEN\tPREDICTED ON %s\n", e.Savings.Chip)
-	row := func(rule, matches string, s smelt.Saving) {
+	row := func(rule, matches string, s compiler.Saving) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t", rule, matches, count(s.Dispatches), count(s.BytesRead), count(s.BytesWritten))
-		if s == (smelt.Saving{}) {
+		if s == (compiler.Saving{}) {
 			fmt.Fprintln(w, "·")
 		} else {
 			fmt.Fprintf(w, "%.1f µs\n", s.Seconds*1e6)

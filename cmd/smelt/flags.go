@@ -19,11 +19,14 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/hub"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 // maxSequences bounds the sequences of a step, whose logits are a row of the vocabulary each.
@@ -134,8 +137,8 @@ func (f *compileFlags) add(flags *pflag.FlagSet) {
 
 // setChip makes choices by size for a chip, or for none in particular.
 func (f *compileFlags) setChip(chip, target string) error {
-	if chip != "" && !slices.Contains(smelt.Chips(), strings.ToLower(chip)) {
-		return usagef("--chip %s: want one of %s", chip, strings.Join(smelt.Chips(), ", "))
+	if chip != "" && !slices.Contains(predict.Chips(), strings.ToLower(chip)) {
+		return usagef("--chip %s: want one of %s", chip, strings.Join(predict.Chips(), ", "))
 	}
 	if t, err := targetOf(target); err != nil {
 		return err
@@ -179,7 +182,12 @@ func checkPlan(flags *pflag.FlagSet, path string) error {
 
 // options checks the flags and turns them into compile options.
 func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
-	opts := smelt.Options{Level: f.level, Chip: f.chip, Context: f.context, Prefill: f.prefill, Sequences: f.sequences, SameBits: f.same, DebugOutput: stderr, Observer: f.observer}
+	opts := smelt.Options{Level: f.level, Chip: f.chip, Context: f.context, Prefill: f.prefill, Sequences: f.sequences, SameBits: f.same, Observer: f.observer}
+	if f.level == 0 {
+		opts.Level = smelt.Unoptimised
+	}
+	knobs := compiler.KnobsOf(&opts)
+	knobs.DebugOutput = stderr
 	if f.level != 0 && f.level != 1 {
 		return opts, usagef("-O %d: want 0 or 1", f.level)
 	}
@@ -198,25 +206,25 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	if opts.KV, err = dtype.Parse(f.kv); err != nil || !slices.Contains(lower.CacheTypes(), opts.KV) {
 		return opts, usagef("--kv %s: want %s", f.kv, oneOf(cacheTypes()))
 	}
-	if opts.Products, err = smelt.ParsePlacement(f.products, f.chip); err != nil {
+	if knobs.Products, err = lower.ParsePlacement(f.products, f.chip); err != nil {
 		return opts, usagef("--products %s: want gpu, cpu, auto or a number of multiply-adds", f.products)
 	}
-	if opts.Products == nil && f.flags.Changed("products") { // asked for, so no target may ignore it
-		opts.Products = func(lower.Product) bool { return false }
+	if knobs.Products == nil && f.flags.Changed("products") { // asked for, so no target may ignore it
+		knobs.Products = func(lower.Product) bool { return false }
 	}
-	if opts.SameBits && opts.Products != nil {
+	if opts.SameBits && knobs.Products != nil {
 		return opts, usagef("--same-bits with --products %s: the CPU's products have other bits", f.products)
 	}
-	if opts.Debug, err = smelt.ParseDebug(f.debug); err != nil {
+	if knobs.Debug, err = passes.ParseDebug(f.debug); err != nil {
 		return opts, usageError{fmt.Errorf("--debug: %w", err)}
 	}
 	if f.paged {
 		opts.Rows = 1
 		if f.guesses {
-			opts.Rows = smelt.GuessedRows(f.sequences)
+			opts.Rows = compiler.GuessedRows(f.sequences)
 		}
-		if !opts.Debug.XSplit { // which has blocks of its own size
-			opts.Block = smelt.DefaultBlock
+		if !knobs.Debug.XSplit { // which has blocks of its own size
+			opts.Block = compiler.DefaultBlock
 		}
 		if f.context > 0 && opts.Block > 0 {
 			opts.Block = min(opts.Block, f.context)
@@ -238,11 +246,11 @@ func oneOf(values []string) string {
 
 // help prints the list of passes where --debug=help asks for it.
 func (f *compileFlags) help(cmd *cobra.Command) bool {
-	d, err := smelt.ParseDebug(f.debug)
+	d, err := passes.ParseDebug(f.debug)
 	if err != nil || !d.Help {
 		return false
 	}
-	_ = smelt.WriteDebugHelp(cmd.OutOrStdout())
+	_ = passes.WriteHelp(cmd.OutOrStdout())
 	return true
 }
 
@@ -299,16 +307,16 @@ func (f *deviceFlags) resolve(opts *smelt.Options) error {
 	if f.threads < 0 || f.threads > 1024 {
 		return usagef("--threads %d: want 1 to 1024", f.threads)
 	}
-	device, err := smelt.Resolve(smelt.Device{Name: f.device})
+	on, err := smelt.Resolve(smelt.Device{Name: f.device})
 	if err != nil {
 		return usageError{fmt.Errorf("--device: %w", err)}
 	}
-	f.device = device.Name
-	if opts.Target, err = smelt.TargetOf(f.device); err != nil {
+	f.device = on.Name
+	if opts.Target, err = device.TargetOf(f.device); err != nil {
 		return err
 	}
-	if chip := smelt.ChipOf(device); chip != nil {
-		opts.ChooseFor(chip)
+	if chip := compiler.ChipOf(on.Name); chip != nil {
+		chooseFor(opts, chip)
 	}
 	if f.act == "" {
 		return nil
@@ -328,8 +336,8 @@ func (f *deviceFlags) resolve(opts *smelt.Options) error {
 func checkProducts(opts smelt.Options) error {
 	if t, err := targetOf(opts.Target); err != nil {
 		return err
-	} else if opts.Products != nil && !t.GPU {
-		return usageError{fmt.Errorf("--products: %w in a plan for %s", smelt.ErrPlacement, opts.Target)}
+	} else if compiler.KnobsOf(&opts).Products != nil && !t.GPU {
+		return usageError{fmt.Errorf("--products: %w in a plan for %s", compiler.ErrPlacement, opts.Target)}
 	}
 	return nil
 }
@@ -340,11 +348,44 @@ func (f *compileFlags) open(path string) (*smelt.Model, error) {
 	if err != nil || f.theta == 0 && f.scaling == "" {
 		return m, err
 	}
-	if err := m.ChangeRope(f.theta, f.scaling); err != nil {
+	var scaling models.RopeScaling
+	if f.scaling != "" {
+		scaling, err = models.ParseRopeScaling(f.scaling)
+	}
+	if err == nil {
+		err = m.File().ChangeRope(f.theta, scaling)
+	}
+	if err != nil {
 		m.Close()
 		return nil, fmt.Errorf("--rope-theta, --rope-scaling: %w", err)
 	}
 	return m, nil
+}
+
+// chooseFor has choices by size made for a chip.
+func chooseFor(opts *smelt.Options, chip *predict.Chip) {
+	knobs := compiler.KnobsOf(opts)
+	opts.Chip, knobs.Family, knobs.Cores = chip.Name, chip.Family, chip.Cores
+}
+
+// loadPlan reads a Plan file and opens the model that it belongs to: weights, or, if that is "",
+// the file beside the Plan.
+func loadPlan(path, weights string) (*smelt.Program, error) {
+	if weights == "" {
+		var err error
+		if weights, err = compiler.PlanModel(path); err != nil {
+			return nil, err
+		}
+	}
+	m, err := smelt.Open(weights, "")
+	if err != nil {
+		return nil, err
+	}
+	p, err := m.ReadPlan(path)
+	if err != nil {
+		m.Close()
+	}
+	return p, err
 }
 
 // program compiles MODEL, or loads it where it is a plan.
@@ -354,7 +395,7 @@ func program(path string, opts smelt.Options, compile *compileFlags, weightsPath
 		if err != nil {
 			return nil, fmt.Errorf("--weights: %w", err)
 		}
-		return smelt.LoadPlan(path, weights)
+		return loadPlan(path, weights)
 	}
 	if err := checkProducts(opts); err != nil {
 		return nil, err

@@ -11,9 +11,9 @@ import (
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 
-	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 func kernelsVerb() *cobra.Command {
@@ -43,7 +43,7 @@ are of models that docs/kernels.md states; nothing is measured on a GPU.`,
 	flags.StringVar(&p.name, "profile", "", "count what this kernel or family does; all counts every kernel")
 	flags.StringArrayVar(&p.models, "model", profiled, "with --profile: a MODEL whose dispatches to count; may be repeated")
 	flags.StringVar(&p.weights, "type", "", "with --profile and arch:NAME: the type of its weights (default f16)")
-	flags.StringVar(&p.chip, "chip", defaultChip, "with --profile: whose cache, cores and ridge: "+strings.Join(smelt.Chips(), ", "))
+	flags.StringVar(&p.chip, "chip", defaultChip, "with --profile: whose cache, cores and ridge: "+strings.Join(predict.Chips(), ", "))
 	flags.IntVar(&p.tokens, "tokens", 512, "with --profile: tokens of the prefill step")
 	flags.IntVar(&p.context, "ctx", 4096, "with --profile: keys that the longest decode step sees")
 	flags.BoolVar(&p.whole, "whole", false, "with --profile: run all of every grid, however long it takes")
@@ -119,8 +119,8 @@ func (f *profileFlags) check() error {
 	if f.tokens > maxContext {
 		return usagef("--tokens %d: want 2 to %d", f.tokens, maxContext)
 	}
-	if !slices.Contains(smelt.Chips(), strings.ToLower(f.chip)) {
-		return usagef("--chip %s: want one of %s", f.chip, strings.Join(smelt.Chips(), ", "))
+	if !slices.Contains(predict.Chips(), strings.ToLower(f.chip)) {
+		return usagef("--chip %s: want one of %s", f.chip, strings.Join(predict.Chips(), ", "))
 	}
 	if f.name == everyKernel {
 		return nil

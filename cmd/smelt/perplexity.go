@@ -9,6 +9,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt/internal/perplexity"
 )
 
 func perplexityVerb() *cobra.Command {
@@ -66,7 +68,7 @@ window at the end is dropped.`,
 			return usagef("--window %d: %s was compiled for a context of %d", window, args[0], s.Context())
 		}
 		progress, finish := countBar(cmd.ErrOrStderr(), "scoring windows")
-		result, err := s.Perplexity(cmd.Context(), string(text), window, progress)
+		result, err := perplexity.Of(cmd.Context(), s, string(text), window, progress)
 		finish()
 		if err != nil {
 			return hintNaN(args[0], fmt.Errorf("%s: %w", file, err))

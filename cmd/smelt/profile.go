@@ -56,7 +56,7 @@ func (f *profileFlags) run(cmd *cobra.Command, asJSON bool) error {
 
 // count profiles one model and notes the families that it runs.
 func (f *profileFlags) count(cmd *cobra.Command, name string, chip *predict.Chip, budget int64, ran map[string]bool) ([]profile.Row, error) {
-	opts := smelt.Options{Target: "metal", Level: 1, Context: max(f.context, f.tokens), Prefill: f.tokens}
+	opts := smelt.Options{Target: "metal", Context: max(f.context, f.tokens), Prefill: f.tokens}
 	m, err := openModel(name, f.weights)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/quantize"
 )
 
 func quantizeVerb() *cobra.Command {
@@ -74,9 +75,9 @@ replaces what was there; "-" is standard output.`,
 			return err
 		}
 		progress, finish := bar(cmd.ErrOrStderr(), "writing "+out)
-		var q *smelt.Quantized
+		var q *quantize.Result
 		err = writeFile(out, cmd.OutOrStdout(), func(w io.Writer) (err error) {
-			q, err = m.Quantize(cmd.Context(), w, weightType, progress)
+			q, err = quantize.Write(cmd.Context(), w, m.File(), weightType, progress)
 			return err
 		})
 		finish()
@@ -120,7 +121,7 @@ func checkApart(m *smelt.Model, in, out string) error {
 }
 
 // report tells a person what the file has become, and what they may not expect.
-func report(w io.Writer, q *smelt.Quantized) {
+func report(w io.Writer, q *quantize.Result) {
 	counts := lo.FilterMap(dtype.All(), func(t dtype.Type, _ int) (string, bool) {
 		n := q.Tensors[t]
 		return fmt.Sprintf("%d %s", n, strings.ToUpper(t.String())), n > 0

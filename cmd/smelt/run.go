@@ -19,6 +19,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -206,7 +207,7 @@ func draftProgram(cmd *cobra.Command, path string, compile compileFlags, device 
 	if err != nil {
 		return nil, err
 	}
-	opts.Tuning, _ = smelt.LoadTuning(smelt.Device{Name: device.device, Threads: device.threads}) // what is wrong with it was told
+	compiler.KnobsOf(&opts).Tuning, _ = compiler.LoadTuning(device.device, device.threads) // what is wrong with it was told
 	p, err := program(path, opts, &compileFlags{}, "")
 	if err == nil && !p.Model().HasWeights() {
 		err = fmt.Errorf("%s: %w", path, smelt.ErrNoWeights)

@@ -22,6 +22,8 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/cacheevents"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/serve"
 )
 
@@ -71,10 +73,10 @@ SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain
 	f.device.add(flags)
 	flags.StringVar(&f.address, "addr", "127.0.0.1:8080", "where to listen")
 	flags.StringArrayVar(&f.names, "name", nil, "what a model is called; once for each MODEL, in their order")
-	flags.IntVar(&f.parallel, "parallel", smelt.DefaultSequences, "most sequences of a model at once")
+	flags.IntVar(&f.parallel, "parallel", compiler.DefaultSequences, "most sequences of a model at once")
 	flags.Int64Var(&f.cacheBytes, "cache-bytes", 0, "size of each model's cache (default: as many whole contexts, at most half of the free memory)")
 	flags.Int64Var(&f.options.Memory, "memory", 0, "bytes for the weights, caches and arenas of all models: they are loaded when they are asked for, and the one longest unused makes room (default: all are loaded, and stay)")
-	flags.StringVar(&f.speculate, "speculate", smelt.SpeculateOff, "how tokens are guessed: ngram or off")
+	flags.StringVar(&f.speculate, "speculate", engine.SpeculateOff, "how tokens are guessed: ngram or off")
 	flags.IntVar(&f.options.MaxQueue, "max-queue", serve.DefaultMaxQueue, "most sequences that wait for a model; who comes then is told to come again")
 	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests under way may take once the server shall stop")
 	flags.StringVar(&f.keyFile, "api-key-file", "", "a file of keys, one a line, of which clients have to know one")
@@ -115,7 +117,7 @@ func (f *serveFlags) check(models []string) error {
 		return usagef("--cache-bytes %d: want 0 or more", f.cacheBytes)
 	case f.options.Memory < 0:
 		return usagef("--memory %d: want 0 or more", f.options.Memory)
-	case f.speculate != smelt.SpeculateOff && f.speculate != smelt.SpeculateNgram:
+	case f.speculate != engine.SpeculateOff && f.speculate != engine.SpeculateNgram:
 		return usagef("--speculate %s: want ngram or off", f.speculate)
 	case f.options.MaxQueue < 0:
 		return usagef("--max-queue %d: want 0 or more", f.options.MaxQueue)
@@ -269,7 +271,7 @@ func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.M
 	}
 	embeds := f.embeddings || m.File() != nil && m.File().Config.Both
 	if !embeds {
-		compile.sequences, compile.paged, compile.guesses = f.parallel, true, f.speculate != smelt.SpeculateOff
+		compile.sequences, compile.paged, compile.guesses = f.parallel, true, f.speculate != engine.SpeculateOff
 	}
 	opts, err := executionOptions(cmd, path, &compile, &device)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt/models/synth"
 )
 
 func synthVerb() *cobra.Command {
@@ -51,7 +53,7 @@ arch:qwen3-0.6b,block_count=4.`,
 		defer finish()
 		stop := cmd.Context()
 		err = writeFile(output, cmd.OutOrStdout(), func(w io.Writer) error {
-			return m.WriteRandom(w, weightType, seed, func(done, total int64) error {
+			return synth.Write(w, m.File(), weightType, seed, func(done, total int64) error {
 				progress(done, total)
 				return stop.Err()
 			})

@@ -10,13 +10,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/tune"
+	"github.com/smelt-ml/smelt/lower"
 )
 
 func tuneVerb() *cobra.Command {
 	var (
 		compile compileFlags
 		device  deviceFlags
-		t       smelt.Tuning
+		t       tune.Job
 		asJSON  bool
 	)
 	cmd := &cobra.Command{
@@ -43,8 +46,8 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 	flags.IntVarP(&t.Prompt, "prompt", "p", 0, "tokens of the prompt that is timed (default: as many as a step takes)")
 	flags.IntVarP(&t.Tokens, "n", "n", 8, "tokens timed one by one, in each round")
 	flags.IntVarP(&t.Rounds, "runs", "r", 7, "rounds of each setting beside the default")
-	flags.IntVar(&t.Sequences, "sequences", smelt.DefaultSequences, "sequences of steps that are timed after those of one (1: none)")
-	flags.StringSliceVar(&t.Only, "only", nil, "measure these choices alone: "+strings.Join(smelt.TunedChoices(), ", "))
+	flags.IntVar(&t.Sequences, "sequences", compiler.DefaultSequences, "sequences of steps that are timed after those of one (1: none)")
+	flags.StringSliceVar(&t.Only, "only", nil, "measure these choices alone: "+strings.Join(lower.Choices(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -57,12 +60,12 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 			return usagef("--sequences %d: want 1 to %d", t.Sequences, maxSequences)
 		}
 		for _, name := range t.Only {
-			if err := known("choice", name, smelt.TunedChoices()); err != nil {
+			if err := known("choice", name, lower.Choices()); err != nil {
 				return err
 			}
 		}
 		var err error
-		if t.Options, err = executionOptions(cmd, args[0], &compile, &device); err != nil {
+		if t.Program, err = executionOptions(cmd, args[0], &compile, &device); err != nil {
 			return err
 		}
 		if device.device == "emu" {
@@ -75,20 +78,20 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 		}
 		defer m.Close()
 		t.Progress = func(what string) { fmt.Fprintf(cmd.ErrOrStderr(), "smelt: timing %s\n", what) }
-		found, err := m.Tune(cmd.Context(), t)
+		found, err := tune.Model(cmd.Context(), m, t)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
-		path, err := smelt.KeepTuning(t.Device, found)
+		path, err := compiler.KeepTuning(t.Device.Name, t.Device.Threads, found.Winners()...)
 		if err != nil {
 			return fmt.Errorf("keeping what was measured: %w", err)
 		}
 		if asJSON {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
-				Device string             `json:"device"`
-				File   string             `json:"file"`
-				Sites  []*smelt.TunedSite `json:"sites"`
-			}{device.device, path, append([]*smelt.TunedSite{}, found.Sites...)})
+				Device string       `json:"device"`
+				File   string       `json:"file"`
+				Sites  []*tune.Site `json:"sites"`
+			}{device.device, path, append([]*tune.Site{}, found.Sites...)})
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: kept in %s\n", path)
 		return printTuned(cmd.OutOrStdout(), found)
@@ -106,7 +109,7 @@ func weighed(cmd *cobra.Command, path string, compile *compileFlags) (*smelt.Mod
 	return m.Randomise(cmd.Context(), 1)
 }
 
-func printTuned(out io.Writer, found *smelt.Tuned) error {
+func printTuned(out io.Writer, found *tune.Found) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "CHOICE\tKERNEL\tSHAPE\tDEFAULT\tµS\tBEST OF THE OTHERS\tTAKES\tKEPT\n")
 	for _, s := range found.Sites {
@@ -132,23 +135,23 @@ func printTuned(out io.Writer, found *smelt.Tuned) error {
 
 // useTuning has a program for a device compiled with what was kept for it.
 func useTuning(stderr io.Writer, d smelt.Device, opts *smelt.Options) {
-	t, err := smelt.LoadTuning(d)
+	t, err := compiler.LoadTuning(d.Name, d.Threads)
 	if err != nil {
 		fmt.Fprintf(stderr, "smelt: compiling without what smelt tune kept: %v\n", err)
 	}
-	opts.Tuning = t
+	compiler.KnobsOf(opts).Tuning = t
 }
 
 // useOwnTuning does so where a target's device is at hand and no chip was asked for.
 func useOwnTuning(stderr io.Writer, opts *smelt.Options) {
 	device := opts.Target // targets have the names of their devices
 	d := smelt.Device{Name: device}
-	chip := smelt.ChipOf(d)
+	chip := compiler.ChipOf(device)
 	if opts.Chip != "" || device == "metal" && chip == nil {
 		return
 	}
 	useTuning(stderr, d, opts)
-	if chip != nil && opts.Tuning != nil {
-		opts.ChooseFor(chip)
+	if chip != nil && compiler.KnobsOf(opts).Tuning != nil {
+		chooseFor(opts, chip)
 	}
 }

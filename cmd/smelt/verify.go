@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/verify"
 )
 
@@ -70,7 +71,7 @@ weights of --type.`,
 			stop()
 			stop = spin(cmd.ErrOrStderr(), what)
 		}
-		f, err := m.Verify(cmd.Context(), *v)
+		f, err := verify.Model(cmd.Context(), m, *v)
 		stop()
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
@@ -92,28 +93,28 @@ var errDisagree = errors.New("the ways to run it do not agree")
 
 // openVerify opens what is to be verified: a model, a plan with its model, or a
 // shape, which gets random weights.
-func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Verification, *smelt.Model, error) {
+func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*verify.Job, *smelt.Model, error) {
 	opts, err := executionOptions(cmd, path, compile, device)
 	if err != nil {
 		return nil, nil, err
 	}
-	v := &smelt.Verification{Options: opts, Device: smelt.Device{Name: device.device}}
+	v := &verify.Job{Program: opts, Device: smelt.Device{Name: device.device}}
 	v.Device.Threads = device.threads
 	if isPlan(path) {
-		if v.Program, err = smelt.LoadPlan(path, device.weights); err != nil {
+		p, err := loadPlan(path, device.weights)
+		if err != nil {
 			return nil, nil, err
 		}
-		plan := v.Program.Plan
-		if target, _ := smelt.TargetOf(device.device); target != plan.Target {
-			v.Program.Close()
-			refused := &smelt.TargetError{Target: plan.Target, Device: device.device, Runs: target}
-			return nil, nil, fmt.Errorf("%s: %w", path, hintDevice(v.Program, refused))
+		plan := p.Plan
+		if err := compiler.Accept(plan.Target, device.device); err != nil {
+			p.Close()
+			return nil, nil, fmt.Errorf("%s: %w", path, hintDevice(p, err))
 		}
-		v.Options.Target, v.Options.Act, v.Options.Context = plan.Target, plan.Act, plan.Context
+		v.Plan, v.Program.Target, v.Program.Act, v.Program.Context = plan, plan.Target, plan.Act, plan.Context
 		for _, c := range plan.Caches { // layers with other states have none
-			v.Options.KV = cmp.Or(v.Options.KV, c.DType)
+			v.Program.KV = cmp.Or(v.Program.KV, c.DType)
 		}
-		return v, v.Program.Model(), nil
+		return v, p.Model(), nil
 	}
 	m, err := compile.open(path)
 	if err != nil || !isArch(path) {
@@ -124,7 +125,7 @@ func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *
 	return v, m, err
 }
 
-func writeFindings(w io.Writer, f *smelt.Findings) error {
+func writeFindings(w io.Writer, f *verify.Findings) error {
 	tokens := make([]string, len(f.Steps))
 	for i, n := range f.Steps {
 		tokens[i] = fmt.Sprint(n)

@@ -22,8 +22,6 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/tinylib/msgp/msgp"
-
-	"github.com/smelt-ml/smelt"
 )
 
 // waiting is how many events wait to be published at most; further ones are lost, with a gap in
@@ -66,7 +64,7 @@ func (p *Publisher) Close() error {
 }
 
 // Stored is of [smelt.Cache].
-func (p *Publisher) Stored(id smelt.BlockID, parent *smelt.BlockID, tokens []int32) {
+func (p *Publisher) Stored(id [32]byte, parent *[32]byte, tokens []int32) {
 	e := msgp.AppendString(msgp.AppendArrayHeader(nil, 6), "BlockStored")
 	e = msgp.AppendBytes(msgp.AppendArrayHeader(e, 1), id[:])
 	if parent == nil {
@@ -82,7 +80,7 @@ func (p *Publisher) Stored(id smelt.BlockID, parent *smelt.BlockID, tokens []int
 }
 
 // Removed is of [smelt.Cache].
-func (p *Publisher) Removed(id smelt.BlockID) {
+func (p *Publisher) Removed(id [32]byte) {
 	e := msgp.AppendString(msgp.AppendArrayHeader(nil, 2), "BlockRemoved")
 	p.add(msgp.AppendBytes(msgp.AppendArrayHeader(e, 1), id[:]))
 }

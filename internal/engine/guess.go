@@ -378,3 +378,9 @@ func (g *guesser) learn(seconds float64) {
 		g.budget.Plain(g.decoding, seconds)
 	}
 }
+
+// Ways to guess tokens, as people name them: not at all, and by what followed elsewhere.
+const (
+	SpeculateOff   = "off"
+	SpeculateNgram = "ngram"
+)

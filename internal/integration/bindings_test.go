@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -48,7 +49,7 @@ func TestBindingsMatchKernels(t *testing.T) {
 		require.NoError(t, err)
 		for _, target := range []string{"metal", "cpu"} {
 			for level := range 2 {
-				p, err := m.Compile(smelt.Options{Target: target, Level: level, KV: dtype.F16, Context: 1024})
+				p, err := m.Compile(smelt.Options{Target: target, Level: fixture.Level(level), KV: dtype.F16, Context: 1024})
 				require.NoError(t, err)
 				for i := range p.Plan.Phases {
 					for j := range p.Plan.Phases[i].Dispatches {

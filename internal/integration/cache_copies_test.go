@@ -8,10 +8,12 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 // TestCopies: a sequence that goes on from copies of another's blocks has the bits of the one
@@ -19,10 +21,10 @@ import (
 // dispatch a layer, and other steps have none.
 func TestCopies(t *testing.T) {
 	const block, context = 16, 64
-	xsplit, err := smelt.ParseDebug("layout/xsplit")
+	xsplit, err := passes.ParseDebug("layout/xsplit")
 	require.NoError(t, err)
 	for name, opts := range map[string]smelt.Options{
-		"f16": {Level: 1}, "f32": {Level: 1, KV: dtype.F32}, "q8_0": {Level: 1, KV: dtype.Q8_0}, "O0": {Level: 0}, "xsplit": {Level: 1, Debug: xsplit},
+		"f16": {Level: 1}, "f32": {Level: 1, KV: dtype.F32}, "q8_0": {Level: 1, KV: dtype.Q8_0}, "O0": {Level: smelt.Unoptimised}, "xsplit": fixture.With(smelt.Options{Level: 1}, compiler.Knobs{Debug: xsplit}),
 	} {
 		for device := range fixture.Bounds {
 			t.Run(name+"/"+device, func(t *testing.T) {

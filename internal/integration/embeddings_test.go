@@ -10,12 +10,15 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/fusion"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tools/parity"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 // leastCosine is to llama.cpp's embeddings, of weights in F32 and in other types.
@@ -86,13 +89,13 @@ func TestEmbeddingParity(t *testing.T) {
 				continue
 			}
 			t.Run(c.Name+"/source", func(t *testing.T) {
-				e := embedder(t, c, "f32", "cpu", "none", func(o *smelt.Options) { o.Level = 0 })
+				e := embedder(t, c, "f32", "cpu", "none", func(o *smelt.Options) { o.Level = smelt.Unoptimised })
 				closeStates(t, want[i], embed(t, e, parity.Text())[0], 0, "f32")
 			})
 			for _, rule := range fusion.All() {
 				t.Run(c.Name+"/"+rule.Name, func(t *testing.T) {
 					e := embedder(t, c, "f32", "cpu", "none", func(o *smelt.Options) {
-						o.Debug, err = smelt.ParseDebug(rule.Name + "/off")
+						compiler.KnobsOf(o).Debug, err = passes.ParseDebug(rule.Name + "/off")
 						require.NoError(t, err)
 					})
 					closeStates(t, want[i], embed(t, e, parity.Text())[0], 0, "f32")
@@ -147,7 +150,7 @@ func TestPooling(t *testing.T) {
 		for i, got := range embed(t, e, texts...) {
 			require.Len(t, states[i], width*len(texts[i]))
 			require.InDeltaSlice(t, pool(slices.Collect(slices.Chunk(states[i], width))), got, 1e-5)
-			smelt.Normalize(got)
+			engine.Normalize(got)
 			require.InDelta(t, 1, parity.Cosine(got, got), 1e-6)
 			require.InDelta(t, 1, lo.SumBy(got, func(x float32) float64 { return float64(x) * float64(x) }), 1e-5)
 		}
@@ -161,7 +164,7 @@ func TestPooling(t *testing.T) {
 	_, err = e.Embed(t.Context(), [][]int32{{1, parity.Vocab}})
 	require.ErrorContains(t, err, "token 1 has the id 264, of a vocabulary of 264")
 	zeros := make([]float32, 3)
-	smelt.Normalize(zeros)
+	engine.Normalize(zeros)
 	require.Equal(t, make([]float32, 3), zeros)
 }
 

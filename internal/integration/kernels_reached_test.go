@@ -8,11 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 // reach is a way to have kernels in a plan: a model, and what the API, the tool's flags and
@@ -96,9 +99,9 @@ func TestReach(t *testing.T) {
 	models := reachable(t)
 	kernelIn, constantsIn := map[string]string{}, map[string]string{}
 	take := func(r reach) {
-		debug, err := smelt.ParseDebug(r.debug)
+		debug, err := passes.ParseDebug(r.debug)
 		require.NoError(t, err)
-		r.options.Debug = debug
+		compiler.KnobsOf(&r.options).Debug = debug
 		p, err := models[r.model].Compile(r.options)
 		if err != nil { // not every model goes with every type; what is not reached shows
 			return
@@ -134,7 +137,7 @@ func TestReach(t *testing.T) {
 		}
 	}
 	take(reach{expertsShape, "routed_sum/off", smelt.Options{Target: "metal", Level: 1, KV: dtype.F16, Context: 512}})
-	take(reach{"llama3.2-1b", "", smelt.Options{Target: "metal", Level: 1, Context: 512, Products: func(p lower.Product) bool { return true }}})
+	take(reach{"llama3.2-1b", "", fixture.With(smelt.Options{Target: "metal", Level: 1, Context: 512}, compiler.Knobs{Products: func(p lower.Product) bool { return true }})})
 	for sequences, kv := range map[int]dtype.Type{2: dtype.Q8_0, 16: dtype.F16} {
 		for _, name := range []string{"llama3.2-1b", "clamped"} {
 			take(reach{name, "attention_write/off", smelt.Options{Target: "metal", Level: 1, Context: 2048, Sequences: sequences}})

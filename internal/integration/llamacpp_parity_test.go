@@ -11,6 +11,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/fusion"
 	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/ref"
@@ -18,6 +19,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/tools/parity"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 // Bounds for what llama.cpp computes, in standard deviations of its logits.
@@ -187,7 +189,7 @@ func TestParityWithoutRules(t *testing.T) {
 					t.Run(c.Name+"/"+rule.Name+"/"+device, func(t *testing.T) {
 						opts := parityOptions(t, device)
 						var err error
-						opts.Debug, err = smelt.ParseDebug(rule.Name + "/off")
+						compiler.KnobsOf(&opts).Debug, err = passes.ParseDebug(rule.Name + "/off")
 						require.NoError(t, err)
 						s := fixture.Session(t, fixture.Case(t, c, "f32"), device, opts)
 						closeTo(t, want[i], fixture.Logits(t, s, parity.Text()), 0, "f32")

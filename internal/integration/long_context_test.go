@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
@@ -42,12 +43,12 @@ func TestArenaOfLongContexts(t *testing.T) {
 		t.Run(target, func(t *testing.T) {
 			long := of(32768, 0)
 			t.Logf("%d bytes at a context of 32,768", long)
-			require.Equal(t, of(32768, smelt.DefaultPrefill), long)
+			require.Equal(t, of(32768, compiler.DefaultPrefill), long)
 			require.Equal(t, of(4096, 0), long)
 			// A token takes its row of the residual stream, the widest activation (the two
 			// halves of the feed-forward layer), queries and what attention gives, in float.
 			const token = 4 * (1024 + 2*3072 + 2*2048)
-			require.LessOrEqual(t, long, int64(smelt.DefaultPrefill*token))
+			require.LessOrEqual(t, long, int64(compiler.DefaultPrefill*token))
 			require.Less(t, of(32768, 128), long/3)
 			require.Greater(t, of(32768, 2048), 3*long, "the bound can fail")
 		})
@@ -61,7 +62,7 @@ func TestRowsOfLogits(t *testing.T) {
 	m, err := smelt.Open("arch:qwen3-0.6b", "q4_0")
 	require.NoError(t, err)
 	const vocab = 151936
-	for _, c := range []struct{ rows, sequences, want int }{{0, 0, smelt.DefaultRows}, {1, 1, 1}, {1, 8, 8}, {32, 8, 32}, {4096, 1, 512}} {
+	for _, c := range []struct{ rows, sequences, want int }{{0, 0, compiler.DefaultRows}, {1, 1, 1}, {1, 8, 8}, {32, 8, 32}, {4096, 1, 512}} {
 		p, err := m.Compile(smelt.Options{Target: "cpu", Level: 1, Context: 4096, Rows: c.rows, Sequences: c.sequences})
 		require.NoError(t, err)
 		var outputs int64
@@ -71,7 +72,7 @@ func TestRowsOfLogits(t *testing.T) {
 			}
 		}
 		require.EqualValues(t, c.want*4*(vocab+1), outputs, "%+v: a row of logits and the best of it", c)
-		require.LessOrEqual(t, arena(p.Plan), int64(smelt.DefaultPrefill*4*(1024+2*3072+2*2048)), "%+v", c)
+		require.LessOrEqual(t, arena(p.Plan), int64(compiler.DefaultPrefill*4*(1024+2*3072+2*2048)), "%+v", c)
 	}
 
 	path := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -149,7 +151,7 @@ func TestOwnersBySize(t *testing.T) {
 		{"decode", 2, []string{"attention_write"}, []string{"attention_vec_f16_f16: a threadgroup for a head and token; sequences by search"}},
 		{"decode", 1, []string{"attention_write"}, []string{"attention_vec_f16_f16: a threadgroup for a head and token"}},
 	} {
-		p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: 512, Sequences: c.sequences, Disabled: c.off})
+		p, err := m.Compile(fixture.With(smelt.Options{Target: "metal", Level: 1, Context: 512, Sequences: c.sequences}, compiler.Knobs{Disabled: c.off}))
 		require.NoError(t, err)
 		e, err := p.Explain(c.phase, c.sequences)
 		require.NoError(t, err)

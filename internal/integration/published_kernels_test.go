@@ -10,18 +10,20 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 // xsplitOptions compile for caches of vLLM's layout.
 func xsplitOptions(t *testing.T, act dtype.Type, block, context, sequences, prefill int) smelt.Options {
-	debug, err := smelt.ParseDebug("layout/xsplit")
+	debug, err := passes.ParseDebug("layout/xsplit")
 	require.NoError(t, err)
-	return smelt.Options{Target: "metal", Level: 1, Act: act, KV: act, Block: block, Context: context, Sequences: sequences, Prefill: prefill, Debug: debug}
+	return fixture.With(smelt.Options{Target: "metal", Level: 1, Act: act, KV: act, Block: block, Context: context, Sequences: sequences, Prefill: prefill}, compiler.Knobs{Debug: debug})
 }
 
 // xsplitKernels are those that a program of the layout attends and writes by.
@@ -130,7 +132,7 @@ func TestXSplitRefuses(t *testing.T) {
 	for want, change := range map[string]func(*smelt.Options){
 		"caches of the activations' type: f32 beside f16": func(o *smelt.Options) { o.KV = dtype.F32 },
 		"blocks of 8, 16 or 32 slots, not 64":             func(o *smelt.Options) { o.Block = 64 },
-		"-O 1":                                            func(o *smelt.Options) { o.Level = 0 },
+		"-O 1":                                            func(o *smelt.Options) { o.Level = smelt.Unoptimised },
 	} {
 		o := xsplitOptions(t, dtype.F16, 0, 64, 1, 0)
 		change(&o)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -19,6 +20,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels/native"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/models/quantize"
 )
 
 // TestRearrangedBetweenSteps has weights change over between any two steps, some of a launch before
@@ -66,7 +68,7 @@ func TestRearranged(t *testing.T) {
 				path := filepath.Join(t.TempDir(), mixture+".gguf")
 				file, err := os.Create(path)
 				require.NoError(t, err)
-				_, err = whole.Quantize(t.Context(), file, mixture, nil)
+				_, err = quantize.Write(t.Context(), file, whole.File(), mixture, nil)
 				require.NoError(t, err)
 				require.NoError(t, file.Close())
 				m, err := smelt.Open(path, "")
@@ -127,7 +129,7 @@ func TestLines(t *testing.T) {
 			path := filepath.Join(t.TempDir(), mixture+".gguf")
 			file, err := os.Create(path)
 			require.NoError(t, err)
-			_, err = whole.Quantize(t.Context(), file, mixture, nil)
+			_, err = quantize.Write(t.Context(), file, whole.File(), mixture, nil)
 			require.NoError(t, err)
 			require.NoError(t, file.Close())
 			m, err := smelt.Open(path, "")
@@ -149,7 +151,7 @@ func TestLines(t *testing.T) {
 				return logits, p, s.Loaded().OnDevice().Memory()
 			}
 			want, p, before := run()
-			opts.Tuning = inLines(p.Plan)
+			compiler.KnobsOf(&opts).Tuning = inLines(p.Plan)
 			got, p, after := run()
 			require.Equal(t, bitsOf(want), bitsOf(got))
 			var bytes int64

@@ -15,6 +15,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
@@ -100,7 +101,7 @@ func TestPlacedProducts(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/one in %d/%s", model, every, device), func(t *testing.T) {
 					random := rand.New(rand.NewPCG(5, 6))
 					opts := fixture.Options(t, device, dtype.F16)
-					opts.Products = func(lower.Product) bool { return random.IntN(every) == 0 }
+					compiler.KnobsOf(&opts).Products = func(lower.Product) bool { return random.IntN(every) == 0 }
 					s := fixture.Session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, opts)
 					d := compare.Largest(array.Data, fixture.Logits(t, s, ref.Logits.IDs))
 					t.Logf("largest difference %.4f, bound %.4f", d, bound)
@@ -189,7 +190,7 @@ func TestNextMatchesLogits(t *testing.T) {
 			for level := range 2 {
 				t.Run(fmt.Sprintf("%s/%s/O%d", model, device, level), func(t *testing.T) {
 					opts := fixture.Options(t, device, dtype.F16)
-					opts.Level, opts.Context = level, 128
+					opts.Level, opts.Context = fixture.Level(level), 128
 					m, err := smelt.Open(testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "")
 					require.NoError(t, err)
 					t.Cleanup(func() { m.Close() })
@@ -285,14 +286,14 @@ func TestEveryPassOff(t *testing.T) {
 				})
 			}
 			plain := opts
-			plain.Level = 0
+			plain.Level = smelt.Unoptimised
 			check("O0", plain)
 			for _, p := range passes.Passes() {
 				if p.Required {
 					continue
 				}
 				without := opts
-				without.Disabled = []string{p.Name}
+				compiler.KnobsOf(&without).Disabled = []string{p.Name}
 				check(p.Name, without)
 			}
 		}
@@ -349,14 +350,14 @@ func TestLongContext(t *testing.T) {
 		opts := fixture.Options(t, run.planFor, dtype.F32)
 		opts.Act, opts.Context = dtype.F32, 2048
 		if run.planFor != run.device { // of which the CPU has no kernels of its own
-			opts.Disabled = []string{"attention_write", "gather_prologue"}
+			compiler.KnobsOf(&opts).Disabled = []string{"attention_write", "gather_prologue"}
 		}
 		m, err := smelt.Open(path, "")
 		require.NoError(t, err)
 		t.Cleanup(func() { m.Close() })
 		p, err := m.Compile(opts)
 		require.NoError(t, err)
-		p.Plan.Target, err = smelt.TargetOf(run.device) // which would refuse it otherwise
+		p.Plan.Target = fixture.Target(t, run.device) // which would refuse it otherwise
 		require.NoError(t, err)
 		s := fixture.SessionOn(t, p, smelt.Device{Name: run.device})
 		_, err = s.Feed(t.Context(), ids)
@@ -470,7 +471,7 @@ func TestShortPromptBits(t *testing.T) {
 		}
 		feed := func(lengths []int, off ...string) (all []float32) {
 			opts := fixture.Options(t, "emu", dtype.F16)
-			opts.Disabled = off
+			compiler.KnobsOf(&opts).Disabled = off
 			s := fixture.Session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "emu", opts)
 			at := 0
 			for _, n := range lengths {

@@ -15,15 +15,16 @@ import (
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/quantize"
 )
 
 // quantizedTo returns the path of a model's file in another type.
-func quantizedTo(t testing.TB, m *smelt.Model, weightType string) (string, *smelt.Quantized) {
+func quantizedTo(t testing.TB, m *smelt.Model, weightType string) (string, *quantize.Result) {
 	path := filepath.Join(t.TempDir(), weightType+".gguf")
 	f, err := os.Create(path)
 	require.NoError(t, err)
 	defer f.Close()
-	q, err := m.Quantize(t.Context(), f, weightType, nil)
+	q, err := quantize.Write(t.Context(), f, m.File(), weightType, nil)
 	require.NoError(t, err)
 	return path, q
 }

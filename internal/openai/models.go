@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"math"
 	"net/http"
-
-	"github.com/smelt-ml/smelt"
 )
 
 // Info is what lists say of a model.
@@ -145,7 +143,7 @@ func (a *API) embeddings(w http.ResponseWriter, r *http.Request) error {
 	}
 	data := []entry{}
 	for i, v := range vectors {
-		smelt.Normalize(v)
+		m.Embedder.Normalize(v)
 		e := entry{"embedding", i, v}
 		if format == "base64" {
 			e.Embedding = packed(v)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
 )
 
 // Context returns how many tokens of each sequence must fit into the cache, so that n can be
@@ -25,13 +26,13 @@ func Context(sequences, prompt, n int) int { return prompt + n + ahead(sequences
 // ahead bounds the tokens that the first sequence has when all generate: a step for each piece
 // of the others' prompts, and some until all requests have come.
 func ahead(sequences, prompt int) int {
-	return sequences*prompt/(smelt.DefaultPrefill-min(sequences, smelt.DefaultPrefill/2)) + sequences + 20
+	return sequences*prompt/(compiler.DefaultPrefill-min(sequences, compiler.DefaultPrefill/2)) + sequences + 20
 }
 
 // Options are those of a program for so many sequences of such lengths, one row of logits
 // each.
 func Options(o smelt.Options, sequences, prompt, n int) smelt.Options {
-	o.Context, o.Sequences, o.Block, o.Rows = Context(sequences, prompt, n), sequences, smelt.DefaultBlock, 1
+	o.Context, o.Sequences, o.Block, o.Rows = Context(sequences, prompt, n), sequences, compiler.DefaultBlock, 1
 	o.Prefill = max(o.Prefill, 2*sequences)
 	return o
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/profile"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -55,7 +56,7 @@ func TestLeastIsWhatIsTouched(t *testing.T) {
 		{"tiny-qwen3", "F16", smelt.Options{Level: 1}},
 		{"tiny-llama", "F16", smelt.Options{Level: 1}},
 		{"tiny-qwen3", "Q4_0", smelt.Options{Level: 1, KV: dtype.Q8_0}},
-		{"tiny-qwen3", "F16", smelt.Options{Level: 0}},
+		{"tiny-qwen3", "F16", smelt.Options{Level: smelt.Unoptimised}},
 	} {
 		t.Run(fmt.Sprintf("%s %s -O%d %v", c.model, c.weights, c.opts.Level, c.opts.KV), func(t *testing.T) {
 			c.opts.Context, c.opts.Prefill = 96, 50
@@ -103,8 +104,8 @@ func TestSharedHeadsReadOnce(t *testing.T) {
 	const layer = 2 * 2 * 512 * 8 * 128 // bytes of keys and values
 	for heads, times := range map[int64]int64{1: 4, 2: 2, 4: 1} {
 		s := site(compiled(t, "arch:llama3.1-8b", "f16", options))
-		options.Tuning = &lower.Tuning{Device: "a chip", Version: "1"}
-		options.Tuning.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: plan.Setting{"heads": heads}, Micros: 1, Default: 2})
+		compiler.KnobsOf(&options).Tuning = &lower.Tuning{Device: "a chip", Version: "1"}
+		compiler.KnobsOf(&options).Tuning.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: plan.Setting{"heads": heads}, Micros: 1, Default: 2})
 		rows := count(t, compiled(t, "arch:llama3.1-8b", "f16", options), 16, 1<<19, "attention_write")
 		require.Len(t, rows, 1)
 		r := &rows[0]

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
@@ -27,8 +28,8 @@ func verified(t *testing.T, path, device string, bisect bool) *verify.Findings {
 	m, err := smelt.Open(path, "")
 	require.NoError(t, err)
 	defer m.Close()
-	f, err := m.Verify(t.Context(), smelt.Verification{
-		Options: options(t, device, dtype.F16), Device: smelt.Device{Name: device}, Bisect: bisect,
+	f, err := verify.Model(t.Context(), m, verify.Job{
+		Program: options(t, device, dtype.F16), Device: smelt.Device{Name: device}, Bisect: bisect,
 	})
 	require.NoError(t, err)
 	text, err := json.Marshal(f) // NaN has no JSON
@@ -39,9 +40,7 @@ func verified(t *testing.T, path, device string, bisect bool) *verify.Findings {
 
 // options are those of a device, with a cache of the type given.
 func options(t *testing.T, device string, kv dtype.Type) smelt.Options {
-	target, err := smelt.TargetOf(device)
-	require.NoError(t, err)
-	return smelt.Options{Target: target, Level: 1, KV: kv}
+	return fixture.Options(t, device, kv)
 }
 
 func opened(t testing.TB, path string) *smelt.Model {
@@ -469,19 +468,19 @@ func TestVerifyInPart(t *testing.T) {
 func TestVerifyLevels(t *testing.T) {
 	m := opened(t, tiny.Random(t, tiny.Narrow(), "f16"))
 	opts := options(t, "cpu", dtype.F32)
-	opts.Level = 0
-	f, err := m.Verify(t.Context(), smelt.Verification{Options: opts, Device: smelt.Device{Name: "auto"}})
+	opts.Level = smelt.Unoptimised
+	f, err := verify.Model(t.Context(), m, verify.Job{Program: opts, Device: smelt.Device{Name: "auto"}})
 	require.NoError(t, err)
 	require.True(t, f.OK)
 	require.Equal(t, verify.Skipped, check(t, f, "source / fused").Verdict)
 
 	opts.Context = 16
-	_, err = m.Verify(t.Context(), smelt.Verification{Options: opts, Device: smelt.Device{Name: "cpu"}})
+	_, err = verify.Model(t.Context(), m, verify.Job{Program: opts, Device: smelt.Device{Name: "cpu"}})
 	require.ErrorContains(t, err, "the context has 16")
 
 	shape, err := smelt.Open("arch:qwen3-0.6b", "q4_0")
 	require.NoError(t, err)
-	_, err = shape.Verify(t.Context(), smelt.Verification{Device: smelt.Device{Name: "cpu"}})
+	_, err = verify.Model(t.Context(), shape, verify.Job{Device: smelt.Device{Name: "cpu"}})
 	require.ErrorIs(t, err, smelt.ErrNoWeights)
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Identity says what a full block holds: a hash of its tokens and of the identity before
 // it, of which the first is the hash of a salt.
-type Identity [sha256.Size]byte
+type Identity = [sha256.Size]byte
 
 // Pool owns the blocks of a cache. It is used by one goroutine at a time.
 type Pool struct {

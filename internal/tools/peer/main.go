@@ -28,6 +28,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/tools/limits"
 	"github.com/smelt-ml/smelt/kernels/native"
+	"github.com/smelt-ml/smelt/models/synth"
 )
 
 func main() {
@@ -431,7 +432,7 @@ func synthesise(ctx context.Context, shape, format, path string) (err error) {
 		}
 	}()
 	w := bufio.NewWriterSize(f, 1<<20)
-	err = model.WriteRandom(w, format, 1, func(int64, int64) error { return ctx.Err() })
+	err = synth.Write(w, model.File(), format, 1, func(int64, int64) error { return ctx.Err() })
 	if err = errors.Join(err, w.Flush(), f.Close()); err != nil {
 		return err
 	}

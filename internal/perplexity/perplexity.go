@@ -1,17 +1,20 @@
-package smelt
+// Package perplexity measures how well a model predicts a text.
+package perplexity
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/smelt-ml/smelt"
 )
 
 // ErrShortText is wrapped where a text has too few tokens to be scored.
 var ErrShortText = errors.New("the text is too short")
 
-// Perplexity tells how well a model predicts a text.
-type Perplexity struct {
+// Result is how well a model predicts a text.
+type Result struct {
 	Tokens     int     // tokens scored
 	NLL        float64 // mean negative log-likelihood, in nats a token
 	Perplexity float64 // exp(NLL)
@@ -21,16 +24,16 @@ type Perplexity struct {
 // minWindow has one token to predict another from.
 const minWindow = 2
 
-// Perplexity scores a text. It is encoded as one, without special tokens, and cut
+// Of scores a text. It is encoded as one, without special tokens, and cut
 // into windows that follow each other; what is left at the end is dropped. Each
 // window starts from an empty cache, with the start token where the model has one,
 // which counts towards the window. The tokens after the first are scored. Windows
 // holds the mean of each; progress, if given, is called after it.
-func (s *Session) Perplexity(ctx context.Context, text string, window int, progress func(done, total int)) (*Perplexity, error) {
+func Of(ctx context.Context, s *smelt.Session, text string, window int, progress func(done, total int)) (*Result, error) {
 	if window < minWindow || window > s.Context() {
 		return nil, fmt.Errorf("a window of %d tokens: want %d to %d, the slots of the cache", window, minWindow, s.Context())
 	}
-	tokenizer, err := s.loaded.Tokenizer()
+	tokenizer, err := s.Loaded().Tokenizer()
 	if err != nil {
 		return nil, err
 	}
@@ -41,13 +44,13 @@ func (s *Session) Perplexity(ctx context.Context, text string, window int, progr
 	if total == 0 {
 		return nil, fmt.Errorf("%w: it has %d tokens, and a window takes %d", ErrShortText, len(ids), step)
 	}
-	p := &Perplexity{}
+	p := &Result{}
 	sum := 0.0
 	defer s.Reset()
 	for w := range total {
 		tokens := append(start[:len(start):len(start)], ids[w*step:(w+1)*step]...)
 		s.Reset()
-		nll, err := s.score(ctx, tokens)
+		nll, err := score(ctx, s, tokens)
 		if err != nil {
 			return nil, fmt.Errorf("window %d of %d: %w", w+1, total, err)
 		}
@@ -64,16 +67,16 @@ func (s *Session) Perplexity(ctx context.Context, text string, window int, progr
 }
 
 // score returns the summed negative log-likelihood of all tokens but the first.
-func (s *Session) score(ctx context.Context, tokens []int32) (float64, error) {
+func score(ctx context.Context, s *smelt.Session, tokens []int32) (float64, error) {
 	sum := 0.0
 	err := s.Score(ctx, tokens, func(i int, logits []float32) error {
 		if i+1 == len(tokens) {
 			return nil
 		}
-		nll := -logLikelihood(logits, tokens[i+1])
+		nll := -LogLikelihood(logits, tokens[i+1])
 		switch {
 		case math.IsNaN(nll):
-			return fmt.Errorf("the token after position %d has a log-likelihood of NaN: %w", i, ErrNaN)
+			return fmt.Errorf("the token after position %d has a log-likelihood of NaN: %w", i, smelt.ErrNaN)
 		case math.IsInf(nll, 0):
 			return fmt.Errorf("the token after position %d has a log-likelihood of %g", i, -nll)
 		}
@@ -83,9 +86,9 @@ func (s *Session) score(ctx context.Context, tokens []int32) (float64, error) {
 	return sum, err
 }
 
-// logLikelihood is the logarithm of the softmax of logits at id, NaN if any logit
+// LogLikelihood is the logarithm of the softmax of logits at id, NaN if any logit
 // is.
-func logLikelihood(logits []float32, id int32) float64 {
+func LogLikelihood(logits []float32, id int32) float64 {
 	top := math.Inf(-1)
 	for _, l := range logits {
 		top = math.Max(top, float64(l)) // NaN wins

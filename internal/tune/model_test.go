@@ -1,4 +1,4 @@
-package smelt_test
+package tune_test
 
 import (
 	"context"
@@ -12,7 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tune"
+	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
@@ -31,7 +35,7 @@ func privately(t *testing.T) (folder string) {
 func TestTune(t *testing.T) {
 	folder := privately(t)
 	d := smelt.Device{Name: "cpu", Threads: 1}
-	none, err := smelt.LoadTuning(d)
+	none, err := compiler.LoadTuning(d.Name, d.Threads)
 	require.NoError(t, err)
 	require.Nil(t, none)
 
@@ -40,8 +44,8 @@ func TestTune(t *testing.T) {
 	defer m.Close()
 	o := smelt.Options{Target: "cpu", Level: 1, Context: 64, Prefill: 16}
 	var told []string
-	found, err := m.Tune(t.Context(), smelt.Tuning{
-		Options: o, Device: d, Tokens: 2, Rounds: 1, Sequences: 3, Progress: func(what string) { told = append(told, what) },
+	found, err := tune.Model(t.Context(), m, tune.Job{
+		Program: o, Device: d, Sequences: 3, Options: tune.Options{Tokens: 2, Rounds: 1, Progress: func(what string) { told = append(told, what) }},
 	})
 	require.NoError(t, err)
 	require.NotEmpty(t, found.Sites)
@@ -59,18 +63,18 @@ func TestTune(t *testing.T) {
 			require.True(t, tried.Same, "%s changes bits: %v", s.Choice, tried.Setting)
 		}
 	}
-	path, err := smelt.KeepTuning(d, found)
+	path, err := compiler.KeepTuning(d.Name, d.Threads, found.Winners()...)
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(path, filepath.Join(folder, "smelt", "tuned")), path)
 	kept, err := os.ReadFile(path)
 	require.NoError(t, err)
 
-	tuning, err := smelt.LoadTuning(d)
+	tuning, err := compiler.LoadTuning(d.Name, d.Threads)
 	require.NoError(t, err)
 	require.Len(t, tuning.Winners, len(found.Sites))
 	plain, err := m.Compile(o)
 	require.NoError(t, err)
-	o.Tuning = tuning
+	compiler.KnobsOf(&o).Tuning = tuning
 	p, err := m.Compile(o)
 	require.NoError(t, err)
 	require.Empty(t, plain.Plan.Tuned)
@@ -86,16 +90,16 @@ func TestTune(t *testing.T) {
 	require.Positive(t, marked)
 
 	// Other shapes join, the same ones take the place of what was there.
-	again := &smelt.Tuned{Sites: []*smelt.TunedSite{{Choice: "linear_mat", Kernel: "k", Shape: "s", Exact: true, Winner: plan.Setting{"tile": 64}}}}
-	_, err = smelt.KeepTuning(d, again)
+	again := &tune.Found{Sites: []*tune.Site{{Choice: "linear_mat", Kernel: "k", Shape: "s", Exact: true, Winner: plan.Setting{"tile": 64}}}}
+	_, err = compiler.KeepTuning(d.Name, d.Threads, again.Winners()...)
 	require.NoError(t, err)
-	more, err := smelt.LoadTuning(d)
+	more, err := compiler.LoadTuning(d.Name, d.Threads)
 	require.NoError(t, err)
 	require.Len(t, more.Winners, len(found.Sites)+1)
 	require.NoError(t, os.WriteFile(path, kept, 0o644))
 
 	ctx, stop := context.WithCancel(t.Context())
-	_, err = m.Tune(ctx, smelt.Tuning{Options: o, Device: d, Progress: func(string) { stop() }})
+	_, err = tune.Model(ctx, m, tune.Job{Program: o, Device: d, Options: tune.Options{Progress: func(string) { stop() }}})
 	require.ErrorIs(t, err, context.Canceled)
 
 	// Nothing is left beside the file, and what is of no use is said to be.
@@ -110,20 +114,19 @@ func TestTune(t *testing.T) {
 	} {
 		require.NotEqual(t, string(kept), text)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-		tuning, err := smelt.LoadTuning(d)
-		require.ErrorIs(t, err, smelt.ErrTuning, name)
+		tuning, err := compiler.LoadTuning(d.Name, d.Threads)
+		require.ErrorIs(t, err, lower.ErrTuning, name)
 		require.ErrorContains(t, err, path, name)
 		require.Nil(t, tuning, name)
-		o, err := smelt.OptionsFor(d)
-		require.NoError(t, err)
-		require.Nil(t, o.Tuning)
+		o := fixture.For(t, d)
+		require.Nil(t, compiler.KnobsOf(&o).Tuning)
 	}
 	stale := filepath.Join(filepath.Dir(path), "0123456789ab.json")
 	require.NoError(t, os.Rename(path, stale))
-	_, err = smelt.LoadTuning(d)
-	require.ErrorIs(t, err, smelt.ErrTuning)
+	_, err = compiler.LoadTuning(d.Name, d.Threads)
+	require.ErrorIs(t, err, lower.ErrTuning)
 	require.ErrorContains(t, err, stale)
 	t.Setenv("SMELT_TUNED", "off")
-	_, err = smelt.LoadTuning(d)
+	_, err = compiler.LoadTuning(d.Name, d.Threads)
 	require.NoError(t, err)
 }

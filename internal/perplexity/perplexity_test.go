@@ -1,4 +1,4 @@
-package smelt_test
+package perplexity_test
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/fixture"
+	"github.com/smelt-ml/smelt/internal/perplexity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -44,11 +44,11 @@ func TestPerplexity(t *testing.T) {
 		var ref perplexityReference
 		require.NoError(t, json.Unmarshal(data, &ref))
 		full := testfiles.Full("accuracy")
-		score := func(t *testing.T, format, text string) *smelt.Perplexity {
+		score := func(t *testing.T, format, text string) *perplexity.Result {
 			opts := fixture.Options(t, "cpu", dtype.F16)
 			opts.Context = ref.Perplexity.Window
 			s := fixture.Session(t, tiny.GGUF(t, model, format), "cpu", opts)
-			p, err := s.Perplexity(t.Context(), text, ref.Perplexity.Window, nil)
+			p, err := perplexity.Of(t.Context(), s, text, ref.Perplexity.Window, nil)
 			require.NoError(t, err)
 			require.InEpsilon(t, math.Exp(p.NLL), p.Perplexity, 1e-12)
 			return p
@@ -103,7 +103,7 @@ func TestPerplexityWindows(t *testing.T) {
 	s := fixture.Session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", fixture.Options(t, "cpu", dtype.F16))
 	const text = "Once upon a time there was a little fox. It was happy and had many friends in the wood."
 	var done []int
-	p, err := s.Perplexity(t.Context(), text, 8, func(n, total int) {
+	p, err := perplexity.Of(t.Context(), s, text, 8, func(n, total int) {
 		require.Less(t, n, total+1)
 		done = append(done, n)
 	})
@@ -113,14 +113,14 @@ func TestPerplexityWindows(t *testing.T) {
 	require.Greater(t, len(p.Windows), 2)
 
 	for window, want := range map[int]string{1: "window of 1", s.Context() + 1: "slots of the cache"} {
-		_, err = s.Perplexity(t.Context(), text, window, nil)
+		_, err = perplexity.Of(t.Context(), s, text, window, nil)
 		require.ErrorContains(t, err, want)
 	}
-	_, err = s.Perplexity(t.Context(), text, 400, nil)
-	require.ErrorIs(t, err, smelt.ErrShortText)
+	_, err = perplexity.Of(t.Context(), s, text, 400, nil)
+	require.ErrorIs(t, err, perplexity.ErrShortText)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = s.Perplexity(ctx, text, 8, func(int, int) { cancel() })
+	_, err = perplexity.Of(ctx, s, text, 8, func(int, int) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
 	require.True(t, errors.Is(err, context.Canceled))
 }
@@ -129,7 +129,7 @@ func TestPerplexityWindows(t *testing.T) {
 func TestPerplexityNaN(t *testing.T) {
 	path := tiny.Spoilt(t, "tiny-llama/gguf/tiny-llama-F16.gguf", "blk.1.ffn_down.weight", 3)
 	s := fixture.Session(t, path, "cpu", fixture.Options(t, "cpu", dtype.F16))
-	_, err := s.Perplexity(t.Context(), "Once upon a time there was a fox.", 4, nil)
+	_, err := perplexity.Of(t.Context(), s, "Once upon a time there was a fox.", 4, nil)
 	require.ErrorContains(t, err, "log-likelihood of NaN")
 }
 
@@ -143,12 +143,12 @@ func TestLogLikelihood(t *testing.T) {
 		}
 		sum := 0.0
 		for id := range logits {
-			sum += math.Exp(smelt.LogLikelihood(logits, int32(id)))
+			sum += math.Exp(perplexity.LogLikelihood(logits, int32(id)))
 		}
 		require.InDelta(t, 1, sum, 1e-9)
 	}
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
-	require.True(t, math.IsNaN(smelt.LogLikelihood([]float32{1, nan}, 0)))
-	require.True(t, math.IsInf(smelt.LogLikelihood([]float32{1, inf}, 1), -1))
-	require.Zero(t, smelt.LogLikelihood([]float32{1, inf}, 0))
+	require.True(t, math.IsNaN(perplexity.LogLikelihood([]float32{1, nan}, 0)))
+	require.True(t, math.IsInf(perplexity.LogLikelihood([]float32{1, inf}, 1), -1))
+	require.Zero(t, perplexity.LogLikelihood([]float32{1, inf}, 0))
 }

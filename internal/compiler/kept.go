@@ -1,8 +1,6 @@
-package smelt
+package compiler
 
 import (
-	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -14,105 +12,20 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/samber/lo"
-
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/internal/tune"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/lower/plan"
 )
-
-// Tuning says what [Model.Tune] does.
-type Tuning struct {
-	Options Options // of the model as it would run on the device
-	Device  Device
-	// Prompt and Tokens are how many are timed, at once and one by one, in each of Rounds
-	// rounds; 0 leaves it to Tune.
-	Prompt, Tokens, Rounds int
-	// Sequences, if more than one, has steps timed too that bring a token of each of as many as
-	// an engine would run at most, over blocks of its cache.
-	Sequences int
-	// Only, if set, names the choices that are measured, of [TunedChoices].
-	Only []string
-	// Progress, if set, is told what begins.
-	Progress func(what string)
-}
-
-// Tuned is what [Model.Tune] found, by choice and shape.
-type Tuned = tune.Found
-
-// TunedSite is a choice in a place, with what was tried there.
-type TunedSite = tune.Site
-
-// TunedChoices lists the choices that Tune measures.
-func TunedChoices() []string { return lower.Choices() }
-
-// ErrTuning is wrapped where what was kept cannot be used.
-var ErrTuning = lower.ErrTuning
-
-// Tune runs the model with each of the settings that the compiler chooses among, on the
-// device, and times them beside its defaults. No setting is a winner that changes a bit of
-// the logits. [KeepTuning] keeps the winners for programs that are compiled later.
-func (m *Model) Tune(ctx context.Context, t Tuning) (*Tuned, error) {
-	if !m.HasWeights() {
-		return nil, fmt.Errorf("%s: %w", m.name, ErrNoWeights)
-	}
-	release, err := m.use()
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	on, err := Resolve(t.Device)
-	if err != nil {
-		return nil, err
-	}
-	if err := on.accept(t.Options.Target); err != nil {
-		return nil, err
-	}
-	opts := on.options()
-	opts.Mapped, opts.Rearrange = m.file != nil, device.RearrangeNow
-	d, err := device.Open(on.Name, opts)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	how := tune.Options{Prompt: t.Prompt, Tokens: t.Tokens, Rounds: t.Rounds, Only: t.Only, Progress: t.Progress}
-	run := func(o Options) (*Tuned, error) {
-		compile := func(tuning *lower.Tuning) (*plan.Plan, error) {
-			o.Tuning = tuning
-			p, err := m.Compile(o)
-			if err != nil {
-				return nil, err
-			}
-			return p.Plan, nil
-		}
-		return tune.Run(ctx, tune.Subject{Compile: compile, Device: d, Fetch: m.tensor}, how)
-	}
-	found, err := run(t.Options)
-	if err != nil || t.Sequences < 2 {
-		return found, err
-	}
-	how.Known = lo.SliceToMap(found.Sites, func(s *TunedSite) (string, bool) { return s.Key(), true })
-	o := t.Options
-	o.Sequences, o.Block = t.Sequences, cmp.Or(o.Block, DefaultBlock)
-	more, err := run(o)
-	if err != nil {
-		return nil, fmt.Errorf("%d sequences: %w", t.Sequences, err)
-	}
-	found.Sites = append(found.Sites, more.Sites...)
-	return found, nil
-}
 
 // tunedOff is what SMELT_TUNED is set to by who wants nothing that was kept.
 const tunedOff = "off"
 
 // LoadTuning returns what was kept for a device, by [KeepTuning] or by smelt tune: nil where
-// there is nothing, or where the environment has SMELT_TUNED=off. Errors wrap ErrTuning
+// there is nothing, or where the environment has SMELT_TUNED=off. Errors wrap lower.ErrTuning
 // where a file is there and is of no use, for it is damaged, of another device or of another
 // version of smelt; programs are then compiled without.
-func LoadTuning(d Device) (*lower.Tuning, error) {
+func LoadTuning(name string, threads int) (*lower.Tuning, error) {
 	if os.Getenv("SMELT_TUNED") == tunedOff {
 		return nil, nil
 	}
@@ -122,24 +35,24 @@ func LoadTuning(d Device) (*lower.Tuning, error) {
 	} else if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	k, err := keeping(d)
+	k, err := keeping(name, threads)
 	if err != nil || k == nil {
 		return nil, nil // there is no such device, or no folder: nothing was kept
 	}
 	r, err := os.Open(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if others, _ := filepath.Glob(filepath.Join(filepath.Dir(k.path), "*.json")); len(others) > 0 {
-			return nil, fmt.Errorf("%s: %w: it was measured with other kernels; smelt tune measures anew", others[0], ErrTuning)
+			return nil, fmt.Errorf("%s: %w: it was measured with other kernels; smelt tune measures anew", others[0], lower.ErrTuning)
 		}
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrTuning, err)
+		return nil, fmt.Errorf("%w: %w", lower.ErrTuning, err)
 	}
 	defer r.Close()
 	t, err := lower.ReadTuning(r)
 	if err == nil && (t.Device != k.device || t.Version != k.version) {
-		err = fmt.Errorf("%w: it is of %s, version %.12s", ErrTuning, t.Device, t.Version)
+		err = fmt.Errorf("%w: it is of %s, version %.12s", lower.ErrTuning, t.Device, t.Version)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", k.path, err)
@@ -150,8 +63,8 @@ func LoadTuning(d Device) (*lower.Tuning, error) {
 // KeepTuning keeps what was found on a device, beside what was found earlier for other
 // shapes, in the user's cache folder, and returns the file. A file that cannot be read is
 // replaced.
-func KeepTuning(d Device, found *Tuned) (path string, err error) {
-	k, err := keeping(d)
+func KeepTuning(name string, threads int, winners ...lower.Winner) (path string, err error) {
+	k, err := keeping(name, threads)
 	if err != nil {
 		return "", err
 	}
@@ -165,7 +78,7 @@ func KeepTuning(d Device, found *Tuned) (path string, err error) {
 		}
 		r.Close()
 	}
-	t.Keep(found.Winners()...)
+	t.Keep(winners...)
 	if err := os.MkdirAll(filepath.Dir(k.path), 0o755); err != nil {
 		return "", err
 	}
@@ -190,18 +103,18 @@ func tunedFolder() (string, error) {
 }
 
 // keeping returns where a device's tuning is kept; nil where the system has no such folder.
-func keeping(d Device) (*kept, error) {
+func keeping(name string, threads int) (*kept, error) {
 	folder, err := tunedFolder()
 	if err != nil {
 		return nil, nil
 	}
-	info, err := device.Describe(d.Name, d.Threads)
+	info, err := device.Describe(name, threads)
 	if err != nil {
 		return nil, err
 	}
-	device := deviceText(info)
-	k := &kept{device: device, version: kernelVersion()}
-	k.path = filepath.Join(folder, slug(device), k.version[:12]+".json")
+	measured := deviceText(info)
+	k := &kept{device: measured, version: kernelVersion()}
+	k.path = filepath.Join(folder, slug(measured), k.version[:12]+".json")
 	return k, nil
 }
 

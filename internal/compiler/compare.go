@@ -1,0 +1,180 @@
+package compiler
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/lower/predict"
+	"github.com/smelt-ml/smelt/passes"
+)
+
+// SameBits is what a step of a program with [Options.SameBits] is predicted to cost more than
+// one without it.
+type SameBits struct {
+	Chip string  `json:"chip"`
+	More Saving  `json:"more"`
+	With float64 `json:"seconds"` // of the step
+}
+
+// Savings are what fusion spares a step of a phase: the cost of Plans that are
+// compiled without a rule, all else being equal, less that of the Plan with it. What a
+// rule does depends on the others. One that takes over in its place makes a saving
+// smaller, and the saving of one that others build upon holds theirs; so savings do not
+// add up to those of all rules together.
+type Savings struct {
+	Chip     string            `json:"savings_chip"` // which seconds are predicted for
+	ByRule   map[string]Saving `json:"savings"`      // of the rules in Fusions
+	Together Saving            `json:"savings_together"`
+}
+
+// Saving is what one Plan costs more than another. A negative figure is a loss.
+type Saving struct {
+	Dispatches   int     `json:"dispatches"`
+	Bytes        int64   `json:"bytes"` // read and written
+	BytesRead    int64   `json:"bytes_read"`
+	BytesWritten int64   `json:"bytes_written"`
+	Seconds      float64 `json:"seconds"` // predicted; see [Program.Simulate]
+}
+
+// Less returns the difference of two.
+func (s Saving) Less(than Saving) Saving {
+	return Saving{
+		s.Dispatches - than.Dispatches, s.Bytes - than.Bytes, s.BytesRead - than.BytesRead, s.BytesWritten - than.BytesWritten,
+		s.Seconds - than.Seconds,
+	}
+}
+
+// StepSizes returns the sizes of the largest step of a phase that samples one
+// token: all of its tokens, at the end of a full context.
+func StepSizes(ph *plan.Phase) *sym.Sizes {
+	s := ph.Bounds
+	s[sym.R] = s[sym.B]
+	return &s
+}
+
+// Simulate predicts how a chip, runs a step of a phase. Nothing is
+// measured.
+func (p *Program) Simulate(phase, chip string, sequences ...int) (*predict.Timeline, error) {
+	ph, _, err := p.Phase(phase, sequences...)
+	if err != nil {
+		return nil, err
+	}
+	c, err := predict.FindChip(chip)
+	if err != nil {
+		return nil, err
+	}
+	return predict.Simulate(p.Plan, ph, StepSizes(ph), c)
+}
+
+// Savings compiles a phase once more without each rule that matched, and without all of
+// them, and compares the largest steps, as [StepSizes] gives them, on a chip.
+func (p *Program) Savings(phase, chip string, sequences ...int) (*Savings, error) {
+	_, stages, err := p.Phase(phase, sequences...)
+	if err != nil {
+		return nil, err
+	}
+	if stages == nil {
+		return nil, fmt.Errorf("the plan of %s holds no graph to fuse otherwise", p.Plan.Model)
+	}
+	c, err := predict.FindChip(chip)
+	if err != nil {
+		return nil, err
+	}
+	with, err := p.costWithout(stages, c)
+	if err != nil {
+		return nil, err
+	}
+	out := &Savings{Chip: c.Name, ByRule: map[string]Saving{}}
+	var all []string
+	for rule, matches := range stages.Report.Fusions {
+		all = append(all, rule)
+		if matches == 0 { // it changed nothing
+			out.ByRule[rule] = Saving{}
+			continue
+		}
+		without, err := p.costWithout(stages, c, rule)
+		if errors.Is(err, passes.ErrUnsupported) { // the target cannot do without: there is nothing to compare
+			out.ByRule[rule] = Saving{}
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("without %s: %w", rule, err)
+		}
+		out.ByRule[rule] = without.Less(with)
+	}
+	without, err := p.costWithout(stages, c, all...)
+	if errors.Is(err, passes.ErrUnsupported) {
+		return out, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("without fusion: %w", err)
+	}
+	out.Together = without.Less(with)
+	return out, nil
+}
+
+// SameBits compiles a program that has the same bits in every step once more without that, and
+// compares the largest steps of a phase, as [StepSizes] gives them, on a chip.
+func (p *Program) SameBits(phase, chip string, sequences ...int) (*SameBits, error) {
+	if !p.Options.SameBits {
+		return nil, fmt.Errorf("the plan of %s was not compiled for the same bits in every step", p.Plan.Model)
+	}
+	opts := p.Options
+	opts.SameBits, opts.DebugOutput, opts.Observer = false, nil, nil
+	other, err := Compile(p.source, opts)
+	if err != nil {
+		return nil, err
+	}
+	out := new(SameBits)
+	for _, of := range []struct {
+		*Program
+		sign int
+	}{{p, 1}, {other, -1}} {
+		t, err := of.Simulate(phase, chip, sequences...)
+		if err != nil {
+			return nil, err
+		}
+		cost := Saving{len(t.Spans), t.Cost.Bytes(), t.Cost.Read, t.Cost.Written, t.Total / 1e6}
+		if of.sign > 0 {
+			out.Chip, out.With, out.More = t.Chip.Name, cost.Seconds, cost
+		} else {
+			out.More = out.More.Less(cost)
+		}
+	}
+	return out, nil
+}
+
+// costWithout compiles the phase of some graphs alone, leaving out rules, and returns
+// what its largest step costs.
+func (p *Program) costWithout(stages *passes.Stages, chip *predict.Chip, rules ...string) (cost Saving, err error) {
+	opts := p.Options
+	opts.Disabled = append(slices.Clone(opts.Disabled), rules...)
+	opts.DebugOutput, opts.Observer = nil, nil
+	phases, err := ranges(opts)
+	if err != nil {
+		return cost, err
+	}
+	at := slices.IndexFunc(p.Stages, func(of passes.Stages) bool { return of.Fused == stages.Fused })
+	r := phases[at : at+1]
+	if _, err := opts.optimise(&r[0], stages.Source); err != nil {
+		return cost, err
+	}
+	target, err := opts.target(lower.DecodeTokens)
+	if err != nil {
+		return cost, err
+	}
+	plan, err := lower.Lower(p.source.Name, r, target, opts.lowering())
+	if err != nil {
+		return cost, err
+	}
+	ph := &plan.Phases[0]
+	t, err := predict.Simulate(plan, ph, StepSizes(ph), chip)
+	if err != nil {
+		return cost, err
+	}
+	return Saving{len(ph.Dispatches), t.Cost.Bytes(), t.Cost.Read, t.Cost.Written, t.Total / 1e6}, nil
+}
