@@ -186,7 +186,7 @@ func TestMessages(t *testing.T) {
 		require.Equal(t, want, string(out))
 	}
 	for raw, want := range map[string]string{
-		`{"content": "a"}`:                                                                "no role",
+		`{"content": "a"}`:                                                                "without a role",
 		`{"role": "user", "content": 1}`:                                                  "content",
 		`{"role": "user", "content": [{"type": "image_url"}]}`:                            `content of type "image_url"`,
 		`{"role": "user", "texts": "a"}`:                                                  `unknown field "texts"`,

@@ -93,9 +93,9 @@ func TestForms(t *testing.T) {
 		`x: "#/a" matches nothing in this document`: constrain.Schema("x", []byte(`{}`), "/a", constrain.Options{}),
 		"no text matches":                           constrain.Sequence(constrain.Literal("a"), constrain.OneOf()),
 		"Begins contains the empty text":            constrain.Free{Without: []string{""}}.Form(),
-		"token 256 is none":                         constrain.Many(constrain.Token(endToken), 0),
-		"token 97 is none":                          constrain.Token('a'),
-		"token 400 is none":                         constrain.Token(400),
+		"token 256 cannot be part":                  constrain.Many(constrain.Token(endToken), 0),
+		"token 97 cannot be part":                   constrain.Token('a'),
+		"token 400 cannot be part":                  constrain.Token(400),
 		"is not valid UTF-8":                        constrain.Literal("a\xff"),
 	} {
 		_, err := v.Form(f)
