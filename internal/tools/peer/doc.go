@@ -20,7 +20,6 @@
 //   - pairs.go takes the samples, machine.go watches what else runs.
 //   - tokens.go keeps what llama.cpp makes of texts, pipelines.go what Hugging Face's library
 //     does: peer tokens, peer pipelines.
-//   - embed.go compares how many texts a second both embed: peer embed MODEL.gguf…
 //   - guard.go compares two commits of smelt in the same way: peer guard --a main --b HEAD.
 //   - templates.go keeps what others render from chat templates: peer templates.
 //   - figures.go turns samples into figures, criteria.go judges them, table.go prints.

@@ -97,8 +97,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return guard(ctx, args[1:], stdout, stderr)
 		case "parity":
 			return writeParity(ctx, args[1:], stderr)
-		case "embed":
-			return embedTexts(ctx, args[1:], stdout, stderr)
 		case "pipelines":
 			return writePipelines(ctx, args[1:], stderr)
 		case "tokens":
