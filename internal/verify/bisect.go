@@ -15,26 +15,26 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// Bisection says where results begin to go wrong.
+// Bisection locates where results begin to be wrong.
 type Bisection struct {
-	// Pass is the first after which the results differ from those before it beyond
-	// the bound, "" if there is none.
+	// Pass is the first pass after which the results differ beyond the bound from those before
+	// it; "" if there is none.
 	Pass   string      `json:"pass,omitempty"`
 	What   string      `json:"what"` // what was compared, and on which device
 	Passes []PassCheck `json:"passes"`
-	// Wrong is the first op, in the order of the graph, whose result is not what float64
-	// makes of its operands; nil if there is none.
+	// Wrong is the first op, in graph order, whose result differs from float64 on the same
+	// operands; nil if there is none.
 	Wrong *WrongOp `json:"wrong,omitempty"`
 	// NonFinite is the first value with an element that is NaN or infinite, nil if
 	// there is none.
 	NonFinite *NonFinite `json:"non_finite,omitempty"`
-	Watched   string     `json:"watched"` // where NonFinite was looked for
+	Watched   string     `json:"watched"` // the values that were searched for NonFinite
 }
 
 // PassCheck compares the results before and after a pass.
 type PassCheck struct {
 	Pass    string `json:"pass"`
-	Changed bool   `json:"changed"` // the graph
+	Changed bool   `json:"changed"` // whether the pass changed the graph
 	Difference
 }
 
@@ -46,15 +46,15 @@ type NonFinite struct {
 	Kernel  string   `json:"kernel"`
 	Phase   string   `json:"phase"`
 	Step    int      `json:"step"`    // of Findings.Steps, from 0
-	Row     int      `json:"row"`     // of the value: the token in the step, as a rule
+	Row     int      `json:"row"`     // of the value, usually the index of the token in the step
 	Element int      `json:"element"` // of the row
 	Is      string   `json:"is"`      // "NaN", "+Inf" or "-Inf"
-	Line    string   `json:"line"`    // the value as the graph's text has it
-	Weights []string `json:"weights"` // of its operands, that hold such elements themselves
+	Line    string   `json:"line"`    // the value's line in the graph's text
+	Weights []string `json:"weights"` // those among its operands that hold such elements themselves
 }
 
-// bisect looks for the first pass that changes the results beyond the bound, and
-// for the first value that is no number.
+// bisect searches for the first pass that changes the results beyond the bound, and for the
+// first non-finite value.
 func (c *verifier) bisect(ctx context.Context) (*Bisection, error) {
 	b := &Bisection{Wrong: c.wrong}
 	if err := c.bisectPasses(ctx, b); err != nil {
@@ -66,13 +66,13 @@ func (c *verifier) bisect(ctx context.Context) (*Bisection, error) {
 	return b, nil
 }
 
-// stage is what the pipeline had made of each phase's graph after a pass.
+// stage holds the graph of each phase after a pass.
 type stage struct {
 	pass  string // "" before the first
 	funcs []*ir.Func
 }
 
-// stages compiles and keeps the graphs after every pass.
+// stages compiles the model and keeps the graphs after every pass.
 func (c *verifier) stages(opts Options) (*graphs, []stage, error) {
 	var list []stage
 	opts.Observer = func(_, pass string, f *ir.Func) {
@@ -86,15 +86,14 @@ func (c *verifier) stages(opts Options) (*graphs, []stage, error) {
 	return g, list, err
 }
 
-// bisectPasses runs the graphs that the passes leave, one after the other, and
-// compares the results of each with those before it. A graph that a pass has not
-// changed is not run again.
+// bisectPasses runs the graphs that each pass leaves, in order, and compares the results of each
+// with those before it. It skips a graph that its pass has not changed.
 func (c *verifier) bisectPasses(ctx context.Context, b *Bisection) error {
 	opts, device, layers := c.float()
 	if device == "emu" {
 		layers = c.affordable(sum(c.steps), emulatedWork*bisectShare)
 	}
-	if act := c.act(c.Device); act != dtype.F32 { // the pass that narrows counts, too
+	if act := c.act(c.Device); act != dtype.F32 { // includes the pass that narrows
 		opts.Act = act
 	}
 	b.What = fmt.Sprintf("%s on %s, activations in %s", c.results(layers), device, opts.Act)
@@ -136,7 +135,7 @@ func (c *verifier) bisectPasses(ctx context.Context, b *Bisection) error {
 	return nil
 }
 
-// runStage runs the graphs that a pass left, with what the target lacks replaced.
+// runStage runs the graphs that a pass left, after replacing the ops that the target lacks.
 func (c *verifier) runStage(ctx context.Context, g *graphs, s stage, device string, pick picker) (trace, error) {
 	at := *g
 	at.ranges = slices.Clone(g.ranges)
@@ -147,7 +146,7 @@ func (c *verifier) runStage(ctx context.Context, g *graphs, s stage, device stri
 			return nil, err
 		}
 		target.Act = g.target.Act
-		if _, err := passes.Compile(f, target, passes.Options{}); err != nil { // level 0: no more than legal
+		if _, err := passes.Compile(f, target, passes.Options{}); err != nil { // level 0: legalize only
 			return nil, err
 		}
 		at.ranges[i].Func = f
@@ -155,11 +154,11 @@ func (c *verifier) runStage(ctx context.Context, g *graphs, s stage, device stri
 	return c.trace(ctx, &at, device, pick, c.ids, c.steps)
 }
 
-// errFound ends a search.
+// errFound stops a search that has its result.
 var errFound = errors.New("found")
 
-// findNonFinite runs the model on the device under test, dispatch by dispatch, and
-// looks at everything that is computed.
+// findNonFinite runs the model on the device under test dispatch by dispatch and checks every
+// value that is computed.
 func (c *verifier) findNonFinite(ctx context.Context, b *Bisection) error {
 	device := c.Device
 	layers := c.layersOn(device)
@@ -185,7 +184,7 @@ func (c *verifier) findNonFinite(ctx context.Context, b *Bisection) error {
 		case b.NonFinite == nil:
 		case b.NonFinite.Step < s.step:
 			return errFound
-		case first <= s.probe.order: // dispatches that do not wait for each other stand in any order
+		case first <= s.probe.order: // independent dispatches have no fixed order
 			return nil
 		}
 		i := slices.IndexFunc(s.data, func(x float32) bool { return !finite(x, s.probe.value.Op) })
@@ -209,13 +208,13 @@ func (c *verifier) findNonFinite(ctx context.Context, b *Bisection) error {
 	return err
 }
 
-// finite reports whether an element is a number. A mask is made of −∞.
+// finite reports whether an element is finite. A mask may also hold −∞.
 func finite(x float32, op ir.Op) bool {
 	return !math.IsNaN(float64(x)) && (!math.IsInf(float64(x), 0) || op == ir.OpMask && x < 0)
 }
 
-// brokenWeights names the weights that a value reads and that hold elements which
-// are no numbers, with the first row of each.
+// brokenWeights returns the names of the weights that a value reads and that hold non-finite
+// elements, with the first such row of each.
 func (c *verifier) brokenWeights(v *ir.Value) ([]string, error) {
 	list := []string{}
 	for _, a := range v.Args {

@@ -18,14 +18,15 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// sameBits compares ways to run the model that promise the same bits: see the laws of
-// package kernels/native, and the orders of threads that an emulated kernel must bear.
+// sameBits compares ways to run the model that promise the same bits: the laws of package
+// kernels/native, and the thread orders under which an emulated kernel must not change its
+// results.
 func (c *verifier) sameBits(ctx context.Context) error {
 	device := c.Device
 	opts := c.Options
 	opts.Act = c.act(device)
 	steps := c.steps
-	if device == "emu" { // one run of each way, with a part of the work
+	if device == "emu" { // one run per way, with a fraction of the work
 		if n := c.tokens(emulatedWork * bitsShare); n < sum(steps) {
 			steps = []int{min(n-1, slices.Max(steps)), 1}
 		}
@@ -81,8 +82,8 @@ func (c *verifier) sameBits(ctx context.Context) error {
 // the same bits.
 const bitsShare = 1. / 16
 
-// bitWays are options that do not change a bit. change tells whether they are others than
-// those of the device.
+// bitWays are the options that leave results bit-identical. change sets such an option and
+// reports whether it differs from the device's own.
 var bitWays = []struct {
 	name, device, what string
 	change             func(o *device.Options) bool
@@ -113,7 +114,8 @@ var bitWays = []struct {
 	}},
 }
 
-// logits returns those of a plan's steps, as whoever runs it gets them.
+// logits returns the logits of all steps of a plan, run through [engine.Sequence] as production
+// code runs them.
 func (c *verifier) logits(ctx context.Context, plan *plan.Plan, on place, steps []int) (trace, error) {
 	device, err := device.Open(on.device, on.options)
 	if err != nil {
@@ -144,7 +146,8 @@ func (c *verifier) logits(ctx context.Context, plan *plan.Plan, on place, steps 
 	return t, nil
 }
 
-// checkBits compares two traces of the same results in bits, and notes the outcome.
+// checkBits compares two traces of the same results bit by bit and appends the outcome to the
+// findings.
 func (c *verifier) checkBits(row Check, want, got trace) {
 	row.Against = AgainstBits
 	row.Verdict = Within
@@ -163,7 +166,7 @@ func (c *verifier) checkBits(row Check, want, got trace) {
 	c.findings.Checks = append(c.findings.Checks, row)
 }
 
-// differentBits compares what a probe saw with what another saw there. A NaN is no result,
+// differentBits compares what a probe saw with what another saw of the same value. A NaN fails
 // whatever its bits.
 func differentBits(want *sighting, got []float32) Difference {
 	d := Difference{Verdict: Within}
@@ -193,9 +196,9 @@ func differentBits(want *sighting, got []float32) Difference {
 	return d
 }
 
-// productsAlone feeds a prompt, and then some of its tokens through each product by
-// themselves, as decoding does. What is said of them names the kernels of those that cannot be
-// fed so.
+// productsAlone feeds a prompt, and then reruns each product for single tokens of it, as
+// decoding does. The check's What lists the kernels whose operands cannot be shown, which are
+// skipped.
 func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) error {
 	copied, err := withCopies(g)
 	if err != nil {
@@ -255,7 +258,7 @@ func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) 
 				d.Where = fmt.Sprintf("token %d, %s", t, d.Where)
 				row.Difference = d
 			}
-			copy(data, together.data) // the outputs of a host device are its memory
+			copy(data, together.data) // on a host device this view is the output itself
 		}
 	}
 	row.What = fmt.Sprintf("%d products of %d tokens on %s, and of single ones", products, n, device)
@@ -266,8 +269,8 @@ func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) 
 	return nil
 }
 
-// withCopies returns graphs whose products read copies of what kernels write beside something
-// else, such as the shares of experts: a copy can be shown, and changed.
+// withCopies returns graphs whose products read copies of secondary outputs of kernels, such as
+// the weights of experts: a copy can be both read and overwritten by a rig.
 func withCopies(g *graphs) (*graphs, error) {
 	at := *g
 	at.ranges = slices.Clone(g.ranges)
@@ -296,14 +299,16 @@ func withCopies(g *graphs) (*graphs, error) {
 	return &at, nil
 }
 
-// operands are what a dispatch reads of other values, as views of the device's memory.
+// operands are views of the device's memory: the operands of a dispatch that other dispatches
+// computed.
 type operands struct {
 	floats [][]float32
 	ints   [][]int32
 }
 
-// operands returns what a dispatch of the step that has run reads of other values, and whether
-// these are all: what a kernel writes beside something else is shown by a copy.
+// operands returns the computed operands of a dispatch of the step that has run. shown reports
+// whether all of them are visible; a secondary output of a kernel is visible only through a
+// copy, see [withCopies].
 func (r *rig) operands(dispatch int) (o operands, shown bool, err error) {
 	shown = true
 	for _, b := range r.plan.Phases[r.phase].Dispatches[dispatch].Bindings {
@@ -329,8 +334,8 @@ func (r *rig) operands(dispatch int) (o operands, shown bool, err error) {
 	return o, shown, nil
 }
 
-// alone runs a dispatch of the step once more, for one of its n tokens: the rows of its
-// operands take the first places for so long.
+// alone reruns a dispatch of the step for one of its n tokens. Meanwhile that token's rows
+// replace the first rows of the operands.
 func (r *rig) alone(ctx context.Context, dispatch int, of operands, token, n int) error {
 	step := r.step
 	defer func() { r.step = step }()
@@ -346,7 +351,8 @@ func (r *rig) alone(ctx context.Context, dispatch int, of operands, token, n int
 	return r.runOne(ctx, dispatch)
 }
 
-// moveFirst copies one of the n rows of x over the first, which the returned function restores.
+// moveFirst copies row number row of the n rows of x over the first row, which the returned
+// function restores.
 func moveFirst[T int32 | float32](x []T, row, n int) (restore func()) {
 	width := len(x) / n
 	first := slices.Clone(x[:width])
@@ -354,7 +360,7 @@ func moveFirst[T int32 | float32](x []T, row, n int) (restore func()) {
 	return func() { copy(x, first) }
 }
 
-// samePlan tells whether two plans are the same to the byte.
+// samePlan reports whether two plans are byte-identical.
 func samePlan(a, b *plan.Plan) (bool, error) {
 	var files [2]bytes.Buffer
 	for i, p := range []*plan.Plan{a, b} {

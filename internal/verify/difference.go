@@ -10,12 +10,12 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Difference is how far two results are apart.
+// Difference measures how far two results differ.
 type Difference struct {
-	// Absolute is the largest difference of two elements, Relative the largest in
-	// relation to the row that they are in: to the standard deviation of a row of
-	// logits, since only differences between logits mean anything, and to the
-	// largest magnitude in other rows. Both may belong to different elements.
+	// Absolute is the largest difference of two elements. Relative is the largest in relation to
+	// its row: to the standard deviation of a row of logits, since only differences between
+	// logits have meaning, and to the largest magnitude of any other row. Both may belong to
+	// different elements.
 	Absolute Measure `json:"absolute"`
 	Relative Measure `json:"relative"`
 	Bound    float64 `json:"bound"` // of Relative
@@ -23,7 +23,7 @@ type Difference struct {
 	Verdict  Verdict `json:"verdict"`
 }
 
-// Verdict is what a comparison came to.
+// Verdict is the outcome of a comparison.
 type Verdict string
 
 // The verdicts.
@@ -31,13 +31,13 @@ const (
 	Within    Verdict = "ok"
 	Beyond    Verdict = "out of bounds"
 	NotFinite Verdict = "not finite" // a result is NaN or infinite
-	Skipped   Verdict = "skipped"    // What says why
+	Skipped   Verdict = "skipped"    // What gives the reason
 )
 
-// Measure is a size, in JSON null if it is not finite.
+// Measure is a size; JSON has null where it is not finite.
 type Measure float64
 
-// MarshalJSON writes a number or null.
+// MarshalJSON returns a number or null.
 func (m Measure) MarshalJSON() ([]byte, error) {
 	if math.IsNaN(float64(m)) || math.IsInf(float64(m), 0) {
 		return []byte("null"), nil
@@ -45,7 +45,7 @@ func (m Measure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(m))
 }
 
-// joined puts the logits of all steps together, and keeps the caches as the last
+// joined concatenates the logits of all steps and keeps the caches as the last step leaves them.
 // step leaves them.
 func (t trace) joined() trace {
 	last := 0
@@ -76,7 +76,7 @@ func (t trace) joined() trace {
 	return out
 }
 
-// place says in which step something was seen.
+// place returns the step in which something was seen, as text.
 func (s *sighting) place(steps []int) string {
 	if s.step < len(steps) {
 		return fmt.Sprintf("step %d of %d tokens", s.step+1, steps[s.step])
@@ -84,10 +84,10 @@ func (s *sighting) place(steps []int) string {
 	return fmt.Sprintf("step %d", s.step+1)
 }
 
-// errTraces is our own mistake: traces that do not belong together.
+// errTraces reports traces that do not belong together, a fault of this package.
 var errTraces = errors.New("the two graphs do not return the same")
 
-// compareTraces compares the results of two runs: those of got, which may be fewer.
+// compareTraces compares the results of two runs. got may hold fewer than want.
 func compareTraces(want, got trace) (gap, error) {
 	type key struct {
 		step         int
@@ -114,14 +114,14 @@ func compareTraces(want, got trace) (gap, error) {
 	return g, nil
 }
 
-// gap collects how far results are apart.
+// gap accumulates the differences between results.
 type gap struct {
 	absolute, relative float64
 	where              string
-	broken             bool // there were NaNs or infinities
+	broken             bool // some element is NaN or infinite
 }
 
-// add compares what a probe saw with what another saw there.
+// add compares what a probe saw with what another saw of the same value.
 func (g *gap) add(want sighting, got []float32) {
 	width := len(want.data) / max(want.rows, 1)
 	logits := want.probe.result == engine.Logits
@@ -137,7 +137,7 @@ func (g *gap) add(want sighting, got []float32) {
 			case math.IsNaN(d) || math.IsInf(d, 0):
 				g.broken = true
 				if math.IsNaN(x) && math.IsNaN(y) || x == y {
-					continue // both are wrong, and alike
+					continue // the same non-finite value on both sides
 				}
 				d = math.Inf(1)
 			}
@@ -157,7 +157,8 @@ func (g *gap) add(want sighting, got []float32) {
 	}
 }
 
-// magnitude is what the differences in a row are measured by: the numbers in it.
+// magnitude returns the scale of the differences in a row: the standard deviation of logits,
+// else the largest magnitude.
 func magnitude(row []float32, logits bool) float64 {
 	most, mean, squares, n := 0.0, 0.0, 0.0, 0.0
 	for _, x := range row {
@@ -175,7 +176,7 @@ func magnitude(row []float32, logits bool) float64 {
 	return most
 }
 
-// judge compares a gap with its bound.
+// judge returns the gap's verdict against a bound.
 func (g *gap) judge(bound float64) Difference {
 	d := Difference{Absolute: Measure(g.absolute), Relative: Measure(g.relative), Bound: bound, Where: g.where, Verdict: Within}
 	switch {
@@ -187,7 +188,7 @@ func (g *gap) judge(bound float64) Difference {
 	return d
 }
 
-// worse orders differences by their verdict, and then by how much of their bound they take.
+// worse orders differences by verdict, and then by the share of their bound.
 func worse(a, b Difference) bool {
 	if x, y := severity[a.Verdict], severity[b.Verdict]; x != y {
 		return x > y
@@ -197,7 +198,7 @@ func worse(a, b Difference) bool {
 
 var severity = map[Verdict]int{Within: 0, Beyond: 1, NotFinite: 2}
 
-// share is how much of its bound a difference takes.
+// share returns a difference as a fraction of its bound.
 func share(d Difference) float64 {
 	if d.Relative == 0 {
 		return 0

@@ -1,9 +1,9 @@
-// Package verify runs a model in every way that there is, on the same few tokens, and
-// says how far the ways are apart and where they part.
+// Package verify runs a model in every available way on the same few tokens, and reports how far
+// the ways differ and where they begin to.
 //
-// A compiler of models goes wrong quietly: a matrix in the wrong order or a mask that is
-// one token short still gives numbers, and often text. So nothing is believed by itself.
-// [Run] compares in three manners, and each [Check] says in which:
+// A compiler of models fails quietly: a matrix in the wrong order or a mask that is one token
+// short still gives numbers, and often text. So no result is trusted by itself. [Run] compares
+// in three manners, and each [Check] names its own:
 //
 //   - in bits, what promises the same bits: any number of threads, weights as they are
 //     stored and rearranged, orders of threads, a Plan from a file; on the CPU many tokens at
@@ -16,17 +16,17 @@
 //     one after the other. Layers amplify rounding, so these bounds are wide; they catch what
 //     the ops one by one cannot, an op in the wrong place.
 //
-// What is looked at has to be seen first. A Plan shows its results only and reuses memory
-// as soon as it can, so a rig lowers the same graphs again with every picked value for an
-// output, and, where that is wanted, runs each dispatch as a phase of its own. That the
-// plan which is looked at computes what the one that runs does is one of the checks.
+// A value must be visible to be compared. A Plan exposes its results only and reuses memory as
+// soon as it can, so a rig lowers the same graphs again with every picked value as an output
+// and, on request, with each dispatch as a phase of its own. One of the checks is that the plan
+// with probes computes the same as the one that runs.
 //
-// A [Bisection] goes on from there. It runs the graph that each pass has left and names
-// the first pass that changes results; it names the first op that float64 does not agree
-// with, and the first value that is no number.
+// A [Bisection] narrows a fault down. It runs the graph after each pass and names the first pass
+// that changes results, the first op that differs from float64, and the first value that is not
+// finite.
 //
-// The package knows a model by four methods only, [Subject], so that whoever compiles
-// models may offer to verify them:
+// The package knows a model only through the interface [Subject], so that any package that
+// compiles models can verify them:
 //
 //	f, err := verify.Run(ctx, verify.Verification{Subject: m, Device: "cpu"})
 //	if !f.OK { … }

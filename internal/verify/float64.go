@@ -18,19 +18,19 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// KernelCheck compares all dispatches of a kernel with float64: what each wrote with what
-// it should have made of the operands that it read on the device.
+// KernelCheck compares all dispatches of a kernel with float64: what each wrote with the float64
+// result of the operands that it read on the device.
 type KernelCheck struct {
 	Kernel     string `json:"kernel"`
 	Weights    string `json:"weights,omitempty"` // element types of quantized weights
 	Device     string `json:"device"`
-	Native     bool   `json:"native"` // or from its Metal source
+	Native     bool   `json:"native"` // compiled natively; else emulated from its Metal source
 	Dispatches int    `json:"dispatches"`
-	// Bound and Relative are those of the element that takes most of its bound.
+	// Bound and Relative are those of the element that uses the largest share of its bound.
 	Difference
 }
 
-// WrongOp is an op whose result is not what it should be.
+// WrongOp is an op whose result differs from float64 beyond the bound.
 type WrongOp struct {
 	Value   string `json:"value"`
 	Op      string `json:"op"`
@@ -39,63 +39,61 @@ type WrongOp struct {
 	Kernel  string `json:"kernel"`
 	Phase   string `json:"phase"`
 	Step    int    `json:"step"`    // of Findings.Steps, from 0
-	Row     int    `json:"row"`     // of the value: the token in the step, as a rule
+	Row     int    `json:"row"`     // of the value, usually the index of the token in the step
 	Element int    `json:"element"` // of the row
-	// Weight and WeightRow, which is one of an expert's, are what a product or an embedding made the element of: "A and B"
-	// where a gate made it of two.
+	// Weight and WeightRow are the weight, and its row, that a product or an embedding computed
+	// the element from: "A and B" where a gate combines two weights. In a mixture WeightRow
+	// counts within an expert.
 	Weight    string  `json:"weight,omitempty"`
 	WeightRow int     `json:"weight_row"`
 	Want      Measure `json:"want"`
 	Got       Measure `json:"got"`
 	Bound     Measure `json:"bound"` // of their difference
-	Line      string  `json:"line"`  // the value as the graph's text has it
+	Line      string  `json:"line"`  // the value's line in the graph's text
 }
 
-// Bounds of what one op may be off from float64, in relation to the largest magnitude in
-// its row. Products and embeddings have bounds of their own for each element, see package
-// ref.
+// Bounds of one op's error against float64, relative to the largest magnitude in its row.
+// Products and embeddings have bounds per element, see package ref.
 const (
-	// opBound is for float. The sums in an op of K terms are off by some √K·2⁻²⁴ of them,
-	// and the exponential, sine and division by a few units more: below 1e-5 for every K
-	// in use. Scores of attention, some tens in size, are off by as much, and so are their
-	// exponentials: ten times that.
+	// opBound is for float. Sums of K terms are off by some √K·2⁻²⁴ of them, and the
+	// exponential, sine and division by a few units more: below 1e-5 for every K in use. Scores
+	// of attention, some tens in size, and so their exponentials, are off by ten times that.
 	opBound = 1e-4
 	// opBoundHalf is for ops that compute with halves or store them, 2⁻¹¹ for each
 	// rounding: attention rounds its probabilities, its result, and in tiles the values.
 	opBoundHalf = 0x1p-9
 )
 
-// referenceWeights gives the weights that float64 computes with; tests give others than the
-// device has.
+// referenceWeights returns the weights that float64 computes with. Tests set it to weights other
+// than the device's.
 var referenceWeights = func(m Subject) weights { return m }
 
-// weights are those of a model, as they are stored.
+// weights are a model's weights as they are stored.
 type weights interface {
 	Data(name string) (t dtype.Type, data []byte, ok bool)
 }
 
-// follower compares a device with float64, op by op.
+// follower compares a device with float64 op by op.
 type follower struct {
 	c       *verifier
 	rig     *rig
 	device  string
 	natives map[string]bool
-	weights *ref.Weights // but for matrices
+	weights *ref.Weights // except matrices
 	caches  []*ref.Cache
 	worst   Difference
 	ops     int
 
-	// Of the step under way.
+	// The current step.
 	step  int
 	phase *plan.Phase
 	seen  map[string]sighting // by key
-	after map[string]int      // the dispatch that a probe was read after
+	after map[string]int      // the dispatch after which a probe was read
 }
 
-// followed runs a plan on a device, dispatch by dispatch, and computes each op in float64
-// from what the device has for its operands. So one op's rounding is not carried into the
-// next, where a layer of a model may make anything of it: the bounds are those of a single
-// op, and what breaks one is named.
+// followed runs a plan on a device dispatch by dispatch, and computes each op in float64 from
+// the operands on the device. One op's rounding is not carried into the next, whose layers could
+// amplify it, so the bounds are those of a single op and a failure names the op.
 func (c *verifier) followed(ctx context.Context, g *graphs, device string, layers int) error {
 	opts := "float"
 	if g.target.Act != dtype.F32 {
@@ -143,7 +141,7 @@ func (c *verifier) followed(ctx context.Context, g *graphs, device string, layer
 	return nil
 }
 
-// everyToken embeds the whole vocabulary, of which the steps see little.
+// everyToken embeds the whole vocabulary, because the steps embed only a few of its rows.
 func (c *verifier) everyToken(ctx context.Context, g *graphs, f *follower) error {
 	r, err := newRig(g, c.Subject, c.at(f.device), func(*ir.Func) func(*ir.Value) bool {
 		return func(v *ir.Value) bool { return v.Op == ir.OpEmbed }
@@ -166,10 +164,10 @@ func (c *verifier) everyToken(ctx context.Context, g *graphs, f *follower) error
 	return nil
 }
 
-// key names what a probe sees.
+// key returns the map key of what a probe sees.
 func key(v *ir.Value, part string) string { return v.String() + " " + part }
 
-// run runs a step on the device and then in float64.
+// run runs one step on the device and then in float64.
 func (f *follower) run(ctx context.Context, step int, ids []int32, layers int) error {
 	var err error
 	if f.phase, err = f.rig.begin(ids); err != nil {
@@ -200,8 +198,8 @@ func (f *follower) run(ctx context.Context, step int, ids []int32, layers int) e
 	return err
 }
 
-// productRows returns how many rows of a product float64 computes in a step of n tokens:
-// all, or what emulatedWork allows, so that every layer of a large model has its turn.
+// productRows returns the number of rows of a product that float64 computes in a step of n
+// tokens: all n, or as many as emulatedWork allows for every layer.
 func (c *verifier) productRows(layers, n int) int {
 	share := float64(min(layers, c.layers)) / float64(max(1, c.layers))
 	rows := int(emulatedWork / (float64(c.work) * share * float64(len(c.steps))))
@@ -214,7 +212,7 @@ func (f *follower) kernel(v *ir.Value) string {
 	return d.Kernel
 }
 
-// arithmetic says what the device rounds on its way into a product.
+// arithmetic returns how the device rounds the operands of a product.
 func (f *follower) arithmetic(v *ir.Value) ref.Arithmetic {
 	kernel := f.kernel(v)
 	if f.natives[kernel] {
@@ -223,7 +221,8 @@ func (f *follower) arithmetic(v *ir.Value) ref.Arithmetic {
 	return ref.Arithmetic{Tile: lower.TileType(kernel)}
 }
 
-// computed compares a tensor, and gives float64 the device's.
+// computed compares a tensor with the device's and returns the device's, which float64 continues
+// from.
 func (f *follower) computed(v *ir.Value, want *ref.Tensor) (*ref.Tensor, error) {
 	s, ok := f.seen[key(v, "")]
 	if !ok {
@@ -259,7 +258,8 @@ func halves(v *ir.Value) bool {
 	})
 }
 
-// written compares a cache as the step leaves it, and gives float64 the device's.
+// written compares a cache after the step with the device's and continues float64 from the
+// device's.
 func (f *follower) written(v *ir.Value, cache *ref.Cache) error {
 	total := f.rig.length
 	for part, to := range map[string][]float64{"keys": cache.K, "values": cache.V} {
@@ -271,7 +271,7 @@ func (f *follower) written(v *ir.Value, cache *ref.Cache) error {
 		s.data = s.data[:s.rows*cache.Head]
 		want := make([]float64, len(s.data))
 		for i := range s.rows {
-			j, head := i/cache.KVHeads, i%cache.KVHeads // blocks lie in order
+			j, head := i/cache.KVHeads, i%cache.KVHeads // blocks are in order
 			at := ((j/cache.Block*cache.KVHeads+head)*cache.Block + j%cache.Block) * cache.Head
 			row := to[at : at+cache.Head]
 			copy(want[i*cache.Head:], row)
@@ -283,7 +283,8 @@ func (f *follower) written(v *ir.Value, cache *ref.Cache) error {
 		if halves(v) {
 			bound = opBoundHalf
 		}
-		// What is nearly in the middle of two steps of the cache's format is rounded apart.
+		// Values close to the middle between two steps of the cache's format may round to
+		// either.
 		if err := f.note(v, &s, want, nil, bound+cacheBound[cache.DType]); err != nil {
 			return err
 		}
@@ -291,8 +292,8 @@ func (f *follower) written(v *ir.Value, cache *ref.Cache) error {
 	return nil
 }
 
-// note adds one comparison to the row of the kernel that computed the value. Elements have
-// a slack of their own each, or a bound in relation to their row.
+// note adds one comparison to the row of the kernel that computed the value. Elements have a
+// slack each, or a bound relative to their row.
 func (f *follower) note(v *ir.Value, s *sighting, want, slack []float64, bound float64) error {
 	from := origin(v)
 	d, _ := producer(f.phase, f.after[key(v, s.probe.part)], from)
@@ -312,7 +313,7 @@ func (f *follower) note(v *ir.Value, s *sighting, want, slack []float64, bound f
 			if slack != nil {
 				limit = slack[r*width+i]
 				if math.IsInf(limit, 1) {
-					continue // a row that was not computed
+					continue // the row was not computed
 				}
 			}
 			masked := v.Op == ir.OpMask && math.IsInf(x, -1)
@@ -375,9 +376,9 @@ func (f *follower) note(v *ir.Value, s *sighting, want, slack []float64, bound f
 	return nil
 }
 
-// madeOf returns the weight, and the row of it, that an element of a row of a product or of
-// an embedding is made of. An element of a pair is made of both weights, of the same row, and
-// one of a mixture of that row of the experts that its token goes to.
+// madeOf returns the weight, and its row, that an element of a row of a product or an embedding
+// is computed from. An element of a gated pair comes from the same row of both weights, and an
+// element of a mixture from that row of its token's experts.
 func (f *follower) madeOf(v *ir.Value, row, element int) (string, int) {
 	var weights []*ir.Value
 	switch v.Op {

@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// graphs are what a model was compiled to, one for each phase of its Plan.
+// graphs are the outcome of compiling a model: the Plan and the graph of each of its phases.
 type graphs struct {
 	plan   *plan.Plan // without probes
 	target *ir.Target
@@ -22,20 +22,20 @@ type graphs struct {
 	opts   lower.Options
 }
 
-// probe is a value that a rig lets one look at: a tensor, or the keys or values
-// of the cache that a value leaves behind.
+// probe is a value that a rig exposes: a tensor, or the keys or values of the cache that a value
+// leaves behind.
 type probe struct {
 	name  string // of the output
 	phase string
 	value *ir.Value // of the graph, before it was probed
 	order int       // of the value in the graph
-	// result is what the graph calls the value, where it returns it.
+	// result is the name under which the graph returns the value, "" if it does not.
 	result string
 	part   string // "", "keys" or "values"
 	shape  ir.Shape
 }
 
-// String says what the probe sees.
+// String describes what the probe sees.
 func (p *probe) String() string {
 	text := fmt.Sprintf("%s %s", p.value.Op, p.value)
 	if p.result != "" {
@@ -53,13 +53,13 @@ func (p *probe) String() string {
 // isInt reports whether the probe sees integers, which must be equal.
 func (p *probe) isInt() bool { return p.part == "" && p.value.Type.DType == dtype.I32 }
 
-// rows splits the probe's elements, as the sizes of a step have them.
+// rows returns the number of rows of the probe's value at the sizes of a step.
 func (p *probe) rows(sizes *sym.Sizes) int { return int(p.shape[0].Eval(sizes)) }
 
 // picker chooses the values of a graph that are probed.
 type picker func(f *ir.Func) func(v *ir.Value) bool
 
-// everyValue picks what depends on the first layers only.
+// everyValue picks the values that depend on the first layers only.
 func everyValue(layers int) picker {
 	return func(f *ir.Func) func(*ir.Value) bool {
 		reach := reaches(f)
@@ -67,9 +67,9 @@ func everyValue(layers int) picker {
 	}
 }
 
-// everyResult picks the results, logits and caches, that depend on the first
-// layers only. Integers chosen by logits are none of these: where two logits nearly
-// tie, the arithmetic decides.
+// everyResult picks the results, logits and caches, that depend on the first layers only. It
+// excludes integers chosen by logits, because arithmetic decides between two nearly equal
+// logits.
 func everyResult(layers int) picker {
 	return func(f *ir.Func) func(*ir.Value) bool {
 		reach := reaches(f)
@@ -79,7 +79,7 @@ func everyResult(layers int) picker {
 	}
 }
 
-// resultName returns what a graph calls one of its results, "" for other values.
+// resultName returns the name of a result of the graph, "" for other values.
 func resultName(f *ir.Func, v *ir.Value) string {
 	for _, r := range f.Results {
 		if r.Value == v {
@@ -89,7 +89,7 @@ func resultName(f *ir.Func, v *ir.Value) string {
 	return ""
 }
 
-// reaches returns the last layer that each value depends on, by ID.
+// reaches returns, by value ID, the last layer that the value depends on.
 func reaches(f *ir.Func) []int {
 	reach := make([]int, f.MaxID())
 	for _, v := range f.Values {
@@ -101,8 +101,8 @@ func reaches(f *ir.Func) []int {
 	return reach
 }
 
-// probed returns a copy of a graph whose results are the picked values, and only
-// what these need. The names of the results begin with the prefix.
+// probed returns a copy of a graph that computes the picked values, which become its results
+// with names that begin with the prefix, and nothing else.
 func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) {
 	c := f.Clone()
 	picked := pick(f)
@@ -135,7 +135,7 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 			continue
 		}
 		switch {
-		case v.Type.Kind == ir.State && !v.Type.IsRecurrent() && !replaced[v.ID] && lens != nil && table != nil: // what follows shows what a recurrent state holds
+		case v.Type.Kind == ir.State && !v.Type.IsRecurrent() && !replaced[v.ID] && lens != nil && table != nil: // values after the state show what a recurrent state holds
 			for _, values := range []bool{false, true} {
 				read, err := c.Emit(ir.OpCacheRead, ir.CacheReadAttr{Values: values}, v.Layer, v, lens, table)
 				if err != nil {
@@ -155,8 +155,8 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 	return c, probes, c.Verify()
 }
 
-// shownAs returns v, or a copy where v cannot be read as an output itself: halves,
-// and what a kernel writes beside something else.
+// shownAs returns v, or a float copy where v itself cannot be an output: halves, and secondary
+// outputs of a kernel.
 func shownAs(c *ir.Func, v *ir.Value) (*ir.Value, error) {
 	switch {
 	case v.Type.DType == dtype.I32:
@@ -169,21 +169,21 @@ func shownAs(c *ir.Func, v *ir.Value) (*ir.Value, error) {
 	return v, nil
 }
 
-// rig runs probed graphs on a device, step by step, as one sequence. A split rig
-// runs every dispatch by itself.
+// rig runs probed graphs on a device, step by step, as one sequence. A split rig runs every
+// dispatch by itself.
 type rig struct {
 	on      string // the device's name
 	device  *device.Device
 	program *device.Executable
 	session *device.Instance
-	plan    *plan.Plan // as it was lowered
+	plan    *plan.Plan // as lowered, before it is split
 	split   bool
-	starts  []int             // by phase: the first that was loaded for it
+	starts  []int             // by phase: the index of its first loaded phase
 	probes  map[string]*probe // by name of the output
 	funcs   []*ir.Func        // by phase: the graph with its probes
 
 	length int
-	blocks []int32 // of the one sequence
+	blocks []int32 // of the cache, held by the one sequence
 	packed batch.Step
 	step   device.Step
 	phase  int
@@ -223,7 +223,7 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 			}
 		}
 	}
-	on.options.Mapped = false // no weight is to be read from the file again for every rig
+	on.options.Mapped = false // reads weights from the file once, not for every rig
 	if r.device, err = device.Open(on.device, on.options); err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 	return r, nil
 }
 
-// stored gives a device the bytes of a model's weights.
+// stored returns a fetch of a model's weights as they are stored.
 func stored(m Subject) device.Fetch {
 	return func(name string) ([]byte, dtype.Type, error) {
 		t, data, ok := m.Data(name)
@@ -291,11 +291,11 @@ func (r *rig) runOne(ctx context.Context, dispatch int) error {
 	return nil
 }
 
-// afterDispatch, set by tests, may change what a dispatch wrote of a value in a step of so many
-// tokens, as a wrong kernel would, on a device whose outputs are its memory.
+// afterDispatch, set by tests, may change what a dispatch wrote of a value in a step of the
+// given number of tokens, as a wrong kernel would, on a device whose outputs are its memory.
 var afterDispatch func(device string, v *ir.Value, tokens int, out []float32)
 
-// written returns the probes that a dispatch fills.
+// written returns the probes that a dispatch writes.
 func (r *rig) written(d *plan.Dispatch) []*probe {
 	var list []*probe
 	for _, b := range d.Bindings {
@@ -320,10 +320,10 @@ func (r *rig) read(p *probe) ([]float32, error) {
 	return floats, err
 }
 
-// trace is what the probes of some steps saw, in the order of the graph.
+// trace is what the probes of some steps saw, in graph order.
 type trace []sighting
 
-// sighting is what one probe saw in one step: a float for each row and column.
+// sighting is what one probe saw in one step: rows of floats.
 type sighting struct {
 	step  int
 	probe *probe
@@ -331,8 +331,7 @@ type sighting struct {
 	data  []float32
 }
 
-// follow runs the tokens in steps of the given lengths and keeps what all probes
-// see.
+// follow runs the tokens in steps of the given lengths and returns what all probes see.
 func (r *rig) follow(ctx context.Context, ids []int32, steps []int) (trace, error) {
 	var t trace
 	err := r.each(ctx, ids, steps, func(_ *plan.Phase, _ int, s sighting) error {
@@ -343,9 +342,8 @@ func (r *rig) follow(ctx context.Context, ids []int32, steps []int) (trace, erro
 	return t, err
 }
 
-// each runs the tokens in steps of the given lengths and shows what the probes see:
-// on a split rig after each dispatch, else after each step. What is shown is valid
-// during the call.
+// each runs the tokens in steps of the given lengths and calls show with what the probes see: on
+// a split rig after each dispatch, else after each step. A sighting is valid during the call.
 func (r *rig) each(ctx context.Context, ids []int32, steps []int, show func(ph *plan.Phase, dispatch int, s sighting) error) error {
 	for i, n := range steps {
 		ph, err := r.begin(ids[:n])

@@ -22,59 +22,59 @@ import (
 type Subject interface {
 	// Name returns a short name.
 	Name() string
-	// Source builds the graph as the definition says it.
+	// Source builds the graph of the definition, before any pass.
 	Source(ir.Options) (*ir.Func, error)
-	// Compile makes a program of it.
+	// Compile compiles the model to a Plan.
 	Compile(Options) (*Compiled, error)
-	// Data returns a tensor as it is stored.
+	// Data returns the bytes of a weight as they are stored.
 	Data(name string) (t dtype.Type, data []byte, ok bool)
 }
 
-// Options of a program are those that the checks vary. The model knows the others, and
-// fills in what is zero.
+// Options are the options of a program that the checks vary. The model sets all others, and
+// fills in zeroes.
 type Options struct {
 	Target  string     // "metal" or "cpu"
 	Act     dtype.Type // activations between matrix products
 	KV      dtype.Type // element type of the cache
 	Context int        // slots of the cache
-	Prefill int        // most tokens of a prefill step
-	// Sequences and Rows are the most of a step, Block the slots of a cache block.
+	Prefill int        // maximum number of tokens of a prefill step
+	// Sequences and Rows are the maxima of a step, Block the number of slots of a cache block.
 	Sequences, Rows, Block int
-	Level                  int // 0: the source graph as it is
+	Level                  int // 0: the source graph without passes
 	// Observer sees the graph of each phase before the first pass, with an empty
 	// name, and after each pass.
 	Observer func(phase, pass string, f *ir.Func)
 }
 
-// Compiled is what a model was compiled to.
+// Compiled is the outcome of [Subject].Compile.
 type Compiled struct {
 	Plan  *plan.Plan
-	Fused []*ir.Func // the graph of each phase, as it was lowered
+	Fused []*ir.Func // the graph of each phase that was lowered
 }
 
-// Verification says what Run does.
+// Verification configures [Run].
 type Verification struct {
 	Subject Subject
-	Options Options // of the model as it would run on the device
+	Options Options // those that the model would run with on the device
 	Device  string  // "cpu", "emu" or "metal"
 	Opening device.Options
-	// Plan, if set, is one of the model's, as it was read from a file. It is compared
-	// with what Options compile to.
+	// Plan, if set, is one of the model's Plans, read from a file. It is compared with the Plan
+	// that Options compile to.
 	Plan *plan.Plan
-	// Bisect also looks for the first pass that changes the results, and for the
-	// first value that is no number.
+	// Bisect also searches for the first pass that changes the results and for the first
+	// non-finite value.
 	Bisect bool
-	// Progress, if set, is told what begins.
+	// Progress, if set, is called when a check begins.
 	Progress func(what string)
 }
 
-// Findings are what Run found.
+// Findings are the outcome of [Run].
 type Findings struct {
 	Model  string `json:"model"`
 	Device string `json:"device"`
 	Steps  []int  `json:"steps"`  // tokens of each step
 	Layers int    `json:"layers"` // of the model
-	// Partly says what was left out, "" where nothing was.
+	// Partly describes what was left out, "" where nothing was.
 	Partly string  `json:"partly,omitempty"`
 	Checks []Check `json:"checks"`
 	// Kernels compares each kernel, native or emulated, with float64, dispatch by dispatch.
@@ -86,63 +86,62 @@ type Findings struct {
 // Check compares two ways to run the model on the same tokens.
 type Check struct {
 	Name string `json:"name"`
-	What string `json:"what"` // which values, how they were computed
-	// Against says what the results are compared with.
+	What string `json:"what"` // which values, and how they were computed
+	// Against is the manner of comparison.
 	Against Against `json:"against"`
 	Difference
-	// Informational checks do not decide whether the model passes, unless a result
-	// is no number.
+	// Informational checks do not decide whether the model passes, unless a result is not
+	// finite.
 	Informational bool `json:"informational,omitempty"`
 }
 
-// Against is a way to compare.
+// Against is a manner of comparison.
 type Against string
 
-// The ways.
+// The manners of comparison.
 const (
-	AgainstBits    Against = "bits"    // both are the same to the last bit
+	AgainstBits    Against = "bits"    // bit-identical
 	AgainstFloat64 Against = "float64" // each op by itself, from the device's own operands
 	AgainstOther   Against = "other"   // the two ways with each other, within a bound
 )
 
 // Bounds of relative differences after all layers.
 const (
-	// floatBound is for logits and caches after all layers in float. An op leaves some
-	// √K·2⁻²⁴ of a sum of K terms, below 1e-5 for every K in use, and the layers in turn
-	// amplify it: by ten is usual, a hundred would pass.
+	// floatBound is for logits and caches after all layers in float. An op is off by some
+	// √K·2⁻²⁴ of a sum of K terms, below 1e-5 for every K in use, and the layers amplify that:
+	// tenfold is usual, a hundredfold would pass.
 	floatBound = 1e-3
-	// halfBound is for logits with half activations: 2⁻¹¹ for each rounding, some
-	// hundred roundings that add up like their root, and the tail of many logits.
+	// halfBound is for logits with half activations: 2⁻¹¹ for each rounding, some hundred
+	// roundings that add up in quadrature, and the tail of many logits.
 	halfBound = 5e-2
 )
 
-// cacheBound is one step of a cache's format in relation to the largest element:
-// what is nearly equal may be rounded apart.
+// cacheBound is one step of a cache's format, relative to the largest element: nearly equal
+// values may round to different steps.
 var cacheBound = map[dtype.Type]float64{dtype.F32: 0, dtype.F16: 0x1p-10, dtype.Q8_0: 1. / 127}
 
-// Native kernels round the activations of quantized weights to int8, in blocks of
-// 32. Each is then off by at most 1/254 of its block's largest, uniformly, so by
-// 1/(254·√3) in the root mean square. The worst block holds a single large element,
-// and 31 errors of that size beside it: √32 times as much. The errors of products
-// that follow each other add up like their root; the largest of a million logits
-// lies some five standard deviations out. So much says what the rounding costs, for
-// information, and would hide most faults: what decides is each op by itself, in bits
-// or against float64.
+// Native kernels round the activations of quantized weights to int8, in blocks of 32. Each is
+// then off by at most 1/254 of its block's largest, uniformly, so by 1/(254·√3) in the root mean
+// square. The worst block holds a single large element and 31 errors of that size beside it: √32
+// times as much. The errors of consecutive products add up in quadrature; the largest of a
+// million logits lies some five standard deviations out. This bound measures what rounding
+// costs, for information, and would hide most faults: the checks that decide are those of each
+// op by itself, in bits or against float64.
 const (
 	int8Product = 3.266 / 254 // √32/√3
 	roundedTail = 5
 )
 
-// Where processors multiply 16-bit integers, native kernels round half weights and activations
-// beside them, in blocks of 64. A step of weights is at most 1/2¹³ of their largest, one of
+// Where processors multiply 16-bit integers, native kernels round half weights and their
+// activations in blocks of 64. A step of weights is at most 1/2¹³ of their largest, one of
 // activations 1/131000 of the sum of their sizes, which is at most √64 times the root of their
 // squares' sum; the error of a step is 1/√12 of it in the root mean square, and √64 of them add
-// up. That is fine enough for a bound that decides.
+// up. That is narrow enough for a bound that decides.
 const int16Product = 3.2e-4 // √((√64/2¹³)² + (64/131000)²)/√12, rounded up
 
-// Steps that are verified: one more than a tile of 32 tokens, one less, from an
-// offset within a tile, across 64 keys; the smallest prefill; single tokens. The
-// short ones are for models that take long to emulate.
+// Steps that are verified: one more than a tile of 32 tokens, one less, from an offset within a
+// tile, across 64 keys; the smallest prefill; single tokens. The short list is for models that
+// are slow to emulate.
 var (
 	fullSteps  = []int{33, 31, 2, 1, 1, 1}
 	shortSteps = []int{33, 1, 1}
@@ -158,8 +157,8 @@ const (
 	verifySeed    = 20261
 )
 
-// emulatedWork is how many multiplications the emulation is given for one run over
-// the tokens: around half a minute's. Tests give less.
+// emulatedWork is the budget of multiplications for emulating one run over the tokens: about
+// half a minute. Tests set it lower.
 var emulatedWork = 24e9
 
 // afterPass, set by tests, may change a graph after a pass, as a wrong pass would.
@@ -170,21 +169,21 @@ type verifier struct {
 	Verification
 	ids      []int32
 	steps    []int
-	work     int64 // multiplications for one token
+	work     int64 // multiplications per token
 	vocab    int64
 	layers   int
-	emulated int  // layers that are emulated; layers if all
-	int8     bool // some weights are quantized
-	int16    bool // some are halves that native kernels round, see int16Product
-	products int  // on the way through the model
+	emulated int  // number of layers that are emulated; all of them where it equals layers
+	int8     bool // whether some weights are quantized
+	int16    bool // whether native kernels round some half weights, see int16Product
+	products int  // number of products on the path through the model
 	inFloat  trace
 	kernels  map[string]*KernelCheck
-	wrong    *WrongOp // the first op that float64 does not agree with
+	wrong    *WrongOp // the first op that differs from float64
 	findings Findings
 }
 
-// Run runs a model in several ways that should agree, on fixed tokens, and
-// tells how far they are apart:
+// Run runs a model on fixed tokens in several ways that should agree, and returns how far they
+// differ:
 //
 //   - what promises the same bits, in bits: any number of threads; weights as stored and
 //     rearranged; orders of dispatches and of threads within them; on the CPU tokens at once
@@ -200,9 +199,8 @@ type verifier struct {
 //     given, and the model. Here bounds are wider, and where native kernels round activations to
 //     int8 the comparison is for information.
 //
-// For large models fewer tokens, and fewer layers, are emulated; the findings say
-// so. An error means that something could not run; what does not agree is in the
-// findings.
+// Large models are emulated on fewer tokens and layers; [Findings].Partly lists what is left
+// out. Run returns an error where something could not run; differences are in the findings.
 func Run(ctx context.Context, v Verification) (*Findings, error) {
 	c := &verifier{Verification: v, kernels: make(map[string]*KernelCheck)}
 	if err := c.prepare(); err != nil {
@@ -233,7 +231,7 @@ func Run(ctx context.Context, v Verification) (*Findings, error) {
 
 // prepare chooses tokens, steps and layers.
 func (c *verifier) prepare() error {
-	if c.Options.Context == 0 || c.Options.Context > verifyContext { // more would be room, and nothing else
+	if c.Options.Context == 0 || c.Options.Context > verifyContext { // the steps need no more
 		c.Options.Context = verifyContext
 	}
 	if c.Options.KV == dtype.Invalid {
@@ -274,7 +272,7 @@ func (c *verifier) prepare() error {
 		}
 	}
 	if c.vocab == 0 {
-		return fmt.Errorf("%s: its graph embeds no tokens, so there is nothing to feed it", c.Subject.Name())
+		return fmt.Errorf("%s: its graph embeds no tokens", c.Subject.Name())
 	}
 	for _, v := range g.ranges[len(g.ranges)-1].Func.Values {
 		if isProduct(v.Op) {
@@ -288,7 +286,7 @@ func (c *verifier) prepare() error {
 	}
 	c.emulated = c.affordable(sum(c.steps), emulatedWork)
 	if need := sum(c.steps); need > c.Options.Context {
-		return fmt.Errorf("verifying takes %d tokens, and the context has %d", need, c.Options.Context)
+		return fmt.Errorf("verifying needs %d tokens; the context has %d", need, c.Options.Context)
 	}
 	rng := rand.New(rand.NewPCG(verifySeed, 0))
 	for range sum(c.steps) {
@@ -304,7 +302,7 @@ func (c *verifier) prepare() error {
 	return nil
 }
 
-// roundsHalves tells whether this processor's native kernels round half weights.
+// roundsHalves reports whether this processor's native kernels round half weights.
 func roundsHalves() (bool, error) {
 	d, err := device.Open("cpu", device.Options{})
 	if err != nil {
@@ -314,7 +312,7 @@ func roundsHalves() (bool, error) {
 	return d.Info().HalfIntegers, nil
 }
 
-// round notes what native kernels round beside a weight of that type.
+// round records how native kernels round activations beside a weight of that type.
 func (c *verifier) round(weight dtype.Type, halves bool) {
 	c.int8 = c.int8 || weight.IsQuantized()
 	c.int16 = c.int16 || halves && (weight == dtype.F16 || weight == dtype.BF16)
@@ -328,7 +326,7 @@ func sum(list []int) int {
 	return n
 }
 
-// affordable returns how many layers can be emulated for so many tokens.
+// affordable returns the number of layers whose emulation for the tokens fits into work.
 func (c *verifier) affordable(tokens int, work float64) int {
 	need := float64(c.work) * float64(tokens)
 	if need <= work {
@@ -337,10 +335,11 @@ func (c *verifier) affordable(tokens int, work float64) int {
 	return min(c.layers, max(minLayers, int(float64(c.layers)*work/need)))
 }
 
-// tokens returns how many can be emulated through all layers, two or more.
+// tokens returns the number of tokens, two or more, whose emulation through all layers fits into
+// work.
 func (c *verifier) tokens(work float64) int { return max(2, int(work/float64(c.work))) }
 
-// results says which results are compared where only some layers are emulated.
+// results describes the results that are compared where only some layers are emulated.
 func (c *verifier) results(layers int) string {
 	if layers >= c.layers {
 		return "logits and caches"
@@ -348,10 +347,10 @@ func (c *verifier) results(layers int) string {
 	return fmt.Sprintf("caches of layers 0-%d of %d", layers-1, c.layers)
 }
 
-// all is more layers than a model has.
+// all is a number of layers larger than any model's.
 const all = math.MaxInt
 
-// depth is the number of layers for a picker.
+// depth returns the number of layers for a picker.
 func (c *verifier) depth(layers int) int {
 	if layers >= c.layers {
 		return all
@@ -383,7 +382,7 @@ func (c *verifier) compile(opts Options) (*graphs, error) {
 	return graphsOf(p, opts)
 }
 
-// graphsOf returns what a program was lowered from.
+// graphsOf returns the graphs that a program was lowered from.
 func graphsOf(p *Compiled, opts Options) (*graphs, error) {
 	target, err := lower.NewTarget(p.Plan.Target, lower.DecodeTokens)
 	if err != nil {
@@ -394,7 +393,7 @@ func graphsOf(p *Compiled, opts Options) (*graphs, error) {
 	for i := range p.Plan.Phases {
 		ph := &p.Plan.Phases[i]
 		if ph.Bounds[sym.T] == 0 {
-			continue // it computes nothing that could differ
+			continue // a phase that only copies
 		}
 		g.ranges = append(g.ranges, lower.Range{
 			Name: ph.Name, Func: p.Fused[i], MinT: ph.Least[sym.T], MaxT: ph.Bounds[sym.T], Longest: ph.Longest, MaxContext: ph.Bounds[sym.Smax],
@@ -403,13 +402,13 @@ func graphsOf(p *Compiled, opts Options) (*graphs, error) {
 	return g, nil
 }
 
-// place is a device to be opened.
+// place is a device to open, with its options.
 type place struct {
 	device  string
 	options device.Options
 }
 
-// at returns the device of that name, with the options of the one under test.
+// at returns the named device with the options of the one under test.
 func (c *verifier) at(name string) place { return place{name, c.Opening} }
 
 // act returns the type of activations on a device.
@@ -423,8 +422,8 @@ func (c *verifier) act(device string) dtype.Type {
 	return dtype.F16
 }
 
-// float returns the options and device for comparisons in float alone: the native
-// kernels of quantized weights round activations, so those models are emulated.
+// float returns the options, device and number of layers for comparisons in float alone. Models
+// with quantized weights are emulated, because their native kernels round activations.
 func (c *verifier) float() (Options, string, int) {
 	opts := c.Options
 	opts.KV, opts.Act = dtype.F32, dtype.F32
@@ -442,7 +441,7 @@ func (c *verifier) layersOn(device string) int {
 	return c.layers
 }
 
-// trace runs compiled graphs over the tokens and keeps what is picked.
+// trace runs compiled graphs over the tokens and returns the values that are picked.
 func (c *verifier) trace(ctx context.Context, g *graphs, device string, pick picker, ids []int32, steps []int) (trace, error) {
 	r, err := newRig(g, c.Subject, c.at(device), pick, false)
 	if err != nil {
@@ -485,7 +484,7 @@ func (c *verifier) sourceAndFused(ctx context.Context) error {
 	return c.check(row, c.inFloatOn(device), source, c.inFloat)
 }
 
-// check compares two traces and notes the outcome.
+// check compares two traces and appends the outcome to the findings.
 func (c *verifier) check(row Check, bound float64, want, got trace) error {
 	d, err := compareTraces(want, got)
 	if err != nil {
@@ -496,8 +495,8 @@ func (c *verifier) check(row Check, bound float64, want, got trace) error {
 	return nil
 }
 
-// nativeAndEmulated runs one Plan twice: with native kernels, and emulated. Then it
-// compares what happens to activations, on either side, with float.
+// nativeAndEmulated runs one Plan with native kernels and emulated, and then compares int8 and
+// half activations with float.
 func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 	opts := c.Options
 	opts.Target, opts.Act = "cpu", dtype.F32
@@ -545,8 +544,8 @@ func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 	}, c.bound(dtype.F16, false), c.inFloat, half)
 }
 
-// opByOp compares the ops of three plans with float64, each by itself: that of the device
-// under test, that of native kernels and the same by their emulated twins.
+// opByOp compares the ops of three plans with float64, each op by itself: the plan of the device
+// under test, that of native kernels, and the same plan emulated.
 func (c *verifier) opByOp(ctx context.Context) error {
 	type way struct {
 		target string
@@ -578,8 +577,8 @@ func (c *verifier) opByOp(ctx context.Context) error {
 	return nil
 }
 
-// bound is that of results after all layers with activations of that type. Native
-// kernels round activations to int8 for quantized weights.
+// bound returns the bound of results after all layers with activations of that type. Native
+// kernels also round activations to int8 for quantized weights.
 func (c *verifier) bound(act dtype.Type, native bool) float64 {
 	b := floatBound + cacheBound[c.Options.KV]
 	if act == dtype.F16 {
@@ -594,7 +593,7 @@ func (c *verifier) bound(act dtype.Type, native bool) float64 {
 	return b
 }
 
-// inFloatOn is the bound of results after all layers in float.
+// inFloatOn returns the bound of results after all layers in float on a device.
 func (c *verifier) inFloatOn(device string) float64 {
 	if device == "cpu" && c.int16 {
 		return max(floatBound, c.rounded(int16Product))
@@ -602,7 +601,7 @@ func (c *verifier) inFloatOn(device string) float64 {
 	return floatBound
 }
 
-// rounded is how far products that are each off by so much may lead.
+// rounded returns the bound of results after products with the given relative error each.
 func (c *verifier) rounded(product float64) float64 {
 	return roundedTail * product * math.Sqrt(float64(c.products))
 }
@@ -615,8 +614,8 @@ func origin(v *ir.Value) *ir.Value {
 	return v
 }
 
-// producer returns the dispatch that computed a value: the last of it up to dispatch k,
-// which shows the value and may be no more than a copy.
+// producer returns the dispatch that computed a value: the last one of it up to dispatch k,
+// which exposes the value and may only copy it.
 func producer(ph *plan.Phase, k int, v *ir.Value) (*plan.Dispatch, int) {
 	for i := k; i >= 0; i-- {
 		if d := &ph.Dispatches[i]; d.Op == v.Op.String() && d.Value == int32(v.ID) {
@@ -626,12 +625,12 @@ func producer(ph *plan.Phase, k int, v *ir.Value) (*plan.Dispatch, int) {
 	return &ph.Dispatches[k], k
 }
 
-// isProduct tells of an op whether it multiplies with weights.
+// isProduct reports whether an op multiplies with weights.
 func isProduct(op ir.Op) bool {
 	return slices.Contains([]ir.Op{ir.OpLinear, ir.OpFusedLinear, ir.OpExpertLinear, ir.OpRoutedLinear}, op)
 }
 
-// quantizedWeights names the element types of a product's quantized weights.
+// quantizedWeights returns the element types of a product's quantized weights.
 func quantizedWeights(v *ir.Value) string {
 	if !isProduct(v.Op) {
 		return ""
@@ -646,13 +645,13 @@ func quantizedWeights(v *ir.Value) string {
 	return strings.Join(names, "+")
 }
 
-// prefillAndDecode feeds tokens at once and one by one, on the device under test.
+// prefillAndDecode feeds the same tokens in one step and one by one, on the device under test.
 func (c *verifier) prefillAndDecode(ctx context.Context) error {
 	device := c.Device
 	opts := c.Options
 	opts.Act = c.act(device)
 	n := slices.Max(c.steps)
-	if device == "emu" { // products of single tokens are slow to emulate
+	if device == "emu" { // single-token products are slow to emulate
 		n = min(n, c.tokens(emulatedWork/4))
 	}
 	c.progress("feeding %d tokens at once and one by one", n)
@@ -677,7 +676,7 @@ func (c *verifier) prefillAndDecode(ctx context.Context) error {
 	return c.check(row, c.bound(opts.Act, device == "cpu"), atOnce.joined(), single.joined())
 }
 
-// planAndModel compares a Plan from a file with the model, compiled afresh.
+// planAndModel compares a Plan from a file with one that is compiled again from the model.
 func (c *verifier) planAndModel(ctx context.Context) error {
 	if c.Plan == nil {
 		return nil
