@@ -9,11 +9,11 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Embeddings is the name of the result of models that are built for it: the hidden states of
-// the rows that were asked for, [R, Width].
+// Embeddings is the name of the graph's result in models built with [Config.Embeds]: the hidden
+// states of the requested rows, [R, Width].
 const Embeddings = "embeddings"
 
-// ModelBuilder is a model in the making.
+// ModelBuilder builds a model's graph.
 type ModelBuilder struct {
 	b *ir.Builder
 	c *Config
@@ -23,14 +23,14 @@ type ModelBuilder struct {
 	rotations map[Rope]rotation
 }
 
-// rotation is what the DSL's Rope takes: its attribute, and the factors or nil.
+// rotation holds the operands of [ir.Builder.Rope]: its attribute, and the factors or nil.
 type rotation struct {
 	attr    ir.RopeAttr
 	factors *ir.Value
 }
 
-// Decode writes a decoder-only model: the embedding, what add makes of the residual
-// stream in each layer, x [T, Width] to x [T, Width], and the head.
+// Decode builds a decoder-only model: the embedding, the layers, and the head. add maps the
+// residual stream x, [T, Width], to that behind a layer, [T, Width].
 func Decode(b *ir.Builder, c *Config, norm Norm, add func(l *LayerBuilder, x *ir.Value) *ir.Value) {
 	m := NewModel(b, c, norm)
 	layers := m.Layers()
@@ -56,10 +56,10 @@ func (m *ModelBuilder) Layers() []*LayerBuilder {
 	return layers
 }
 
-// HeadTensors are those that embeddings do without.
+// HeadTensors lists weights that embedding models do not need.
 var HeadTensors = []string{"output.weight", "output.bias"}
 
-// head runs on the rows that were asked for: logits, [R, Vocab].
+// head returns the logits of the requested rows, [R, Vocab].
 func (m *ModelBuilder) head(x *ir.Value) {
 	b, c := m.b, m.c
 	x = m.Norm(b, "output_norm", b.GatherRows(x), c.Eps)
@@ -82,8 +82,8 @@ func (m *ModelBuilder) head(x *ir.Value) {
 	b.Return("logits", logits)
 }
 
-// dense is W₃ · W₂ · x, [R, Width], where a model has these: behind the pooling, of which the
-// mean of products is the product of the mean.
+// dense returns W₃ · W₂ · x, [R, Width], if the model has these weights. Models apply them behind
+// the mean pooling; since products commute with the mean, the graph applies them before it.
 func dense(b *ir.Builder, c *Config, x *ir.Value) *ir.Value {
 	if c.Dense == 0 {
 		return x
@@ -91,7 +91,7 @@ func dense(b *ir.Builder, c *Config, x *ir.Value) *ir.Value {
 	return b.Linear(b.Linear(x, b.Weight("dense_2.weight", c.Dense, c.Width)), b.Weight("dense_3.weight", c.Width, c.Dense))
 }
 
-// Scaled is x · by; 0 stands for 1.
+// Scaled returns x · by; by = 0 stands for 1.
 func Scaled(b *ir.Builder, x *ir.Value, by float64) *ir.Value {
 	if by == 0 || by == 1 {
 		return x
@@ -99,14 +99,14 @@ func Scaled(b *ir.Builder, x *ir.Value, by float64) *ir.Value {
 	return b.Scale(x, by)
 }
 
-// Norm is a norm over the innermost axis of x with the weights of that name.
+// Norm is a norm over the innermost axis of x; name is that of its weights.
 type Norm func(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value
 
 func RMSNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
 	return b.RMSNorm(x, b.Weight(name+".weight", int(x.Type.Shape.Last())), eps)
 }
 
-// LayerNorm has a gain and a shift, GainNorm only the gain.
+// LayerNorm has a gain and a bias, GainNorm only the gain.
 func LayerNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
 	n := int(x.Type.Shape.Last())
 	return b.LayerNorm(x, b.Weight(name+".weight", n), b.Weight(name+".bias", n), eps)
@@ -116,7 +116,7 @@ func GainNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
 	return b.LayerNorm(x, b.Weight(name+".weight", int(x.Type.Shape.Last())), nil, eps)
 }
 
-// LayerBuilder is one layer in the making: its shape and how its weights are called.
+// LayerBuilder builds one layer: it holds its shape and names its weights.
 type LayerBuilder struct {
 	Layer
 	rotation *rotation // nil where heads are not rotated
@@ -142,8 +142,8 @@ func (m *ModelBuilder) layer(i int) *LayerBuilder {
 
 func (l *LayerBuilder) Name(role string) string { return fmt.Sprintf("blk.%d.%s", l.Index, role) }
 
-// Linear is the product of x [T, K] and the weight of that role, [rows, K], and its bias
-// where there is one.
+// Linear returns the product of x, [T, K], and the weight of the role, [rows, K], plus its bias if
+// biased.
 func (l *LayerBuilder) Linear(role string, x *ir.Value, rows int, biased bool) *ir.Value {
 	w := l.Builder.Weight(l.Name(role+".weight"), rows, int(x.Type.Shape.Last()))
 	if !biased {
@@ -152,12 +152,12 @@ func (l *LayerBuilder) Linear(role string, x *ir.Value, rows int, biased bool) *
 	return l.Builder.LinearBias(x, w, l.Builder.Weight(l.Name(role+".bias"), rows))
 }
 
-// Norm is the family's norm over the innermost axis of x.
+// Norm applies the family's norm over the innermost axis of x.
 func (l *LayerBuilder) Norm(role string, x *ir.Value) *ir.Value {
 	return l.normalize(l.Builder, l.Name(role), x, l.Config.Eps)
 }
 
-// Rotate gives heads [T, heads, Head] their positions.
+// Rotate applies RoPE to heads, [T, heads, Head].
 func (l *LayerBuilder) Rotate(heads *ir.Value) *ir.Value {
 	if l.rotation == nil {
 		return heads
@@ -165,13 +165,13 @@ func (l *LayerBuilder) Rotate(heads *ir.Value) *ir.Value {
 	return l.Builder.Rope(heads, l.rotation.attr, l.rotation.factors)
 }
 
-// Prepare is what a family does to the heads of Q and K, [T, heads, Head], before they
-// rotate. It is told whose they are: "attn_q" or "attn_k".
+// Prepare is applied to the heads of Q and K, [T, heads, Head], before RoPE; role is "attn_q" or
+// "attn_k".
 type Prepare func(role string, heads *ir.Value) *ir.Value
 
 func AsIs(_ string, heads *ir.Value) *ir.Value { return heads }
 
-// NormHeads normalises each head by itself.
+// NormHeads normalises each head by itself, with weights that all heads share.
 func (l *LayerBuilder) NormHeads(role string, heads *ir.Value) *ir.Value {
 	return l.Norm(role+"_norm", heads)
 }
@@ -189,7 +189,7 @@ func (l *LayerBuilder) normEachHead(role string, heads *ir.Value) *ir.Value {
 	return l.Builder.Gain(l.Builder.LayerNorm(heads, nil, nil, l.Config.Eps), w)
 }
 
-// NormedHeads is how heads are prepared where a model may have them normed.
+// NormedHeads returns normEachHead if the model normalises heads, else [AsIs].
 func (l *LayerBuilder) NormedHeads() Prepare {
 	if l.Config.HeadNorms {
 		return l.normEachHead
@@ -197,9 +197,9 @@ func (l *LayerBuilder) NormedHeads() Prepare {
 	return AsIs
 }
 
-// Attention is Wo · attend(rotate(prepare(Wq·n)), rotate(prepare(Wk·n)), Wv·n) of the
-// normalised stream n, [T, Width]. A KV head serves Heads/KVHeads query heads
-// (grouped-query attention).
+// Attention returns Wo · attend(rotate(prepare(Wq·n)), rotate(prepare(Wk·n)), Wv·n) of the
+// normalised stream n, [T, Width]. A KV head serves Heads/KVHeads query heads (grouped-query
+// attention).
 func Attention(l *LayerBuilder, n *ir.Value, prepare Prepare) *ir.Value {
 	b := l.Builder
 	project := func(role string, heads int) *ir.Value { // [T, heads, Head]
@@ -211,8 +211,8 @@ func Attention(l *LayerBuilder, n *ir.Value, prepare Prepare) *ir.Value {
 	return l.Linear("attn_output", Attend(l, q, k, v), l.Config.Width, l.Config.Biases.Output)
 }
 
-// Attend is softmax(q·kᵀ/√Head)·v, or with another scale, over all that the cache holds of the sequence, this step
-// included: [T, Heads·Head].
+// Attend returns softmax(scale · q·kᵀ)·v over all tokens of the sequence in the cache, this step
+// included: [T, Heads·Head]. scale is 1/√Head unless the configuration sets another.
 func Attend(l *LayerBuilder, q, k, v *ir.Value) *ir.Value {
 	b := l.Builder
 	keys, values := b.CacheRead(b.CacheWrite(b.Cache(l.KVHeads, l.Head), k, v))
@@ -242,9 +242,10 @@ func Attend(l *LayerBuilder, q, k, v *ir.Value) *ir.Value {
 	return b.MergeHeads(b.Transpose(mixed, headFirst))
 }
 
-// alibi returns the slopes of heads: powers of 2^(−most/n), n being the largest power of two
-// of heads, and for the heads beyond it every second power of 2^(−most/2n), most being 8 (Press, Smith and
-// Lewis, "Train Short, Test Long", 2022, and its code for other numbers of heads).
+// alibi returns the slopes of heads. They are powers of 2^(−most/n), n being the largest power of
+// two up to heads, and for the heads beyond n every second power of 2^(−most/2n); most is usually 8
+// (Press, Smith and Lewis, "Train Short, Test Long", 2022, and its code for other numbers of
+// heads).
 func alibi(heads int, most float64) []float32 {
 	n := 1
 	for 2*n <= heads {
@@ -261,12 +262,12 @@ func alibi(heads int, most float64) []float32 {
 	return out
 }
 
-// Gated is Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: SwiGLU and its kin.
+// Gated returns Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: SwiGLU and its variants.
 func Gated(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
 	return GatedBy(l, "", n, l.FFN, activation)
 }
 
-// GatedBy is Gated with weights whose names end so, of that width.
+// GatedBy is Gated with a suffix to the names of the weights, and with width ffn.
 func GatedBy(l *LayerBuilder, suffix string, n *ir.Value, ffn int, activation ir.Activation) *ir.Value {
 	b := l.Builder
 	gate := l.Linear("ffn_gate"+suffix, n, ffn, l.Config.Biases.FFN)
@@ -280,7 +281,7 @@ func GatedBy(l *LayerBuilder, suffix string, n *ir.Value, ffn int, activation ir
 	return l.Linear("ffn_down"+suffix, inner, l.Config.Width, l.Config.Biases.FFN)
 }
 
-// Ungated is Wdown · activation(Wup·n), [T, Width].
+// Ungated returns Wdown · activation(Wup·n), [T, Width].
 func Ungated(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
 	inner := l.Builder.Activate(activation, l.Linear("ffn_up", n, l.FFN, l.Config.Biases.FFN))
 	return l.Linear("ffn_down", inner, l.Config.Width, l.Config.Biases.FFN)

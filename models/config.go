@@ -8,10 +8,10 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Config is what a family's graph depends on besides weights.
+// Config holds everything besides weights that a family's graph depends on.
 type Config struct {
 	Family  string // general.architecture in GGUF files: "llama", "qwen3"
-	Name    string // what the model calls itself, or ""
+	Name    string // of the model, or ""
 	Vocab   int    // tokens
 	Width   int    // of the residual stream
 	Layers  int
@@ -19,62 +19,62 @@ type Config struct {
 	KVHeads int // key and value heads; each serves Heads/KVHeads query heads
 	Head    int // elements of a head
 	FFN     int // width of the feed-forward layer
-	Context int // tokens that the model was trained to see
+	Context int // tokens of the longest sequence in training
 	Eps     float64
 	Rope    Rope
 	Tied    bool // the output head is the embedding table
 
-	// What follows is for families that have it; zero elsewhere.
+	// The following fields are zero in families without the feature.
 
 	Biases         Biases
-	Window         int    // keys that a token sees in layers with a window, its own included
-	Windowed       []bool // which layers have one
-	WindowRope     Rope   // of layers with a window, where it differs
+	Window         int    // keys that a token attends to in layers with a sliding window, its own included
+	Windowed       []bool // layers with a sliding window
+	WindowRope     Rope   // of layers with a sliding window, where it differs
 	SoftCap        float64
-	LogitCap       float64 // as SoftCap, of logits
+	LogitCap       float64 // SoftCap of logits
 	AttentionScale float64 // of scores; 0: 1/√Head
 	EmbeddingScale float64 // of token embeddings; 0: 1
 	ResidualScale  float64 // of what a layer adds to the residual stream; 0: 1
-	LogitScale     float64 // as the family uses it; 0: 1
-	Parallel       bool    // both halves of a layer see its input
-	HeadNorms      bool    // each head of Q and K is normed with weights of its own
+	LogitScale     float64 // multiplier or divisor, depending on the family; 0: 1
+	Parallel       bool    // attention and feed-forward network both read the layer's input
+	HeadNorms      bool    // each head of Q and K is normalised with weights of its own
 	Positions      bool    // each of Context positions has an embedding
 	ALiBi          float64 // see alibi
-	Sections       []int   // pairs of a head for each axis of an image
-	Temperature    float64 // by which queries grow beyond the context of the first training
-	Recurrent      []bool  // which layers have a recurrent state in the place of attention
-	Taps           int     // tokens that a short convolution sees, its own included
-	Experts        Experts // of layers whose feed-forward network is a mixture
+	Sections       []int   // RoPE pairs of a head for each axis of an image
+	Temperature    float64 // by which queries grow beyond the original context
+	Recurrent      []bool  // layers with a recurrent state instead of attention
+	Taps           int     // tokens in the window of a short convolution, its own included
+	Experts        Experts // of layers whose feed-forward network is a mixture of experts
 	Delta          Delta   // of layers with the gated delta rule
 	Latent         Latent  // of attention over K and V that are products of one vector
 
-	Both       bool   // tokens see those after them, too
-	Pooling    string // one of poolings: what makes one embedding of those of a text's tokens; "": files do not say
-	TokenTypes int    // each of which has an embedding
-	Dense      int    // width between two products that embeddings pass; 0: there are none
+	Both       bool   // attention is bidirectional
+	Pooling    string // one of poolings, by which token embeddings become one; "": not in the files
+	TokenTypes int    // number of token types, each of which has an embedding
+	Dense      int    // inner width of the two dense layers behind the pooling; 0: none
 
-	MaxContext int  // tokens that sequences may have; 0: as many as they like. See at
-	Embeds     bool // the result is what the head would read
+	MaxContext int  // bound on the tokens of a sequence; 0: none. See At
+	Embeds     bool // the graph returns the head's input instead of logits
 
-	// ByLayer describes each layer of a model whose layers differ; nil where all have
-	// the sizes above and nothing else. A family that has such layers makes it of the rest.
+	// ByLayer describes each layer of a model whose layers differ; nil where all have the sizes
+	// above and nothing else. [Family.Complete] derives it from the other fields.
 	ByLayer []Layer
 }
 
-// SeesWindow reports whether layer i sees a window.
+// SeesWindow reports whether layer i has a sliding window.
 func (c *Config) SeesWindow(i int) bool { return c.Windowed != nil && c.Windowed[i] }
 
-// Recurs reports whether layer i has a recurrent state in the place of attention.
+// Recurs reports whether layer i has a recurrent state instead of attention.
 func (c *Config) Recurs(i int) bool { return c.Recurrent != nil && c.Recurrent[i] }
 
-// WithWindow is the [Family.Layer] of families whose layers differ in nothing but the window.
+// WithWindow is the [Family.Layer] of families whose layers differ in the sliding window only.
 func WithWindow(c *Config, i int, l *Layer) {
 	if c.SeesWindow(i) {
 		l.Window = c.Window
 	}
 }
 
-// Biases says which products add a vector.
+// Biases marks the products that add a vector.
 type Biases struct{ QKV, Output, FFN, Head bool }
 
 // Layer is the shape of one layer.
@@ -82,15 +82,15 @@ type Layer struct {
 	Heads, KVHeads, Head int
 	FFN                  int
 	Rope                 *Rope   // nil: heads are not rotated
-	Window               int     // keys that a token sees, its own included; 0: all up to its own
+	Window               int     // keys that a token attends to, its own included; 0: all up to its own
 	SoftCap              float64 // of attention scores; 0: none
 	Sinks                bool    // each head has a sink beside its scores
-	ALiBi                float64 // scores fall with distance; see alibi; 0: they do not
-	Recurrent            bool    // it has no attention, but a state that tokens take further
+	ALiBi                float64 // scale of ALiBi's slopes, see alibi; 0: no ALiBi
+	Recurrent            bool    // a recurrent state instead of attention
 }
 
-// At is the model for sequences of up to that many tokens, see [Rope], whose result are logits
-// or embeddings.
+// At returns the configuration for sequences of at most context tokens (see [Rope]), whose graph
+// returns embeddings or logits.
 func (c Config) At(context int, embeddings bool) *Config {
 	c.Embeds = embeddings
 	c.MaxContext, c.Rope = context, c.Rope.at(context)
@@ -111,7 +111,7 @@ func (c *Config) Layer(i int) Layer {
 	return Layer{Heads: c.Heads, KVHeads: c.KVHeads, Head: c.Head, FFN: c.FFN, Rope: &c.Rope, SoftCap: c.SoftCap, ALiBi: c.ALiBi}
 }
 
-// check finds what no graph can be built from.
+// check returns an error for a configuration that no graph can be built from.
 func (c *Config) check() error {
 	if err := CheckExtents(Extent{"vocabulary size", c.Vocab, MaxExtent}, Extent{"width", c.Width, MaxExtent},
 		Extent{"number of layers", c.Layers, MaxLayers}, Extent{"context length", c.Context, math.MaxInt32}); err != nil {
@@ -133,19 +133,19 @@ func (c *Config) check() error {
 		}
 	}
 	if c.Taps != 0 && (c.Taps < 2 || c.Taps > ir.MaxTaps) {
-		return ConfigError("convolutions of %d tokens: want 2 to %d", c.Taps, ir.MaxTaps)
+		return ConfigError("convolutions have %d taps, want 2 to %d", c.Taps, ir.MaxTaps)
 	}
 	return nil
 }
 
-// checkLayers is check of each layer.
+// checkLayers checks each layer.
 func (c *Config) checkLayers() error {
 	if c.ByLayer == nil {
 		l := c.Layer(0)
 		return l.check()
 	}
 	if len(c.ByLayer) != c.Layers {
-		return ConfigError("%d layers are described, of %d", len(c.ByLayer), c.Layers)
+		return ConfigError("%d layers are described, the model has %d", len(c.ByLayer), c.Layers)
 	}
 	for i := range c.ByLayer {
 		if err := c.ByLayer[i].check(); err != nil {
@@ -164,30 +164,30 @@ func (l *Layer) check() error {
 	case l.Heads%l.KVHeads != 0:
 		return ConfigError("%d query heads cannot share %d KV heads evenly", l.Heads, l.KVHeads)
 	case l.Heads*l.Head > MaxExtent:
-		return ConfigError("%d heads of %d elements", l.Heads, l.Head)
+		return ConfigError("%d heads of %d elements are more than %d elements in all", l.Heads, l.Head, MaxExtent)
 	case l.Window < 0 || l.Window > math.MaxInt32:
-		return ConfigError("a window of %d keys", l.Window)
+		return ConfigError("the sliding window has %d keys, want 0 to %d", l.Window, math.MaxInt32)
 	case l.SoftCap != 0 && !positive(l.SoftCap):
-		return ConfigError("a soft cap of %g", l.SoftCap)
+		return ConfigError("the soft cap of scores is %g, want a positive number", l.SoftCap)
 	case l.ALiBi != 0 && !(l.ALiBi > 0 && l.ALiBi <= maxScale):
-		return ConfigError("ALiBi up to a power of %g", l.ALiBi)
+		return ConfigError("the scale of ALiBi's slopes is %g, want 0 to %g", l.ALiBi, maxScale)
 	case l.Rope != nil:
 		return l.Rope.check(l.Head)
 	}
 	return nil
 }
 
-// Experts are the feed-forward networks that a mixture chooses among; the zero value is none.
+// Experts is the shape of a mixture of experts; the zero value is none.
 type Experts struct {
-	Count  int     // networks of a layer
-	Chosen int     // of them, by the router, for each token
+	Count  int     // experts of a layer
+	Chosen int     // experts that the router chooses for each token
 	FFN    int     // width of each
-	Shared int     // width of the one that all tokens go to; 0: there is none
-	Dense  int     // layers at the beginning that are no mixtures
-	Scale  float64 // of what the router weighs by; 0: 1
+	Shared int     // width of the shared expert, which all tokens go to; 0: none
+	Dense  int     // leading layers with a dense feed-forward network
+	Scale  float64 // of the router's weights; 0: 1
 }
 
-// check finds what no graph can be built from.
+// check returns an error for a mixture that no graph can be built from.
 func (e *Experts) check() error {
 	if *e == (Experts{}) {
 		return nil
@@ -216,10 +216,10 @@ type Delta struct {
 }
 
 // Latent is the shape of multi-head latent attention; the zero value is none. Heads of K have
-// [Config.Head] elements, of which [Rope.Rotated] are those of the head that all share.
+// [Config.Head] elements, of which the first [Rope.Rotated] are shared by all heads.
 type Latent struct {
-	Query  int  // elements of the vector that all heads of Q are products of; 0: they are of the residual stream
-	KV     int  // elements of that of K and V
+	Query  int  // elements of the latent vector that Q is projected from; 0: from the residual stream
+	KV     int  // elements of the latent vector that K and V are projected from
 	Value  int  // elements of a head of V
-	Joined bool // files have the products that make K and V as one, attn_kv_b
+	Joined bool // files store the projections of K and V as one tensor, attn_kv_b
 }

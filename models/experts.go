@@ -5,8 +5,9 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// ExpertFields are what files say of mixtures; folders call the number of experts, and their
-// width, as given. A GGUF file without the width means absent(c).
+// ExpertFields returns the fields of mixtures of experts. count and width are the names that
+// folders use for the number of experts and their width; absent returns the width where a GGUF file
+// has none.
 func ExpertFields(count, width string, absent func(c *Config) int) []Field {
 	return []Field{
 		{GGUF: "expert_count", HF: count, Size: func(c *Config) *int { return &c.Experts.Count }},
@@ -16,13 +17,13 @@ func ExpertFields(count, width string, absent func(c *Config) int) []Field {
 	}
 }
 
-// WholeFFN is the width of a dense layer, and PartOfFFN that of an expert where the chosen ones
-// make up such a layer.
+// WholeFFN returns the width of a dense layer, and PartOfFFN that of an expert of which the chosen
+// ones together are as wide as a dense layer.
 func WholeFFN(c *Config) int  { return c.FFN }
 func PartOfFFN(c *Config) int { return c.FFN / max(c.Experts.Chosen, 1) }
 
-// ExpertTensors are the names of a mixture's weights in folders that have a tensor for each
-// expert: % stands for its number.
+// ExpertTensors returns the names of a mixture's weights in folders that have a tensor for each
+// expert; % stands for its number.
 func ExpertTensors(block, gate, up, down string) map[string]Stored {
 	layer := "model.layers.#." + block + "."
 	each := func(name string) Stored { return Stored{Names: []string{layer + "experts.%." + name + ".weight"}} }
@@ -34,28 +35,28 @@ func ExpertTensors(block, gate, up, down string) map[string]Stored {
 	}
 }
 
-// DenseFFN are the names of a dense layer's weights, which a mixture has not.
+// DenseFFN lists the weights of a dense layer, which a mixture lacks.
 var DenseFFN = []string{"blk.#.ffn_gate.weight", "blk.#.ffn_up.weight", "blk.#.ffn_down.weight"}
 
-// Route chooses the experts of each token by the logits of a router, [T, Count]: their numbers
-// and how their results are weighted, [T, Chosen] both.
+// Route chooses the experts of each token by the logits of a router, [T, Count]. It returns their
+// weights and their numbers, both [T, Chosen].
 type Route func(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value)
 
-// SoftmaxTopK weighs by the softmax over all experts (Shazeer et al., "Outrageously Large Neural
-// Networks", 2017, without noise).
+// SoftmaxTopK weights experts by the softmax over all of them (Shazeer et al., "Outrageously Large
+// Neural Networks", 2017, without noise).
 func SoftmaxTopK(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value) {
 	return b.TopK(b.Softmax(logits), chosen)
 }
 
-// TopKSoftmax weighs by the softmax over the chosen ones. It is also what SoftmaxTopK gives
-// divided by its sum, norm_topk_prob in transformers: what softmax divides by cancels.
+// TopKSoftmax weights experts by the softmax over the chosen ones. It equals SoftmaxTopK divided by
+// its sum (norm_topk_prob in transformers), since softmax's denominator cancels.
 func TopKSoftmax(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value) {
 	best, experts := b.TopK(logits, chosen)
 	return b.Softmax(best), experts
 }
 
-// Mixture is Σ wᵢ · Wdownᵢ · (activation(Wgateᵢ·n) ∘ Wupᵢ·n), [T, Width], over the experts i that
-// the router chooses for a token.
+// Mixture returns Σ wᵢ · Wdownᵢ · (activation(Wgateᵢ·n) ∘ Wupᵢ·n), [T, Width], over the experts i
+// that the router chooses for a token.
 func Mixture(l *LayerBuilder, n *ir.Value, route Route, activation ir.Activation) *ir.Value {
 	b, e, biased := l.Builder, l.Config.Experts, l.Config.Biases.FFN
 	weights, experts := route(b, l.Linear("ffn_gate_inp", n, e.Count, biased), e.Chosen)
@@ -77,9 +78,9 @@ func Mixture(l *LayerBuilder, n *ir.Value, route Route, activation ir.Activation
 	return b.WeightedSum(linear("ffn_down_exps", inner, l.Config.Width), weights)
 }
 
-// SharedExpert is sigmoid(s·n) · Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: the expert that all
-// tokens go to, weighted by a gate. What the last product multiplies is weighted, so that its
-// result is what is added to the residual stream.
+// SharedExpert returns sigmoid(s·n) · Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: the gated
+// expert that all tokens go to. The gate multiplies the input of Wdown rather than its output, so
+// that Wdown's result adds to the residual stream directly.
 func SharedExpert(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
 	b, ffn := l.Builder, l.Config.Experts.Shared
 	gate, up := l.Linear("ffn_gate_shexp", n, ffn, false), l.Linear("ffn_up_shexp", n, ffn, false)

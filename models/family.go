@@ -12,81 +12,80 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Family is all that is known of a model family: what its files are called and say, where
-// they have each weight, and its graph. Package families has a file for each.
+// Family describes a model family: the names in its files, where they have each weight, and its
+// graph. Package families has a file for each.
 type Family struct {
-	Title string // what people call its models
+	Title string // name of its models, for people
 	Name  string // general.architecture in GGUF files
-	HF    string // one of architectures in config.json; "": folders are not read
+	HF    string // one of architectures in config.json; "": folders are not supported
 
-	// Alias lists further names of HF's kind.
+	// Alias lists further values of architectures in config.json.
 	Alias []string
 
-	// Define writes the graph.
+	// Define builds the graph.
 	Define func(b *ir.Builder, c *Config)
 
-	// Fields are read one after the other: later ones may build on earlier ones.
+	// Fields are read in order: later ones may depend on earlier ones.
 	Fields []Field
 
-	// Given sets what models of the family have and files do not say; nil: nothing. It may
-	// be called again.
+	// Given sets what all models of the family have and files do not contain; nil: nothing. It must
+	// be idempotent.
 	Given func(c *Config)
 
-	// Layer changes the description of layer i, which is that of all layers, where layers
-	// differ; nil: they do not.
+	// Layer changes the description of layer i where layers differ; l begins as the description
+	// that all layers share. nil: layers are equal.
 	Layer func(c *Config, i int, l *Layer)
 
-	// Check finds what no graph of the family can be built from, beside what none of any family
-	// can; nil: nothing.
+	// Check returns an error for configurations that the family's graph cannot be built from, in
+	// addition to the checks of all families; nil: nothing.
 	Check func(c *Config) error
 
-	// Encodes marks models that make embeddings of texts, and no logits.
+	// Encodes marks models that return embeddings of texts, and no logits.
 	Encodes bool
 
-	// Interleaved marks families whose GGUF files have the two elements that RoPE
-	// rotates together side by side.
+	// Interleaved marks families in whose GGUF files the two elements of a RoPE pair are adjacent.
 	Interleaved bool
 
-	// FolderInterleaved marks those whose folders have.
+	// FolderInterleaved marks families in whose folders they are adjacent.
 	FolderInterleaved bool
 
-	// Joined lists the roles of weights that GGUF files of the family have as one: see [Joins].
+	// Joined lists the roles of tensors that hold several weights in GGUF files of the family: see
+	// [Joins].
 	Joined []string
 
-	// Sources lists tensors of layers that weights are made of, where GGUF files have their rows in
-	// another order; nil: there are none.
+	// Sources returns the tensors of a layer from which weights are derived, where GGUF files have
+	// their rows in another order; nil: none.
 	Sources func(c *Config) []Source
 
-	// Prefix is what names in folders may begin with.
+	// Prefix is an optional prefix of tensor names in folders.
 	Prefix string
 
-	// Tensors says where Hugging Face folders have each weight, by its name in GGUF
-	// files. # stands for the number of the layer. A bias lies beside its weight, and needs
-	// an entry where it does not.
+	// Tensors locates each weight in Hugging Face folders, by its GGUF name; # stands for the
+	// number of the layer. A bias is stored beside its weight, and needs an entry only where it is
+	// not.
 	Tensors map[string]Stored
 
-	// Stacks lists tensors of folders that are taken apart before Tensors names them.
+	// Stacks lists tensors of folders that are split before Tensors is applied.
 	Stacks []Stack
 
-	// Ignorable lists, as patterns of path.Match, tensors that may lie in a file
-	// without use: what older converters computed ahead.
+	// Ignorable lists, as patterns of path.Match, tensors that a file may hold without use: tables
+	// that older converters precomputed.
 	Ignorable []string
 
-	// Shapes lists well-known models of the family, as their config.json has them.
+	// Shapes lists well-known models of the family, with the values of their config.json.
 	Shapes []Shape
 }
 
-// Shape is a well-known model without its weights, by the name that arch: takes.
+// Shape is a well-known model without its weights; Config.Name is its name behind "arch:".
 type Shape struct {
 	// Parameters counts the elements of all weights but RoPE's factors, as the publisher does.
-	// Who publishes a text model among others gives no number of its own: Qwen3-VL's is
-	// that of Qwen3, Ministral's is said to be 3.4e9, and of Qwen3.5 only its name is known to agree.
+	// Publishers of a text model within a larger one give no exact number: Qwen3-VL's is that of
+	// Qwen3, Ministral's is rounded to 3.4e9, and Qwen3.5's agrees only with the model's name.
 	Parameters int64
-	Config     Config // Family is that of the shape
+	Config     Config // its Family is empty
 }
 
-// DecoderTensors returns the names that decoder-only models share and some more, without those
-// that a family lacks.
+// DecoderTensors returns the names that decoder-only models share, plus more, minus without.
 func DecoderTensors(more map[string]Stored, without ...string) map[string]Stored {
 	tensors := map[string]Stored{
 		"token_embd.weight":        As("model.embed_tokens.weight"),
@@ -109,8 +108,7 @@ func DecoderTensors(more map[string]Stored, without ...string) map[string]Stored
 	return tensors
 }
 
-// Describe reads the family's configuration from a file's description, and keeps in it the
-// first error.
+// Describe reads the family's configuration from a file's description. The first error stays in d.
 func (f *Family) Describe(d Description, c *Config) {
 	c.Family = f.Name
 	for _, field := range f.AllFields() {
@@ -124,8 +122,7 @@ func (f *Family) Describe(d Description, c *Config) {
 // AllFields returns the family's fields and those of all families.
 func (f *Family) AllFields() []Field { return slices.Concat(f.Fields, commonFields) }
 
-// Complete adds what the family knows of its models, and has it describe its layers, unless
-// they are described already.
+// Complete applies Given and, unless the layers are described already, Layer.
 func (f *Family) Complete(c *Config) error {
 	if f.Given != nil {
 		f.Given(c)
@@ -134,10 +131,10 @@ func (f *Family) Complete(c *Config) error {
 		return nil
 	}
 	if c.Windowed != nil && len(c.Windowed) != c.Layers {
-		return ConfigError("windows of %d layers, of %d", len(c.Windowed), c.Layers)
+		return ConfigError("sliding windows are listed for %d layers, the model has %d", len(c.Windowed), c.Layers)
 	}
 	if c.Recurrent != nil && len(c.Recurrent) != c.Layers {
-		return ConfigError("attention or none in %d layers, of %d", len(c.Recurrent), c.Layers)
+		return ConfigError("kinds are listed for %d layers, the model has %d", len(c.Recurrent), c.Layers)
 	}
 	layers, differ := make([]Layer, c.Layers), false
 	for i := range layers {
@@ -151,7 +148,7 @@ func (f *Family) Complete(c *Config) error {
 	return nil
 }
 
-// Verify finds what no graph can be built from.
+// Verify returns an error for a configuration that no graph can be built from.
 func (f *Family) Verify(c *Config) error {
 	if err := c.check(); err != nil {
 		return err
@@ -164,17 +161,16 @@ func (f *Family) Verify(c *Config) error {
 	return c.checkLayers()
 }
 
-// Set changes what the family's files say, by its name there: the key of a GGUF file after the
-// architecture, such as "block_count" or "attention.head_count", or the member of
-// config.json. Of more layers than there were, those behind have windows and states as the first
-// ones do.
+// Set changes a setting by the name in the family's files: the GGUF key after the architecture,
+// such as "block_count" or "attention.head_count", or the member of config.json. If the number of
+// layers grows, the patterns of windows and of recurrent layers repeat.
 func (f *Family) Set(c *Config, name, value string) (err error) {
 	field, ok := lo.Find(slices.Concat(f.Fields, ropeFields), func(f Field) bool {
 		return (f.GGUF == name || f.HF == name) && (f.Size != nil || f.Number != nil || f.Flag != nil)
 	})
 	switch {
 	case name == "" || !ok:
-		return ConfigError("models of the family %s have no %q", f.Name, name)
+		return ConfigError("models of the family %s have no setting %q", f.Name, name)
 	case field.Size != nil:
 		*field.Size(c), err = strconv.Atoi(value)
 	case field.Number != nil:
@@ -183,7 +179,7 @@ func (f *Family) Set(c *Config, name, value string) (err error) {
 		*field.Flag(c), err = strconv.ParseBool(value)
 	}
 	if err != nil {
-		return ConfigError("%s is %q", name, value)
+		return ConfigError("%s: invalid value %q", name, value)
 	}
 	if c.Layers > 0 && c.Layers <= MaxLayers {
 		c.Windowed, c.Recurrent = repeated(c.Windowed, c.Layers), repeated(c.Recurrent, c.Layers)
@@ -191,7 +187,7 @@ func (f *Family) Set(c *Config, name, value string) (err error) {
 	return nil
 }
 
-// repeated begins anew after its last layer; nil stays nil.
+// repeated returns the pattern repeated over all layers; nil stays nil.
 func repeated(of []bool, layers int) []bool {
 	if of == nil {
 		return nil
@@ -199,7 +195,7 @@ func repeated(of []bool, layers int) []bool {
 	return lo.Times(layers, func(i int) bool { return of[i%len(of)] })
 }
 
-// Stored returns where folders have each weight of [Family.Tensors], and its bias.
+// Stored returns the location in folders of each weight of [Family.Tensors], and of its bias.
 func (f *Family) Stored() map[string]Stored {
 	all := maps.Clone(f.Tensors)
 	for name, s := range f.Tensors {
@@ -217,7 +213,7 @@ func (f *Family) Stored() map[string]Stored {
 	return all
 }
 
-// StoredAs returns what a weight is part of in GGUF files of the family, or its own name.
+// StoredAs returns the tensor that contains a weight in GGUF files of the family, or its own name.
 func (f *Family) StoredAs(name string) string {
 	_, role, _, ok := InLayer(name)
 	joined, found := lo.Find(f.Joined, func(joined string) bool { return slices.Contains(Joins[joined], role) })
@@ -227,17 +223,16 @@ func (f *Family) StoredAs(name string) string {
 	return strings.Replace(name, role, joined, 1)
 }
 
-// Bare is the name of a tensor without what some folders have before it: "model." and the
-// family's prefix, in any order.
+// Bare returns the name of a tensor without "model." and the family's prefix, in either order.
 func (f *Family) Bare(name string) string {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, f.Prefix), "model.")
 	return strings.TrimPrefix(name, f.Prefix)
 }
 
-// frequencies are RoPE's, as folders may have them.
+// frequencies are RoPE's, which some folders hold.
 const frequencies = "*.rotary_emb.inv_freq"
 
-// Ignores reports whether a tensor may lie in a file without use.
+// Ignores reports whether a file may hold the tensor without use.
 func (f *Family) Ignores(name string) bool {
 	return slices.ContainsFunc(append(slices.Clip(f.Ignorable), frequencies), func(pattern string) bool {
 		match, err := path.Match(pattern, name)

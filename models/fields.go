@@ -9,69 +9,69 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// Form is a way in which files describe a model.
+// Form is a format in which files describe a model.
 type Form int
 
-// The forms of description.
+// KeyTheta
 const (
 	GGUF   Form = iota // metadata of a GGUF file
 	Folder             // config.json of a Hugging Face folder
 )
 
-// Field is one thing that files say of a model: what it is called, and what becomes of
-// it. Just one of Size, Number, Flag, Only, Repeats and Read is set.
+// Field maps one entry of a file's description to the configuration. Exactly one of Size, Number,
+// Flag, Only, Repeats and Read is set.
 type Field struct {
-	GGUF string // after the architecture and a dot; see docs/gguf.md of ggml-org/ggml
-	HF   string // member of config.json; either may be "" where such files do not say it
+	GGUF string // key after the architecture and a dot; see docs/gguf.md of ggml-org/ggml
+	HF   string // member of config.json; either is "" where files of that format have no such entry
 
 	Size   func(c *Config) *int
 	Number func(c *Config) *float64
 	Flag   func(c *Config) *bool
-	// Only is what the family computes, a bool, a string or an int: another value is
-	// refused. It is also what files mean that say nothing.
+	// Only is the single value that the family computes, a bool, a string or an int. Another value
+	// is refused; files without the entry mean this one.
 	Only any
-	// Repeats is a size that another field has given: files may say it again.
+	// Repeats returns a size that another field has read. Files may repeat it, and must agree.
 	Repeats func(c *Config) int
-	// Read is for what several entries say together, or none; Write gives the entry of a
-	// GGUF file, if there is one.
+	// Read handles what spans several entries, or none. Write returns the entry of a GGUF file, if
+	// there is one.
 	Read  func(d Description, c *Config)
 	Write func(c *Config) (key string, v gguf.Value, ok bool)
 
-	// Optional says that a Size or Number is 0 in files that leave it out.
+	// Optional makes a Size or Number 0 in files without the entry.
 	Optional bool
-	// Unsaid is a Flag in files that leave it out.
+	// Unsaid is the value of a Flag in files without the entry.
 	Unsaid bool
-	// GGUFTensor is what GGUF files have where a Flag is set.
+	// GGUFTensor is the tensor that GGUF files hold exactly if the Flag is set.
 	GGUFTensor string
 
-	// Absent gives a Size or Number that a file leaves out, from the fields before it.
-	// Where it is nil or gives 0, files must have the entry.
+	// Absent returns the default of a Size or Number, from the fields before it. Where it is nil or
+	// returns 0, files must have the entry.
 	Absent func(c *Config, form Form) float64
 }
 
-// Description is what a file says of a model. A value of the wrong type, or an entry that
-// is missing, becomes the description's error; the first one stays.
+// Description is a model's description as a file gives it. A missing entry, or a value of the wrong
+// type, becomes the description's error; the first error stays.
 type Description interface {
 	Form() Form
 	Has(key string) bool
-	Size(key string, absent int) int // absent 0: there is no default
+	Size(key string, absent int) int // absent is the default; 0: the entry is required
 	Sizes(key string) []int
 	Number(key string, absent float64) float64
 	Flag(key string) bool
 	Text(key string) string
 	ReadRope(c *Config)
-	Windowed(every, layers int) []bool // which layers see a window; all but each n-th where it is not said
+	Windowed(every, layers int) []bool // which layers have a sliding window; by default all but every n-th
 
-	Flags(key string) []bool             // of GGUF files
-	Rows(tensor string) (n int, ok bool) // of a tensor of GGUF files
-	Texts(key string) []string           // of folders
-	Scaling(name string) float64         // a number of rope_scaling in folders; 0: there is none
+	Flags(key string) []bool             // GGUF only
+	Rows(tensor string) (n int, ok bool) // GGUF only: rows of a tensor
+	Texts(key string) []string           // folders only
+	Scaling(name string) float64         // folders only: a number of rope_scaling; 0: absent
 
 	Fail(err error)
-	FullName(key string) string // the key as errors name it
+	FullName(key string) string // the key as errors show it
 }
 
-// key is the field's name in one form, or "".
+// key returns the field's name in one format, or "".
 func (f *Field) key(form Form) string {
 	if form == GGUF {
 		return f.GGUF
@@ -110,7 +110,7 @@ func (f *Field) ReadFrom(d Description, c *Config) {
 	}
 }
 
-// demand refuses what the family does not compute.
+// demand refuses a value that the family does not compute.
 func demand(d Description, key string, want any) {
 	var have any
 	switch want.(type) {
@@ -133,7 +133,7 @@ func quoted(v any) string {
 	return fmt.Sprint(v)
 }
 
-// unset reports whether an optional field has nothing to say.
+// unset reports whether an optional field is zero and needs no entry.
 func (f *Field) unset(c *Config) bool {
 	if f.Size != nil {
 		return *f.Size(c) == 0
@@ -141,7 +141,7 @@ func (f *Field) unset(c *Config) bool {
 	return *f.Number(c) == 0
 }
 
-// Entry returns the field's entry in a GGUF file, by its key after the architecture.
+// Entry returns the field's entry in a GGUF file; its key lacks the architecture.
 func (f *Field) Entry(c *Config) (string, gguf.Value, bool) {
 	if f.Write != nil {
 		return f.Write(c)
@@ -166,14 +166,14 @@ func (f *Field) metadata(c *Config) (gguf.Value, bool) {
 	return gguf.Value{}, false
 }
 
-// DecoderFields are those of Llama and what is built like it. head gives the size of heads
-// where a file does not.
+// DecoderFields returns the fields of Llama and models built like it. head returns the head size
+// where a file has none.
 func DecoderFields(head func(c *Config, form Form) float64) []Field {
 	return slices.Concat(ShapeFields(head), Biased, []Field{RMSEps, WholeRope, Tied(false), Activation("silu"), NoWindow, NoExperts, {Read: RefuseWindow}})
 }
 
-// ShapeFields are the extents of decoder-only models. head gives the size of heads where a
-// file does not.
+// ShapeFields returns the sizes of decoder-only models. head returns the head size where a file has
+// none.
 func ShapeFields(head func(c *Config, form Form) float64) []Field {
 	return []Field{
 		{GGUF: "vocab_size", HF: "vocab_size", Size: func(c *Config) *int { return &c.Vocab }, Absent: rowsOfTable},
@@ -189,12 +189,12 @@ func ShapeFields(head func(c *Config, form Form) float64) []Field {
 	}
 }
 
-// Without leaves out fields by their names in GGUF files.
+// Without returns fields but those with the given GGUF names.
 func Without(fields []Field, names ...string) []Field {
 	return lo.Reject(fields, func(f Field, _ int) bool { return slices.Contains(names, f.GGUF) })
 }
 
-// Renamed has fields under other names in folders.
+// Renamed returns fields with other names in folders.
 func Renamed(fields []Field, names map[string]string) []Field {
 	return lo.Map(fields, func(f Field, _ int) Field {
 		if name, ok := names[f.HF]; ok {
@@ -204,7 +204,7 @@ func Renamed(fields []Field, names map[string]string) []Field {
 	})
 }
 
-// FourWidths is the feed-forward width of models whose files need not say it.
+// FourWidths makes the feed-forward width default to 4·Width.
 func FourWidths(fields []Field) []Field {
 	return lo.Map(fields, func(f Field, _ int) Field {
 		if f.GGUF == "feed_forward_length" {
@@ -214,7 +214,7 @@ func FourWidths(fields []Field) []Field {
 	})
 }
 
-// Fields that several families have.
+// Fields that several families share.
 var (
 	RMSEps = Field{GGUF: "attention.layer_norm_rms_epsilon", HF: "rms_norm_eps", Number: func(c *Config) *float64 { return &c.Eps },
 		Absent: InFolders(1e-6)}
@@ -227,11 +227,11 @@ var (
 	LogitCap = Field{GGUF: "final_logit_softcapping", HF: "final_logit_softcapping", Number: func(c *Config) *float64 { return &c.LogitCap }, Optional: true}
 )
 
-// poolings are the ways of making one embedding of those of a text's tokens, in the order in
-// which GGUF files count them. The last one makes scores of pairs of texts.
+// poolings are the ways of pooling token embeddings into one, in the order of llama.cpp's enum.
+// "rank" gives scores of pairs of texts.
 var poolings = []string{"none", "mean", "cls", "last", "rank"}
 
-// pooling is what makes one embedding of those of a text's tokens.
+// pooling is how token embeddings are pooled into one.
 var pooling = Field{
 	Read: func(d Description, c *Config) {
 		if d.Form() == Folder || !d.Has(keyPooling) {
@@ -250,7 +250,7 @@ var pooling = Field{
 	},
 }
 
-// causal is whether a token sees those after it.
+// causal marks attention in which a token sees no later token.
 var causal = Field{
 	Read: func(d Description, c *Config) { c.Both = d.Form() == GGUF && d.Has(keyCausal) && !d.Flag(keyCausal) },
 	Write: func(c *Config) (string, gguf.Value, bool) {
@@ -258,11 +258,10 @@ var causal = Field{
 	},
 }
 
-// commonFields are those of all families, any of whose models may have been trained to embed
-// texts.
+// commonFields are fields of all families, since any model may have been trained to embed texts.
 var commonFields = []Field{pooling, causal}
 
-// KeyTokenTypes is no key of an architecture.
+// KeyTokenTypes has no architecture before it.
 const KeyTokenTypes = "tokenizer.ggml.token_type_count"
 
 const (
@@ -270,8 +269,8 @@ const (
 	keyCausal  = "attention.causal"
 )
 
-// wholeHeads reads RoPE of models that rotate all elements of heads; that GGUF files say
-// otherwise is common.
+// wholeHeads reads RoPE of models that rotate all elements of a head. Many GGUF files have another
+// rope.dimension_count, so that only folders are checked.
 func wholeHeads(d Description, c *Config) {
 	d.ReadRope(c)
 	if d.Form() == Folder && c.Rope.Rotated != c.Head {
@@ -279,8 +278,8 @@ func wholeHeads(d Description, c *Config) {
 	}
 }
 
-// PartOfHeads is RoPE of models that rotate a part of each head, this one where a folder
-// does not say.
+// PartOfHeads is RoPE of models that rotate a part of each head; absent is the fraction where a
+// folder has none.
 func PartOfHeads(absent float64) Field {
 	return Field{Read: func(d Description, c *Config) {
 		d.ReadRope(c)
@@ -290,32 +289,31 @@ func PartOfHeads(absent float64) Field {
 	}}
 }
 
-// LayerEps is what folders call the epsilon of LayerNorm.
+// LayerEps is the epsilon of LayerNorm, called hf in folders.
 func LayerEps(hf string, absent float64) Field {
 	return Field{GGUF: "attention.layer_norm_epsilon", HF: hf, Number: func(c *Config) *float64 { return &c.Eps }, Absent: InFolders(absent)}
 }
 
-// HeadNorms is whether heads of Q and K are normed.
+// HeadNorms marks models that normalise heads of Q and K.
 func HeadNorms(hf string) Field {
 	return Field{HF: hf, GGUFTensor: "blk.0.attn_q_norm.weight", Flag: func(c *Config) *bool { return &c.HeadNorms }}
 }
 
-// Tied is whether the output head is the embedding table, which folders may leave unsaid.
+// Tied marks models whose output head is the embedding table; unsaid is the default in folders.
 func Tied(unsaid bool) Field {
 	return Field{HF: "tie_word_embeddings", Flag: func(c *Config) *bool { return &c.Tied }, Unsaid: unsaid}
 }
 
 func Activation(name string) Field { return Field{HF: "hidden_act", Only: name} }
 
-// Biased are products that may have biases; GGUF files say so by the tensors that they hold.
+// Biased marks products with biases; in GGUF files by the tensors that they hold.
 var Biased = []Field{
 	{HF: "attention_bias", GGUFTensor: "blk.0.attn_q.bias", Flag: func(c *Config) *bool { return &c.Biases.QKV }},
 	{HF: "attention_bias", GGUFTensor: "blk.0.attn_output.bias", Flag: func(c *Config) *bool { return &c.Biases.Output }},
 	{HF: "mlp_bias", GGUFTensor: "blk.0.ffn_up.bias", Flag: func(c *Config) *bool { return &c.Biases.FFN }},
 }
 
-// Windowed reads which layers have a window: all but each n-th, unless a file says
-// otherwise.
+// Windowed reads which layers have a sliding window: by default all but every n-th.
 func Windowed(every int) Field {
 	const key = "attention.sliding_window_pattern"
 	return Field{
@@ -329,13 +327,13 @@ func Windowed(every int) Field {
 	}
 }
 
-// AllButEvery is true but for each layer whose number, from one on, every divides; 0 divides
-// none.
+// AllButEvery returns false for every n-th layer, counted from one, and true for the others; n = 0
+// means true for all.
 func AllButEvery(every, layers int) []bool {
 	return lo.Times(layers, func(i int) bool { return every == 0 || (i+1)%every != 0 })
 }
 
-// RecurrentKinds reads from a folder which layers are of a kind without attention.
+// RecurrentKinds reads from a folder which layers are of the given kind, without attention.
 func RecurrentKinds(d Description, c *Config, kind string) []bool {
 	return lo.Map(d.Texts("layer_types"), func(is string, _ int) bool {
 		if is != kind && is != "full_attention" {
@@ -345,7 +343,8 @@ func RecurrentKinds(d Description, c *Config, kind string) []bool {
 	})
 }
 
-// InFolders is what transformers assumes; GGUF files have the entry.
+// InFolders returns a default for folders, as transformers assumes it; GGUF files must have the
+// entry.
 func InFolders(absent float64) func(*Config, Form) float64 {
 	return func(_ *Config, form Form) float64 {
 		if form == Folder {
@@ -355,7 +354,7 @@ func InFolders(absent float64) func(*Config, Form) float64 {
 	}
 }
 
-// InFiles is what GGUF files mean that say nothing; folders have the entry.
+// InFiles returns a default for GGUF files; folders must have the entry.
 func InFiles(absent func(c *Config) int) func(*Config, Form) float64 {
 	return func(c *Config, form Form) float64 {
 		if form == GGUF {
@@ -365,13 +364,13 @@ func InFiles(absent func(c *Config) int) func(*Config, Form) float64 {
 	}
 }
 
-// rowsOfTable are those of the embedding table, which the reader of GGUF files has noted.
+// rowsOfTable returns the rows of the embedding table, which the reader of GGUF files has set
+// beforehand.
 func rowsOfTable(c *Config, _ Form) float64 { return float64(c.Vocab) }
 
 func WidthByHeads(c *Config, _ Form) float64 { return float64(c.Width / max(1, c.Heads)) }
 
-// RefuseWindow is for families without sliding windows, whose config.json may yet name
-// one that is not in use.
+// RefuseWindow refuses folders with a sliding window that is in use, for families without one.
 func RefuseWindow(d Description, _ *Config) {
 	if d.Form() != Folder || !d.Has("sliding_window") {
 		return
@@ -382,7 +381,7 @@ func RefuseWindow(d Description, _ *Config) {
 	}
 }
 
-// ropeFields are what files say of RoPE in the same words for all families.
+// ropeFields are RoPE's entries that have the same names in all families.
 var ropeFields = []Field{
 	{GGUF: KeyTheta, Number: func(c *Config) *float64 { return &c.Rope.Theta }},
 	{GGUF: KeyRotated, Size: func(c *Config) *int { return &c.Rope.Rotated }},

@@ -14,31 +14,30 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Rope is a model's rotary position embedding. See [ir.RopeAttr]. The zero value of
-// everything but Theta and Rotated is RoPE as it was first described.
+// Rope is a model's rotary position embedding; see [ir.RopeAttr]. Where all fields but Theta and
+// Rotated are zero, it is RoPE as first published.
 type Rope struct {
 	Theta       float64
 	Rotated     int     // leading elements of a head that rotate
-	Interleaved bool    // pairs lie side by side, as in llama.cpp's files of Llama models
-	Linear      float64 // positions are divided by this; 0 or 1 for most models
-	// Llama3 gives factors that divide the frequencies. Where a file holds them as
-	// rope_freqs.weight, those are used.
+	Interleaved bool    // the elements of a pair are adjacent, as in llama.cpp's files of Llama models
+	Linear      float64 // divisor of positions; 0 or 1 for most models
+	// Llama3 computes divisors of the frequencies. A file's rope_freqs.weight takes precedence.
 	Llama3  *Llama3Rope
 	YaRN    *YaRNRope
 	Long    *LongRope
 	Dynamic *DynamicRope
 
-	far     bool // sequences may go beyond Long.OldContext: see at
-	changed bool // another scaling was asked for than that of the file
+	far     bool // sequences may exceed Long.OldContext: see at
+	changed bool // Override replaced the file's scaling
 }
 
-// RopeScaling is a scaling that is asked for in place of that of a file.
+// RopeScaling is a scaling that replaces the one of a file.
 type RopeScaling struct {
 	Kind   string // one of ropeScalings
 	Factor float64
 }
 
-// ropeScalings make RoPE of a factor and of the context that the model was trained for.
+// ropeScalings set up a RoPE by a factor and the context that the model was trained for.
 var ropeScalings = map[string]func(r *Rope, factor, context float64){
 	"none":    func(*Rope, float64, float64) {},
 	"linear":  func(r *Rope, factor, _ float64) { r.Linear = factor },
@@ -48,7 +47,7 @@ var ropeScalings = map[string]func(r *Rope, factor, context float64){
 	},
 }
 
-// ParseRopeScaling reads KIND:FACTOR, or "none".
+// ParseRopeScaling parses KIND:FACTOR, or "none".
 func ParseRopeScaling(text string) (RopeScaling, error) {
 	kind, number, given := strings.Cut(text, ":")
 	kinds := slices.Sorted(maps.Keys(ropeScalings))
@@ -65,9 +64,9 @@ func ParseRopeScaling(text string) (RopeScaling, error) {
 	return RopeScaling{kind, factor}, nil
 }
 
-// Override changes what a file says: the base, unless theta is 0, and the scaling with the
-// factors that belong to it, unless its kind is "". The context that the model was first
-// trained for remains; it is that of the file where there was no scaling.
+// Override replaces the base, unless theta is 0, and the scaling with its factors, unless its kind
+// is "". The scaling's original context stays that of the file's scaling, or is context where the
+// file has none.
 func (r *Rope) Override(theta float64, scaling RopeScaling, context int) error {
 	r.Theta = cmp.Or(theta, r.Theta)
 	if scaling.Kind == "" {
@@ -84,7 +83,7 @@ func (r *Rope) Override(theta float64, scaling RopeScaling, context int) error {
 	return nil
 }
 
-// OldContext is what the model was first trained for, in tokens.
+// OldContext returns the context before scaling, in tokens; absent where there is no scaling.
 func (r *Rope) OldContext(absent float64) float64 {
 	switch {
 	case r.Llama3 != nil:
@@ -99,9 +98,9 @@ func (r *Rope) OldContext(absent float64) float64 {
 	return absent
 }
 
-// at is the RoPE of sequences of up to that many tokens. All of a sequence rotates alike,
-// since the keys in the cache are rotated already, so that a model whose angles depend on
-// how long a text is has those of the longest.
+// at returns the RoPE for sequences of at most context tokens. Keys in the cache are rotated
+// already, so that all tokens of a sequence must rotate alike: where angles depend on the length of
+// a text, they are those of the longest.
 func (r Rope) at(context int) Rope {
 	if r.Long != nil {
 		r.far = float64(context) > r.Long.OldContext
@@ -115,14 +114,13 @@ func (r Rope) at(context int) Rope {
 	return r
 }
 
-// Unscaled is the RoPE of layers that rotate as many elements by another base, whose angles
-// are not changed for long contexts.
+// Unscaled returns a RoPE of as many elements with another base and without scaling.
 func (r *Rope) Unscaled(theta float64) *Rope {
 	return &Rope{Theta: theta, Rotated: r.Rotated, Interleaved: r.Interleaved, Linear: 1}
 }
 
-// Llama3Rope stretches low frequencies more than high ones, to see further than
-// the context of the first training.
+// Llama3Rope stretches low frequencies more than high ones, to extend the context beyond the
+// original one.
 type Llama3Rope struct {
 	Factor        float64 // of wavelengths beyond OldContext/LowFrequency
 	LowFrequency  float64
@@ -130,32 +128,31 @@ type Llama3Rope struct {
 	OldContext    float64 // tokens
 }
 
-// YaRNRope stretches the pairs that turn slowly and leaves those that turn fast.
-// Source: Peng et al., "YaRN: Efficient Context Window Extension of Large Language
-// Models", 2023, section 3, with the ramp over pairs of its published code, which
-// Hugging Face's transformers and llama.cpp share.
+// YaRNRope stretches the pairs that rotate slowly and keeps those that rotate fast. Source: Peng et
+// al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023, section 3, with
+// the ramp over pairs of its published code, which Hugging Face's transformers and llama.cpp share.
 type YaRNRope struct {
-	Factor     float64 // of pairs that turn less than SlowBeta times
-	FastBeta   float64 // pairs that turn more often than this in OldContext stay; 32 in the paper
+	Factor     float64 // of pairs that complete fewer than SlowBeta rotations in OldContext
+	FastBeta   float64 // pairs that complete more rotations in OldContext stay; 32 in the paper
 	SlowBeta   float64 // 1 in the paper
 	OldContext float64 // tokens
 	Magnitude  float64 // of cosine and sine; 0 stands for the paper's 0.1·ln(Factor) + 1
-	Scores     float64 // strength by which scores of attention grow, too; 0: they do not
-	Between    bool    // the ramp begins and ends between pairs, as GGUF files cannot say
+	Scores     float64 // strength by which attention scores grow as well (mscale_all_dim); 0: they do not
+	Between    bool    // the ramp's ends are not rounded to whole pairs; GGUF files cannot store this
 }
 
-// LongRope has factors for each pair, found by search: some for texts that the first training
-// would have seen, some for longer ones. Source: Ding et al., "LongRoPE: Extending LLM
-// Context Window Beyond 2 Million Tokens", 2024. Which are used depends, as in llama.cpp, on
-// how long sequences may become, not on how long one is.
+// LongRope has a divisor for each pair, found by search: one list for texts within the original
+// context, one for longer ones. Source: Ding et al., "LongRoPE: Extending LLM Context Window Beyond
+// 2 Million Tokens", 2024. As in llama.cpp, the bound on the length of sequences selects the list,
+// not the length of one.
 type LongRope struct {
 	Short, Long []float64 // [Rotated/2]; nil where a GGUF file has them as tensors
 	OldContext  float64   // tokens that Short is for
 	Magnitude   float64   // of cosine and sine
 }
 
-// LongMagnitude is what transformers and llama.cpp's converter take where a folder says
-// nothing: √(1 + ln factor / ln old), of contexts of factor·old tokens.
+// LongMagnitude returns the magnitude that transformers and llama.cpp's converter use where a
+// folder has none: √(1 + ln factor / ln old), for contexts of factor·old tokens.
 func LongMagnitude(factor, old float64) float64 {
 	if factor <= 1 {
 		return 1
@@ -163,24 +160,23 @@ func LongMagnitude(factor, old float64) float64 {
 	return math.Sqrt(1 + math.Log(factor)/math.Log(old))
 }
 
-// DynamicRope stretches the base with the length of a text, once that is beyond what the model
-// was trained for: by the NTK-aware rule for Factor·length/OldContext − (Factor − 1), as
-// transformers has it. GGUF files cannot say so.
+// DynamicRope scales the base with the length of a text beyond the original context: by the
+// NTK-aware rule for Factor·length/OldContext − (Factor − 1), as in transformers. GGUF files cannot
+// store it.
 type DynamicRope struct {
 	Factor     float64
 	OldContext float64 // tokens
 }
 
-// NTKTheta returns the base of "NTK-aware" scaling: it divides the frequency of the
-// last pair by factor, leaves that of the first, and shares out the rest. Source:
-// bloc97, "NTK-Aware Scaled RoPE", 2023.
+// NTKTheta returns the base of "NTK-aware" scaling, which divides the frequency of the last pair by
+// factor, keeps that of the first, and interpolates geometrically between them. Source: bloc97,
+// "NTK-Aware Scaled RoPE", 2023.
 func NTKTheta(theta, factor float64, rotated int) float64 {
 	return theta * math.Pow(factor, float64(rotated)/float64(rotated-2))
 }
 
-// Table returns what the rotary kernels take in place of a base: for each pair what
-// divides a position to give its angle in radians, [Rotated/2], and what multiplies
-// cosine and sine. Every scaling is in it.
+// Table returns the inputs of the rotary kernels, with all scaling applied: the divisors that turn
+// a position into each pair's angle in radians, [Rotated/2], and the factor of cosine and sine.
 func (r *Rope) Table() (divisors []float32, magnitude float64) {
 	divisors = make([]float32, r.Rotated/2)
 	factors := r.factors()
@@ -194,7 +190,7 @@ func (r *Rope) Table() (divisors []float32, magnitude float64) {
 	return divisors, r.magnitude()
 }
 
-// wavelength is after how many positions pair i has turned once, unscaled.
+// wavelength returns the positions in which pair i completes one rotation, unscaled.
 func (r *Rope) wavelength(i int) float64 {
 	return 2 * math.Pi * math.Pow(r.Theta, 2*float64(i)/float64(r.Rotated))
 }
@@ -223,13 +219,13 @@ func (y *YaRNRope) magnitude() float64 {
 	return YaRNMagnitude(y.Factor, 1)
 }
 
-// YaRNMagnitude is the paper's for a strength of 1. Models that have another strength, or two,
-// divide one by the other: see transformers' mscale and mscale_all_dim.
+// YaRNMagnitude returns the paper's magnitude if strength is 1. Models with other strengths divide
+// one magnitude by another: see transformers' mscale and mscale_all_dim.
 func YaRNMagnitude(factor, strength float64) float64 {
 	return 0.1*strength*math.Log(max(factor, 1)) + 1
 }
 
-// factors returns what each pair's frequency is divided by, or nil.
+// factors returns the divisor of each pair's frequency, or nil.
 func (r *Rope) factors() []float64 {
 	switch {
 	case r.Llama3 != nil:
@@ -244,9 +240,9 @@ func (r *Rope) factors() []float64 {
 	return nil
 }
 
-// factors are those of _compute_llama3_parameters of Hugging Face's transformers:
-// wavelengths over OldContext/LowFrequency are stretched by Factor, those under
-// OldContext/HighFrequency stay, and in between the frequencies are mixed.
+// factors computes _compute_llama3_parameters of Hugging Face's transformers: wavelengths over
+// OldContext/LowFrequency are stretched by Factor, those under OldContext/HighFrequency stay, and
+// in between the frequencies are interpolated.
 func (l *Llama3Rope) factors(r *Rope) []float64 {
 	return lo.Times(r.Rotated/2, func(i int) float64 {
 		switch turns := l.OldContext / r.wavelength(i); {
@@ -261,8 +257,8 @@ func (l *Llama3Rope) factors(r *Rope) []float64 {
 	})
 }
 
-// factors mix the frequencies along the pairs, from the one that turns FastBeta times
-// in OldContext, rounded down, to the one that turns SlowBeta times, rounded up.
+// factors interpolates the frequencies along the pairs, from the one that completes FastBeta
+// rotations in OldContext, rounded down, to the one that completes SlowBeta, rounded up.
 func (y *YaRNRope) factors(r *Rope) []float64 {
 	pair := func(turns float64) float64 {
 		return float64(r.Rotated) * math.Log(y.OldContext/(turns*2*math.Pi)) / (2 * math.Log(r.Theta))
@@ -285,7 +281,7 @@ const (
 	RopeLong  = "rope_factors_long.weight"
 )
 
-// tensor names the tensor that holds the factors in GGUF files.
+// tensor returns the name of the tensor that holds the factors in GGUF files.
 func (r *Rope) tensor() string {
 	switch {
 	case r.Long == nil:
@@ -296,8 +292,8 @@ func (r *Rope) tensor() string {
 	return RopeShort
 }
 
-// Tensors are the factors that GGUF files have as tensors. YaRN's are computed wherever they
-// are used.
+// Tensors returns the factors that GGUF files store as tensors. YaRN's are computed where they are
+// used.
 func (r *Rope) Tensors() map[string][]float64 {
 	switch {
 	case r.Llama3 != nil:
@@ -308,14 +304,14 @@ func (r *Rope) Tensors() map[string][]float64 {
 	return nil
 }
 
-// Spare reports whether a tensor holds factors that are not used: for texts of another
-// length, or of the scaling of a file that has been changed.
+// Spare reports whether a tensor holds unused factors: those for texts of another length, or those
+// of a scaling that Override replaced.
 func (r *Rope) Spare(tensor string) bool {
 	return (r.Long != nil || r.changed) && (tensor == RopeShort || tensor == RopeLong) || r.changed && tensor == ropeFreqs
 }
 
-// bind returns what the DSL's Rope takes: its attribute, and the factors or nil. Those of a
-// file are for the model's own RoPE, not for that of layers which have another.
+// bind returns the operands of [ir.Builder.Rope]: its attribute, and the factors or nil. A file's
+// factors apply to the model's own RoPE only, not to layers with another one.
 func (r *Rope) bind(b *ir.Builder, own bool) (ir.RopeAttr, *ir.Value) {
 	attr := ir.RopeAttr{
 		Interleaved: r.Interleaved,
@@ -337,11 +333,11 @@ func singles(x []float64) []float32 {
 	return lo.Map(x, func(v float64, _ int) float32 { return float32(v) })
 }
 
-// check is for heads of that many elements.
+// check returns an error for a RoPE that does not fit heads of that size.
 func (r *Rope) check(head int) error {
 	switch {
 	case r.Rotated < 2 || r.Rotated%2 != 0 || r.Rotated > head:
-		return ConfigError("RoPE of %d elements of a head of %d", r.Rotated, head)
+		return ConfigError("RoPE rotates %d elements of a head of %d, want an even number from 2 to %[2]d", r.Rotated, head)
 	case !positive(r.Theta):
 		return ConfigError("the base of RoPE's frequencies is %g", r.Theta)
 	case !positive(r.Linear):
@@ -349,30 +345,30 @@ func (r *Rope) check(head int) error {
 	}
 	if l := r.Llama3; l != nil && !(positive(l.Factor) && positive(l.LowFrequency) && positive(l.HighFrequency) &&
 		positive(l.OldContext) && l.HighFrequency > l.LowFrequency) {
-		return ConfigError("llama3 RoPE scaling by %+v", *l)
+		return ConfigError("llama3 RoPE scaling has invalid values %+v", *l)
 	}
 	if y := r.YaRN; y != nil && !(positive(y.Factor) && positive(y.FastBeta) && positive(y.SlowBeta) && positive(y.OldContext) &&
 		y.FastBeta > y.SlowBeta && r.Theta > 1 && (y.Magnitude == 0 || positive(y.Magnitude))) {
-		return ConfigError("YaRN RoPE scaling by %+v over a base of %g", *y, r.Theta)
+		return ConfigError("YaRN RoPE scaling has invalid values %+v over a base of %g", *y, r.Theta)
 	}
 	if l := r.Long; l != nil {
 		if !(positive(l.OldContext) && positive(l.Magnitude)) {
-			return ConfigError("LongRoPE beyond %g tokens, of a magnitude of %g", l.OldContext, l.Magnitude)
+			return ConfigError("LongRoPE has an original context of %g tokens and a magnitude of %g, want positive numbers", l.OldContext, l.Magnitude)
 		}
 		for _, factors := range [][]float64{l.Short, l.Long} {
 			if factors != nil && len(factors) != r.Rotated/2 {
 				return ConfigError("LongRoPE has %d factors for %d pairs", len(factors), r.Rotated/2)
 			}
 			if x, ok := lo.Find(factors, func(x float64) bool { return !positive(x) }); ok {
-				return ConfigError("a factor of LongRoPE is %g", x)
+				return ConfigError("a factor of LongRoPE is %g, want a positive number", x)
 			}
 		}
 	}
 	if d := r.Dynamic; d != nil && !(d.Factor >= 1 && positive(d.Factor) && positive(d.OldContext) && r.Rotated > 2) {
-		return ConfigError("dynamic RoPE scaling by %+v", *d)
+		return ConfigError("dynamic RoPE scaling has invalid values %+v", *d)
 	}
 	if lo.Count([]bool{r.Llama3 != nil, r.YaRN != nil, r.Long != nil, r.Dynamic != nil}, true) > 1 {
-		return ConfigError("RoPE scaled in two ways")
+		return ConfigError("RoPE has more than one kind of scaling")
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func TestLatentStrength(t *testing.T) {
 	require.NoError(t, fromFile.ChangeRope(0, models.RopeScaling{Kind: "none"}))
 	require.Zero(t, fromFile.Config.AttentionScale)
 	_, err := checkpoint.Open(latentFolder(t, scaling(1, 0.707)))
-	require.ErrorContains(t, err, "RoPE scaling with a mscale of 1, and a mscale_all_dim of 0.707")
+	require.ErrorContains(t, err, "RoPE scaling has mscale 1 and mscale_all_dim 0.707")
 }
 
 // TestDeepseek2Refuses is what DeepSeek-V3 and others of its kind have, and what does not fit.
@@ -140,7 +140,7 @@ func TestDeepseek2Refuses(t *testing.T) {
 		"deepseek2.expert_group_count is 8: routers that choose": key("expert_group_count", gguf.Uint32(8)),
 		"deepseek2.nextn_predict_layers is 1, not 0":             key("nextn_predict_layers", gguf.Uint32(1)),
 		"deepseek2.attention.temperature_scale: queries":         key("attention.temperature_scale", gguf.Float32(0.1)),
-		"values of 17 elements, and keys of 16":                  key("attention.value_length", gguf.Uint32(17)),
+		"values of 17 elements, more than the 16 of keys":        key("attention.value_length", gguf.Uint32(17)),
 		"RoPE of 16 elements of a head of 16 leaves none":        key("rope.dimension_count", gguf.Uint32(16)),
 		"the rank of K and V is 0":                               key("attention.kv_lora_rank", gguf.Uint32(0)),
 		"the number of layers without experts is 1025":           key("leading_dense_block_count", gguf.Uint32(1025)),
@@ -148,7 +148,7 @@ func TestDeepseek2Refuses(t *testing.T) {
 		`"deepseek2.attention.key_length" is missing`:            func(f *file) { f.unset("deepseek2.attention.key_length") },
 		`"deepseek2.attention.key_length_mla" is missing`:        func(f *file) { f.drop("blk.0.attn_kv_b.weight") },
 		`tensor "blk.0.attn_kv_b.weight" is [120 16], want [126`: key("attention.value_length", gguf.Uint32(13)),
-		"YaRN RoPE scaling with deepseek2.rope.scaling.yarn_log_": func(f *file) {
+		"YaRN RoPE scaling has both deepseek2.rope.scaling.yarn_log_": func(f *file) {
 			f.set("deepseek2.rope.scaling.type", gguf.String("yarn"))
 			f.set("deepseek2.rope.scaling.factor", gguf.Float32(4))
 			f.set("deepseek2.rope.scaling.yarn_log_multiplier", gguf.Float32(0.1))

@@ -289,7 +289,7 @@ func TestGGUFConfig(t *testing.T) {
 		"no name":             {edit: unset("general.name"), want: func(c *models.Config) { c.Name = "" }},
 		"vocabulary by table": {edit: unset("llama.vocab_size")},
 		"defaults": {edit: unset("llama.attention.head_count_kv", "llama.attention.key_length", "llama.attention.value_length", "llama.rope.freq_base", "llama.rope.dimension_count"),
-			want: func(c *models.Config) { c.KVHeads, c.Head, c.Rope.Rotated = 6, 5, 5 }, fails: "RoPE of 5 elements of a head of 5"},
+			want: func(c *models.Config) { c.KVHeads, c.Head, c.Rope.Rotated = 6, 5, 5 }, fails: "RoPE rotates 5 elements of a head of 5"},
 		"theta":              {edit: set("llama.rope.freq_base", gguf.Float32(5e5)), want: func(c *models.Config) { c.Rope.Theta = 5e5 }},
 		"epsilon as written": {edit: set("llama.attention.layer_norm_rms_epsilon", gguf.Float32(1e-6)), want: func(c *models.Config) { c.Eps = 1e-6 }},
 		"factor alone":       {edit: set("llama.rope.scaling.factor", gguf.Float32(4)), want: func(c *models.Config) { c.Rope.Linear = 4 }},
@@ -330,7 +330,7 @@ func TestGGUFConfig(t *testing.T) {
 		"yarn by 0": {edit: func(f *file) {
 			f.set("llama.rope.scaling.type", gguf.String("yarn"))
 			f.set("llama.rope.scaling.factor", gguf.Float32(0))
-		}, fails: "YaRN RoPE scaling by"},
+		}, fails: "YaRN RoPE scaling has invalid values"},
 		"longrope":          {edit: set("llama.rope.scaling.type", gguf.String("longrope")), fails: "LongRoPE without the tensors rope_factors_short.weight and rope_factors_long.weight"},
 		"linear and larger": {edit: set("llama.rope.scaling.attn_factor", gguf.Float32(2)), fails: "linear RoPE scaling with llama.rope.scaling.attn_factor"},
 		"scaling by number": {edit: set("llama.rope.scaling.type", gguf.Uint32(1)), fails: `"llama.rope.scaling.type" is uint32, not string`},
@@ -348,7 +348,7 @@ func TestGGUFConfig(t *testing.T) {
 		"uneven heads":      {edit: set("llama.attention.head_count_kv", gguf.Uint32(4)), fails: "6 query heads cannot share 4 KV heads evenly"},
 		"wide heads":        {edit: set("llama.attention.head_count", gguf.Uint32(1<<24)), fails: "16777216 heads of 8 elements"},
 		"value heads":       {edit: set("llama.attention.value_length", gguf.Uint32(4)), fails: "llama.attention.value_length is 4, not 8"},
-		"odd rotation":      {edit: set("llama.rope.dimension_count", gguf.Uint32(7)), fails: "RoPE of 7 elements of a head of 8"},
+		"odd rotation":      {edit: set("llama.rope.dimension_count", gguf.Uint32(7)), fails: "RoPE rotates 7 elements of a head of 8"},
 		"window": {edit: set("llama.attention.sliding_window", gguf.Uint32(64)), want: func(c *models.Config) {
 			c.Window, c.Windowed = 64, []bool{true}
 			c.ByLayer = []models.Layer{c.Layer(0)}
@@ -901,17 +901,17 @@ func TestHFConfigRefuses(t *testing.T) {
 		"partial_rotary_factor is 0.5":                                                      {"partial_rotary_factor": 0.5},
 		"rope_scaling.factor: missing; kind":                                                {"rope_scaling": map[string]any{"type": "yarn"}},
 		`RoPE scaling of type "yarn": json: cannot unmarshal`:                               {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "truncate": 0}},
-		"YaRN RoPE scaling by":                                                              {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}},
+		"YaRN RoPE scaling has invalid values":                                              {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}},
 		`RoPE scaling of type "dynamic" with alpha`:                                         {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4, "alpha": 1000}},
-		"dynamic RoPE scaling by":                                                           {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 0.5}},
+		"dynamic RoPE scaling has invalid values":                                           {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 0.5}},
 		"short_factor is no list of numbers":                                                {"rope_scaling": map[string]any{"rope_type": "longrope", "long_factor": []float64{1}}},
 		"LongRoPE has 1 factors for 4 pairs":                                                {"rope_scaling": map[string]any{"rope_type": "su", "long_factor": []float64{1}, "short_factor": []float64{1}}},
 		`RoPE scaling of type "longrope" with short_mscale`:                                 {"rope_scaling": map[string]any{"rope_type": "longrope", "short_mscale": 1, "long_factor": []float64{1}, "short_factor": []float64{1}}},
 		"rope_scaling.factor: missing":                                                      {"rope_scaling": map[string]any{"rope_type": "linear"}},
 		"rope_scaling.low_freq_factor: missing":                                             {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8}},
-		"llama3 RoPE scaling by":                                                            {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 128}},
+		"llama3 RoPE scaling has invalid values":                                            {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 128}},
 		"hidden_size: missing":                                                              {"hidden_size": nil},
-		"RoPE of 7 elements of a head of 7":                                                 {"head_dim": 7},
+		"RoPE rotates 7 elements of a head of 7":                                            {"head_dim": 7},
 		"the number of layers is 99999":                                                     {"num_hidden_layers": 99999},
 		"6 query heads cannot share 4 KV heads evenly":                                      {"num_key_value_heads": 4},
 	} {

@@ -73,12 +73,12 @@ func TestLayersThatDiffer(t *testing.T) {
 
 func TestLayersThatDoNotFit(t *testing.T) {
 	for want, edit := range map[string]func(c *models.Config){
-		"2 layers are described, of 3":                                             func(c *models.Config) { c.ByLayer = c.ByLayer[:2] },
+		"2 layers are described, the model has 3":                                  func(c *models.Config) { c.ByLayer = c.ByLayer[:2] },
 		"layer 1: unsupported model: 6 query heads cannot share 4 KV heads evenly": func(c *models.Config) { c.ByLayer[1].KVHeads = 4 },
 		"layer 2: unsupported model: the feed-forward width is 0":                  func(c *models.Config) { c.ByLayer[2].FFN = 0 },
-		"layer 0: unsupported model: a window of -1 keys":                          func(c *models.Config) { c.ByLayer[0].Window = -1 },
-		"layer 0: unsupported model: a soft cap of -1":                             func(c *models.Config) { c.ByLayer[0].SoftCap = -1 },
-		"layer 0: unsupported model: RoPE of 3 elements of a head of 8":            func(c *models.Config) { c.ByLayer[0].Rope.Rotated = 3 },
+		"layer 0: unsupported model: the sliding window has -1 keys":               func(c *models.Config) { c.ByLayer[0].Window = -1 },
+		"layer 0: unsupported model: the soft cap of scores is -1":                 func(c *models.Config) { c.ByLayer[0].SoftCap = -1 },
+		"layer 0: unsupported model: RoPE rotates 3 elements of a head of 8":       func(c *models.Config) { c.ByLayer[0].Rope.Rotated = 3 },
 	} {
 		c := uneven()
 		edit(&c)

@@ -7,14 +7,14 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// arceeFamily is Arcee's AFM: Llama whose feed-forward networks have no gate and square what
-// ReLU leaves.
+// arceeFamily is Arcee's AFM: Llama with feed-forward networks without a gate, activated by the
+// square of ReLU.
 var arceeFamily = models.Family{
 	Title: "Arcee AFM",
 	Name:  "arcee", HF: "ArceeForCausalLM", Define: arcee,
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("relu2"),
 		{HF: "attention_bias", Only: false}, {HF: "mlp_bias", Only: false}, models.NoWindow, models.NoExperts, {Read: models.RefuseWindow}}),
-	// As Llama's, files have the two elements that RoPE rotates together side by side.
+	// In GGUF files the two elements of a RoPE pair are adjacent, as in Llama's.
 	Tensors: models.DecoderTensors(nil, "blk.#.ffn_gate.weight"), Interleaved: true,
 	Shapes: []models.Shape{
 		{Parameters: 4_619_184_640, Config: models.Config{Name: "afm-4.5b", Layers: 36, Width: 2560, Heads: 20, KVHeads: 4, Head: 128, FFN: 18432, Vocab: 128004, Context: 65536, Eps: 1e-5,

@@ -10,9 +10,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// bertFamily is BERT and what was made of it to embed texts, such as BGE, E5, GTE and MiniLM;
-// nomicBertFamily has heads that rotate in place of positions with embeddings, a gate, and
-// products without biases.
+// bertFamily is BERT and its descendants that embed texts, such as BGE, E5, GTE and MiniLM.
+// nomicBertFamily has RoPE in place of position embeddings, a gate, and products without biases.
 var (
 	bertFamily = models.Family{
 		Title: "BERT, BGE, E5, MiniLM (embeddings)",
@@ -40,7 +39,7 @@ var (
 		},
 		Ignorable: []string{"bert.pooler.*", "pooler.*", "cls.*", "bert.embeddings.position_ids", "embeddings.position_ids"},
 		Shapes: []models.Shape{
-			// Without the layer behind the first token, which embeddings do not pass.
+			// The pooler, a layer behind the first token that embeddings do not use, is left out.
 			{Parameters: 33_360_000 - 384*385, Config: models.Config{Name: "bge-small-en", Layers: 12, Width: 384, Heads: 12, KVHeads: 12, Head: 32, FFN: 1536, Vocab: 30522, Context: 512, Eps: 1e-12,
 				TokenTypes: 2, Pooling: "cls"}},
 			{Parameters: 109_482_240 - 768*769, Config: models.Config{Name: "bge-base-en", Layers: 12, Width: 768, Heads: 12, KVHeads: 12, Head: 64, FFN: 3072, Vocab: 30522, Context: 512, Eps: 1e-12,
@@ -74,11 +73,11 @@ var (
 	}
 )
 
-// encoderFields are those of BERT and what was made of it.
+// encoderFields are the fields of BERT and its descendants.
 var encoderFields = slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.LayerEps("layer_norm_eps", 1e-12), {Read: tokenTypes}})
 
-// nomicRope reads RoPE as these folders call it. Texts are no longer than those of the training:
-// beyond, the models' own code changes the base.
+// nomicRope reads RoPE by the names in these folders. Texts are bounded by the trained context,
+// since the models' own code changes the base beyond it.
 func nomicRope(d models.Description, c *models.Config) {
 	d.ReadRope(c)
 	if d.Form() == models.GGUF {
@@ -86,12 +85,13 @@ func nomicRope(d models.Description, c *models.Config) {
 	}
 	c.Rope.Theta = d.Number("rotary_emb_base", 10000)
 	if part := d.Number("rotary_emb_fraction", 1); part != 1 {
-		d.Fail(models.ConfigError("rotary_emb_fraction is %g", part))
+		d.Fail(models.ConfigError("rotary_emb_fraction is %g, want 1", part))
 	}
 	c.Context = min(c.Context, d.Size("max_trained_positions", c.Context))
 }
 
-// tokenTypes reads how many types of tokens have an embedding: parts of a pair of texts.
+// tokenTypes reads the number of token types (the halves of a pair of texts), each of which has an
+// embedding.
 func tokenTypes(d models.Description, c *models.Config) {
 	if d.Form() == models.GGUF {
 		c.TokenTypes, _ = d.Rows("token_types.weight")
@@ -106,9 +106,8 @@ func tokenTypes(d models.Description, c *models.Config) {
 //	x = norm(x + Wo · attention(Wq·x, Wk·x, Wv·x))
 //	x = norm(x + Wdown · gelu(Wup·x))
 //
-// with LayerNorm, biases in all products, and attention both ways; all tokens are of the first
-// type. Heads rotate where positions have no embedding, and the feed-forward layer is SwiGLU
-// then.
+// with LayerNorm, biases in all products, and bidirectional attention; all tokens are of the first
+// type. Models without position embeddings use RoPE and SwiGLU.
 func bert(b *ir.Builder, c *models.Config) {
 	m := models.NewModel(b, c, models.LayerNorm)
 	layers := m.Layers()

@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// commandRFamily is Command-R, cohere2Family Command-R7B and Command A, in which three
-// layers of four see a window and only these rotate.
+// commandRFamily is Command-R. cohere2Family is Command-R7B and Command A, in which three layers of
+// four have a sliding window, and only these rotate.
 var (
 	commandRFamily = models.Family{
 		Title: "Command-R, Command-R+, Aya 23",
@@ -54,7 +54,7 @@ func cohereTensors() map[string]models.Stored {
 }
 
 // cohere is x += Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n) + Wdown · (silu(Wgate·n) ∘ Wup·n)
-// with n = LayerNorm(x), which has a gain and no shift.
+// with n = LayerNorm(x), which has a gain and no bias.
 func cohere(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.GainNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		n := l.Norm("attn_norm", x)

@@ -12,8 +12,8 @@ import (
 )
 
 // deepseek2Family is DeepSeek-V2 with multi-head latent attention: K and V of all heads are
-// products of one short vector a token, and what rotates of K is one head that all share. Routers
-// that choose among groups, or by sigmoids, are not read.
+// projected from one short vector a token, and all heads share the rotated elements of K. Routers
+// that choose among groups, or by sigmoids, are not supported.
 var deepseek2Family = models.Family{
 	Title: "DeepSeek-V2-Lite",
 	Name:  "deepseek2", HF: "DeepseekV2ForCausalLM", Define: deepseek2,
@@ -21,7 +21,7 @@ var deepseek2Family = models.Family{
 	Fields: slices.Concat(models.Without(models.ShapeFields(nil), "attention.head_count_kv", "attention.key_length", "attention.value_length"), []models.Field{
 		models.RMSEps, models.Tied(false), models.Activation("silu"), {HF: "attention_bias", Only: false}, models.NoWindow,
 		{GGUF: "attention.q_lora_rank", HF: "q_lora_rank", Size: func(c *models.Config) *int { return &c.Latent.Query }, Optional: true},
-		{Write: func(c *models.Config) (string, gguf.Value, bool) { // llama.cpp knows by the number of layers who may leave it out
+		{Write: func(c *models.Config) (string, gguf.Value, bool) { // llama.cpp decides by the number of layers whether it is optional
 			return "attention.q_lora_rank", gguf.Uint32(0), c.Latent.Query == 0
 		}},
 		{GGUF: "attention.kv_lora_rank", HF: "kv_lora_rank", Size: func(c *models.Config) *int { return &c.Latent.KV }},
@@ -64,18 +64,18 @@ var deepseek2Family = models.Family{
 	},
 }
 
-// What GGUF files call the sizes of heads where attn_k_b and attn_v_b are apart, and the number of
-// experts that all tokens go to.
+// GGUF keys of the head sizes where attn_k_b and attn_v_b are separate, and of the number of shared
+// experts.
 const (
 	keyLatentKey     = "attention.key_length_mla"
 	keyLatentValue   = "attention.value_length_mla"
 	keySharedExperts = "expert_shared_count"
 )
 
-// softmaxGating is llama.cpp's number for routers that weigh by a softmax.
+// softmaxGating is llama.cpp's number of routers that weight by softmax.
 const softmaxGating = 1
 
-// checkLatent finds what no graph can be built from.
+// checkLatent returns an error for a configuration that no graph can be built from.
 func checkLatent(c *models.Config) error {
 	l := &c.Latent
 	if err := models.CheckExtents(models.Extent{Name: "rank of K and V", N: l.KV, Max: models.MaxExtent}, models.Extent{Name: "size of values", N: l.Value, Max: models.MaxExtent}); err != nil {
@@ -85,14 +85,14 @@ func checkLatent(c *models.Config) error {
 	case l.Query < 0 || l.Query > models.MaxExtent:
 		return models.ConfigError("the rank of Q is %d", l.Query)
 	case l.Value > c.Head:
-		return models.ConfigError("heads have values of %d elements, and keys of %d", l.Value, c.Head)
+		return models.ConfigError("heads have values of %d elements, more than the %d of keys", l.Value, c.Head)
 	case c.Rope.Rotated >= c.Head:
 		return models.ConfigError("RoPE of %d elements of a head of %d leaves none for the rest of a key", c.Rope.Rotated, c.Head)
 	}
 	return nil
 }
 
-// latentSize is a size that GGUF files have of what other fields read; 0: they have it not.
+// latentSize writes a size to GGUF files that other fields have read; 0: no entry.
 func latentSize(key string, size func(c *models.Config) int) models.Field {
 	return models.Field{Write: func(c *models.Config) (string, gguf.Value, bool) {
 		return key, gguf.Uint32(uint32(size(c))), size(c) != 0
@@ -120,13 +120,13 @@ func latentHeads(d models.Description, c *models.Config) {
 	}
 }
 
-// latentStrength reads by how much YaRN scales scores. It is the strength that cosine and sine
-// would be divided by, too, which are left as they are.
+// latentStrength reads the strength of YaRN's factor on scores. The magnitude of cosine and sine is
+// divided by the same strength's, and therefore is one; other combinations are refused.
 func latentStrength(d models.Description, y *models.YaRNRope) {
 	if d.Form() == models.Folder {
 		y.Scores = d.Scaling("mscale_all_dim")
 		if of := d.Scaling("mscale"); y.Scores != 0 && of != y.Scores {
-			d.Fail(models.ConfigError("RoPE scaling with a mscale of %g, and a mscale_all_dim of %g", of, y.Scores))
+			d.Fail(models.ConfigError("RoPE scaling has mscale %g and mscale_all_dim %g, want equal values", of, y.Scores))
 		}
 		return
 	}
@@ -135,11 +135,12 @@ func latentStrength(d models.Description, y *models.YaRNRope) {
 	}
 	y.Scores, y.Magnitude = 10*d.Number(models.KeyStrength, 0), 1
 	if of := d.Number(models.KeyMagnitude, 1); of != 1 {
-		d.Fail(models.ConfigError("YaRN RoPE scaling with %s and %s", d.FullName(models.KeyStrength), d.FullName(models.KeyMagnitude)))
+		d.Fail(models.ConfigError("YaRN RoPE scaling has both %s and %s", d.FullName(models.KeyStrength), d.FullName(models.KeyMagnitude)))
 	}
 }
 
-// latentGiven has a head of K for each of Q, and scores that grow with YaRN's stretch.
+// latentGiven sets one head of K for each of Q, and the scale of attention that includes YaRN's
+// factor.
 func latentGiven(c *models.Config) {
 	c.KVHeads, c.AttentionScale = c.Heads, 0
 	if y := c.Rope.YaRN; y != nil && y.Scores != 0 {
@@ -147,7 +148,7 @@ func latentGiven(c *models.Config) {
 	}
 }
 
-// sharedExperts reads the width of those that all tokens go to, side by side.
+// sharedExperts reads the width of the shared experts, which the graph computes as one expert.
 func sharedExperts(d models.Description, c *models.Config) {
 	key := map[models.Form]string{models.GGUF: keySharedExperts, models.Folder: "n_shared_experts"}[d.Form()]
 	if d.Has(key) {
@@ -155,7 +156,7 @@ func sharedExperts(d models.Description, c *models.Config) {
 	}
 }
 
-// refuseGroups is for files whose routers choose groups of experts first.
+// refuseGroups refuses routers that choose groups of experts first.
 func refuseGroups(d models.Description, _ *models.Config) {
 	key := map[models.Form]string{models.GGUF: "expert_group_count", models.Folder: "n_group"}[d.Form()]
 	if !d.Has(key) {
@@ -166,7 +167,7 @@ func refuseGroups(d models.Description, _ *models.Config) {
 	}
 }
 
-// refuseTemperature is for files whose queries grow with their positions.
+// refuseTemperature refuses files whose queries grow with their positions.
 func refuseTemperature(d models.Description, _ *models.Config) {
 	const key = "attention.temperature_scale"
 	if d.Form() == models.GGUF && d.Has(key) {
@@ -174,8 +175,9 @@ func refuseTemperature(d models.Description, _ *models.Config) {
 	}
 }
 
-// latentSources has what rotates, which files have at the end of each head, first in all heads.
-// Keys have zeros where the head that all share is added, values to be as long as keys.
+// latentSources moves the rotated elements, which files have at the end of each head, to its
+// beginning. K has zeros where the shared elements are added; V is padded with zeros to the length
+// of K.
 func latentSources(c *models.Config) []models.Source {
 	l, heads, head, rotated := &c.Latent, c.Heads, c.Head, c.Rope.Rotated
 	rest := head - rotated
@@ -183,7 +185,7 @@ func latentSources(c *models.Config) []models.Source {
 	if l.Query > 0 {
 		query, width = "attn_q_b.weight", l.Query
 	}
-	key := func(stride int, turned bool) models.Made { // heads of the source that many rows apart
+	key := func(stride int, turned bool) models.Made { // stride: rows of the source from head to head
 		return models.Made{Role: "attn_k_b.weight", Rows: heads * head, Turned: turned, Row: func(i int) int {
 			if i%head < rotated {
 				return -1
@@ -218,9 +220,8 @@ func latentSources(c *models.Config) []models.Source {
 		models.Source{Role: "attn_v_b.weight", Shape: []int{heads, l.Value, l.KV}, Makes: []models.Made{value(l.Value, 0)}})
 }
 
-// deepseek2 is a mixture beside experts that see all tokens, behind layers without one
-// (DeepSeek-AI, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language
-// Model", 2024):
+// deepseek2 is a mixture with shared experts, behind dense layers (DeepSeek-AI, "DeepSeek-V2: A
+// Strong, Economical, and Efficient Mixture-of-Experts Language Model", 2024):
 //
 //	x += latentAttention(n)                                         n = RMSNorm(x)
 //	x += Σ wᵢ · Wdownᵢ · (silu(Wgateᵢ·n) ∘ Wupᵢ·n) + Wdown · (silu(Wgate·n) ∘ Wup·n)
@@ -245,8 +246,8 @@ func deepseek2(b *ir.Builder, c *models.Config) {
 	})
 }
 
-// latentAttention is Wo · attend(rope(Wq·n), rope(Wpe·n) + Wk·c, Wv·c), [T, Width], where
-// c = RMSNorm(Wkv·n). What rotates is the beginning of each head, which of K is the same in all.
+// latentAttention returns Wo · attend(rope(Wq·n), rope(Wpe·n) + Wk·c, Wv·c), [T, Width], where c =
+// RMSNorm(Wkv·n). The leading elements of each head rotate; those of K are the same in all heads.
 func latentAttention(l *models.LayerBuilder, n *ir.Value) *ir.Value {
 	b, latent, width := l.Builder, l.Config.Latent, l.Heads*l.Head
 	role, from := "attn_q", n

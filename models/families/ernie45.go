@@ -6,7 +6,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// ernie45Family is the dense models of ERNIE 4.5: Llama, by another name.
+// ernie45Family is the dense models of ERNIE 4.5, which equal Llama.
 var ernie45Family = models.Family{
 	Title: "ERNIE 4.5",
 	Name:  "ernie4_5", HF: "Ernie4_5ForCausalLM", Define: llama,

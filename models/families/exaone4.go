@@ -8,8 +8,8 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// exaone4Family is EXAONE 4.0. In its large model, which is known by its 64 layers, three
-// layers of four see a window, and only these rotate.
+// exaone4Family is EXAONE 4.0. In its large model, recognised by its 64 layers, three layers of
+// four have a sliding window, and only these rotate.
 var exaone4Family = models.Family{
 	Title: "EXAONE 4.0",
 	Name:  "exaone4", HF: "Exaone4ForCausalLM", Define: exaone4,
@@ -32,14 +32,15 @@ var exaone4Family = models.Family{
 	},
 }
 
-// exaoneWindow reads the window, which GGUF files of the small models name and do not mean.
+// exaoneWindow reads the sliding window. GGUF files of the small models have the entry although the
+// models have no window.
 func exaoneWindow(d models.Description, c *models.Config) {
 	if d.Form() == models.Folder || c.Layers == 64 {
 		models.Window.ReadFrom(d, c)
 	}
 }
 
-// exaone4 is olmo2 with heads of Q and K that are normalised one by one.
+// exaone4 is olmo2 except that each head of Q and K is normalised by itself.
 func exaone4(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value { return normedAfter(l, x, l.NormHeads) })
 }

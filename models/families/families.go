@@ -1,5 +1,5 @@
-// Package families holds the model families: a file for each, with all that is known of it, and
-// a row in the table below.
+// Package families holds the model families: a file for each, with everything that is specific to
+// it, and a row in the table below.
 package families
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// families holds every family.
+// families lists every family.
 var families = []models.Family{
 	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
 	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family, arceeFamily,
@@ -22,17 +22,18 @@ var families = []models.Family{
 // All returns every family.
 func All() []models.Family { return slices.Clone(families) }
 
-// ByName finds a family by what GGUF files call it, in the entry of that name.
+// ByName returns the family of a general.architecture; errors call the entry field.
 func ByName(field, name string) (*models.Family, error) {
 	return find(field, name, func(f *models.Family) string { return f.Name })
 }
 
-// ByClass finds a family by the first of the architectures of a folder's config.json.
+// ByClass returns the family of a class in config.json's architectures; errors call the entry
+// field.
 func ByClass(field, class string) (*models.Family, error) {
 	return find(field, class, func(f *models.Family) string { return f.HF })
 }
 
-// find returns the family of a name, or an error that lists the names that there are.
+// find returns the family of a name, or an error that lists the known names.
 func find(field, name string, nameOf func(*models.Family) string) (*models.Family, error) {
 	var known []string
 	for i := range families {

@@ -9,7 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// gemma2Family is Gemma 2: every second layer sees a window, scores and logits are capped.
+// gemma2Family is Gemma 2: every second layer has a sliding window; scores and logits are
+// soft-capped.
 var gemma2Family = models.Family{
 	Title: "Gemma 2",
 	Name:  "gemma2", HF: "Gemma2ForCausalLM", Define: gemma2,
@@ -23,8 +24,8 @@ var gemma2Family = models.Family{
 	},
 }
 
-// gemmaFields are those of Gemma 2 and 3. Files may leave out the window, which is then this
-// one or, at 0, none, and which layers have none: every so many.
+// gemmaFields are the fields of Gemma 2 and 3. unsaid is the sliding window in files without the
+// entry, 0 for none; by default every every-th layer has no window.
 func gemmaFields(unsaid, every int) []models.Field {
 	return slices.Concat(models.ShapeFields(func(*models.Config, models.Form) float64 { return 256 }), models.Biased, []models.Field{
 		models.RMSEps, models.WholeRope, models.Tied(true), {HF: "hidden_activation", Only: "gelu_pytorch_tanh"}, models.LogitCap,
@@ -39,9 +40,8 @@ func gemmaFields(unsaid, every int) []models.Field {
 	})
 }
 
-// gemmaGiven scales embeddings to the size of what layers add to them, and scores by the
-// size of heads, or in the largest model, which is known by its number of layers, by the
-// width.
+// gemmaGiven scales embeddings by √Width, and scores by the head size, or by Width/Heads in the
+// largest model, recognised by its number of layers.
 func gemmaGiven(largest int) func(c *models.Config) {
 	return func(c *models.Config) {
 		c.EmbeddingScale = math.Sqrt(float64(c.Width))
@@ -53,7 +53,8 @@ func gemmaGiven(largest int) func(c *models.Config) {
 	}
 }
 
-// gemmaTensors are those of Gemma 2 and 3, with more. Folders have the gains of norms less one.
+// gemmaTensors returns the tensors of Gemma 2 and 3, plus more. Folders store the gains of norms
+// minus one.
 func gemmaTensors(more map[string]models.Stored) map[string]models.Stored {
 	tensors := models.DecoderTensors(map[string]models.Stored{
 		"output_norm.weight":               models.Gain("model.norm.weight"),
@@ -69,7 +70,7 @@ func gemmaTensors(more map[string]models.Stored) map[string]models.Stored {
 	return tensors
 }
 
-// gemma2 normalises what it adds to the residual stream, too:
+// gemma2 also normalises the outputs of attention and of the feed-forward network:
 //
 //	x += norm(Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n))   n = RMSNorm(x)
 //	x += norm(Wdown · (gelu(Wgate·n) ∘ Wup·n))                n = RMSNorm(x)

@@ -8,8 +8,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// gemma3Family is the text models of Gemma 3: five layers of six see a window and rotate
-// faster; heads of Q and K are normalised in place of a cap on scores.
+// gemma3Family is the text models of Gemma 3: five layers of six have a sliding window and a
+// smaller RoPE base; heads of Q and K are normalised in place of a soft cap on scores.
 var gemma3Family = models.Family{
 	Title: "Gemma 3 (text)",
 	Name:  "gemma3", HF: "Gemma3ForCausalLM", Define: gemma3,
@@ -35,7 +35,7 @@ var gemma3Family = models.Family{
 	},
 }
 
-// gemma3 is gemma2 with heads of Q and K that are normalised before they rotate.
+// gemma3 is gemma2 with heads of Q and K normalised before RoPE.
 func gemma3(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value { return gemmaLayer(l, x, l.NormHeads) })
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// gemmaEmbeddingFamily is EmbeddingGemma: Gemma 3 with attention both ways. Folders have what
-// comes behind the pooling in folders of their own.
+// gemmaEmbeddingFamily is EmbeddingGemma: Gemma 3 with bidirectional attention. Folders keep the
+// dense layers behind the pooling in subfolders.
 var gemmaEmbeddingFamily = models.Family{
 	Title: "EmbeddingGemma (embeddings)",
 	Name:  "gemma-embedding", HF: "Gemma3TextModel", Define: gemmaEmbedding, Encodes: true,

@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// glm4Family is GLM-4-0414: four norms a layer as in Gemma 2, half of each head rotated, and
-// biases on Q, K and V alone in some.
+// glm4Family is GLM-4-0414: four norms a layer as in Gemma 2, half of each head rotated; some
+// models have biases on Q, K and V.
 var glm4Family = models.Family{
 	Title: "GLM-4-0414",
 	Name:  "glm4", HF: "Glm4ForCausalLM", Define: glm4,

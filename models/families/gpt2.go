@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// gpt2Family is GPT-2: an embedding for each position, LayerNorm, biases, no gate. Folders
-// have matrices transposed.
+// gpt2Family is GPT-2: position embeddings, LayerNorm, biases, no gate. Folders store matrices
+// transposed.
 var gpt2Family = models.Family{
 	Title: "GPT-2",
 	Name:  "gpt2", HF: "GPT2LMHeadModel", Define: gpt2,
@@ -39,7 +39,7 @@ var gpt2Family = models.Family{
 	},
 }
 
-// withoutRope is for families whose heads do not rotate.
+// withoutRope is the [models.Family.Layer] of families without RoPE.
 func withoutRope(_ *models.Config, _ int, l *models.Layer) { l.Rope = nil }
 
 // gpt2 is, with n = LayerNorm(x) and biases in all products,

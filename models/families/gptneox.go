@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// gptneoxFamily is GPT-NeoX and Pythia: LayerNorm, biases, part of each head rotated. Folders
-// have Q, K and V in one tensor, head by head.
+// gptneoxFamily is GPT-NeoX and Pythia: LayerNorm, biases, part of each head rotated. Folders store
+// Q, K and V in one tensor, head by head.
 var gptneoxFamily = models.Family{
 	Title: "GPT-NeoX, Pythia",
 	Name:  "gptneox", HF: "GPTNeoXForCausalLM", Define: gptneox,
@@ -37,15 +37,15 @@ var gptneoxFamily = models.Family{
 	},
 }
 
-// headByHead is where folders have row i of Q, K and V, one after the other: those of the
-// first head, of the second, and so on.
+// headByHead returns the stored row of row i of Q, K and V concatenated: folders have Q, K and V of
+// the first head, then those of the second, and so on.
 func headByHead(c *models.Config, i int) int {
 	all := c.Heads * c.Head
 	which, head, at := i/all, i%all/c.Head, i%c.Head
 	return (3*head+which)*c.Head + at
 }
 
-// rotaryPart reads RoPE as these folders call it.
+// rotaryPart reads RoPE by the names in these folders.
 func rotaryPart(d models.Description, c *models.Config) {
 	d.ReadRope(c)
 	if d.Form() == models.Folder {
@@ -59,7 +59,7 @@ func rotaryPart(d models.Description, c *models.Config) {
 //	x += Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n)
 //	x += Wdown · gelu(Wup·n)
 //
-// where the second half of Parallel models sees the x of the first.
+// where the feed-forward network of Parallel models reads the layer's input.
 func gptneox(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.LayerNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		after := b.Add(x, models.Attention(l, l.Norm("attn_norm", x), models.AsIs))

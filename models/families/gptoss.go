@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// gptossFamily is gpt-oss: mixtures with biases everywhere, whose heads have sinks, and of whose
-// layers every second one sees a window.
+// gptossFamily is gpt-oss: mixtures with biases in all products, attention with sinks, and a
+// sliding window in every second layer.
 var gptossFamily = models.Family{
 	Title: "gpt-oss",
 	Name:  "gpt-oss", HF: "GptOssForCausalLM", Define: gptoss,
@@ -44,7 +44,7 @@ var gptossFamily = models.Family{
 	},
 }
 
-// refuseOtherLimit is for folders that name the bounds of the experts' gates.
+// refuseOtherLimit refuses folders with another bound on the experts' gates than the kernels have.
 func refuseOtherLimit(d models.Description, _ *models.Config) {
 	const limit = 7 // see ir.ClampedSwiGLU
 	if d.Form() != models.Folder {
@@ -55,7 +55,7 @@ func refuseOtherLimit(d models.Description, _ *models.Config) {
 	}
 }
 
-// gptoss is llama with sinks, biases, and experts whose gate has bounds (OpenAI, "gpt-oss-120b &
+// gptoss is llama with sinks, biases, and experts with a clamped gate (OpenAI, "gpt-oss-120b &
 // gpt-oss-20b Model Card", 2025):
 //
 //	x += Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n)       n = RMSNorm(x)

@@ -25,10 +25,10 @@ var graniteFamily = models.Family{
 	},
 }
 
-// granite is llama with embeddings multiplied by EmbeddingScale, what layers add by
-// ResidualScale, and logits divided by LogitScale. The residual stream is written down
-// divided by ResidualScale, s, as a product then adds to it what it computes: norms are all
-// that reads it, and norm(s·y) with ε is norm(y) with ε/s².
+// granite is llama with embeddings multiplied by EmbeddingScale, each layer's outputs by s =
+// ResidualScale, and logits divided by LogitScale. The graph holds the residual stream divided by
+// s, so that products add their results without scaling. Only norms read the stream, and norm(s·y)
+// with ε equals norm(y) with ε/s².
 func granite(b *ir.Builder, c *models.Config) {
 	llamaLike, s := *c, cmp.Or(c.ResidualScale, 1)
 	llamaLike.EmbeddingScale, llamaLike.ResidualScale, llamaLike.Eps = cmp.Or(c.EmbeddingScale, 1)/s, 0, c.Eps/(s*s)

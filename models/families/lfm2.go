@@ -10,8 +10,8 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// lfm2Family is Liquid AI's LFM2, where most layers mix tokens by a gated convolution over the
-// last few of them, and the others by attention.
+// lfm2Family is Liquid AI's LFM2, in which most layers mix tokens by a gated short convolution, and
+// the others by attention.
 var lfm2Family = models.Family{
 	Title: "LFM2 (dense)",
 	Name:  "lfm2", HF: "Lfm2ForCausalLM", Alias: []string{"LFM2ForCausalLM"}, Define: lfm2,
@@ -44,14 +44,13 @@ var lfm2Family = models.Family{
 	},
 }
 
-// lfm2 adds two things to the residual stream x in each layer, of which the first is one of
-// two:
+// lfm2 adds two terms to the residual stream x in each layer; the first is one of two:
 //
 //	x += Wout · (c ∘ conv(b ∘ u))                                   b, c, u = Win·n
 //	x += Wo · attention(rope(norm(Wq·n)), rope(norm(Wk·n)), Wv·n)   n = RMSNorm(x)
 //	x += Wdown · (silu(Wgate·n) ∘ Wup·n)                            n = RMSNorm(x)
 //
-// conv being a causal convolution of each element by itself.
+// conv is a causal depthwise convolution.
 func lfm2(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, lfm2Norm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		n := l.Norm("attn_norm", x)
@@ -64,7 +63,7 @@ func lfm2(b *ir.Builder, c *models.Config) {
 	})
 }
 
-// gatedConv is Wout · (c ∘ conv(b ∘ u)) of the normalised stream n, [T, Width].
+// gatedConv returns Wout · (c ∘ conv(b ∘ u)) of the normalised stream n, [T, Width].
 func gatedConv(l *models.LayerBuilder, n *ir.Value) *ir.Value {
 	b, width := l.Builder, l.Config.Width
 	all := l.Linear("shortconv.in_proj", n, 3*width, false)
@@ -75,7 +74,7 @@ func gatedConv(l *models.LayerBuilder, n *ir.Value) *ir.Value {
 	return l.Linear("shortconv.out_proj", b.Mul(after, mixed), width, false)
 }
 
-// lfm2Norm calls the last norm what GGUF files do, as if it followed the embedding.
+// lfm2Norm names the last norm as GGUF files do, token_embd_norm.
 func lfm2Norm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
 	if name == "output_norm" {
 		name = "token_embd_norm"
@@ -83,7 +82,7 @@ func lfm2Norm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
 	return models.RMSNorm(b, name, x, eps)
 }
 
-// lfm2Layers reads which layers have no attention: in GGUF files those without KV heads.
+// lfm2Layers reads which layers have no attention; in GGUF files they have no KV heads.
 func lfm2Layers(d models.Description, c *models.Config) {
 	if d.Form() == models.Folder {
 		c.Recurrent = models.RecurrentKinds(d, c, "conv")
@@ -95,7 +94,7 @@ func lfm2Layers(d models.Description, c *models.Config) {
 	}
 	for _, n := range d.Sizes("attention.head_count_kv") {
 		if n != 0 && n != c.KVHeads {
-			d.Fail(models.ConfigError("layers have %d KV heads, and %d", n, c.KVHeads))
+			d.Fail(models.ConfigError("layers have %d KV heads and %d, want one number", n, c.KVHeads))
 		}
 	}
 }
@@ -105,8 +104,8 @@ func lfm2HeadCounts(c *models.Config) (string, gguf.Value, bool) {
 	return "attention.head_count_kv", gguf.Int32Array(counts), true
 }
 
-// lfm2Width computes what a folder's width is, of which two thirds are used, in whole
-// multiples of another number.
+// lfm2Width computes the feed-forward width from a folder's: two thirds of it, times a multiplier,
+// rounded up to a multiple of block_multiple_of.
 func lfm2Width(d models.Description, c *models.Config) {
 	if d.Form() != models.Folder {
 		return
@@ -123,7 +122,7 @@ func lfm2Width(d models.Description, c *models.Config) {
 	}
 }
 
-// lfm2Tied is said in two ways, and true where it is not.
+// lfm2Tied reads either of two names; the default is true.
 func lfm2Tied(d models.Description, c *models.Config) {
 	if d.Form() != models.Folder {
 		return
@@ -136,7 +135,7 @@ func lfm2Tied(d models.Description, c *models.Config) {
 	}
 }
 
-// allBut is true for so many layers, without some.
+// allBut returns true for each layer but some.
 func allBut(layers int, some ...int) []bool {
 	return lo.Times(layers, func(i int) bool { return !slices.Contains(some, i) })
 }

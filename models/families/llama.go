@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// llamaFamily is Llama 2 and 3, and the many models built like them: Mistral, whose layers may
-// see a window, and Mixtral, whose layers are mixtures, have no other name in GGUF files.
+// llamaFamily is Llama 2 and 3 and the models built like them. Mistral, whose layers may have a
+// sliding window, and Mixtral, whose layers are mixtures, have the same name in GGUF files.
 var llamaFamily = models.Family{
 	Title: "Llama 2, 3, 3.1 and 3.2, TinyLlama, Mistral, Mixtral",
 	Name:  "llama", HF: "LlamaForCausalLM", Alias: []string{"MistralForCausalLM", "MinistralForCausalLM", "MixtralForCausalLM"}, Define: llama,
@@ -24,8 +24,8 @@ var llamaFamily = models.Family{
 	},
 	Layer:   models.WithWindow,
 	Tensors: lo.Assign(models.DecoderTensors(nil), models.ExpertTensors("block_sparse_moe", "w1", "w3", "w2")),
-	// llama.cpp's converter puts the two elements that RoPE rotates together side by
-	// side; folders keep them half a head apart.
+	// llama.cpp's converter makes the two elements of a RoPE pair adjacent; folders keep them half
+	// a head apart.
 	Interleaved: true,
 	Ignorable:   []string{"blk.*.attn_rot_embd.weight"},
 	Shapes: []models.Shape{
@@ -41,12 +41,13 @@ var llamaFamily = models.Family{
 	},
 }
 
-// llama adds two things to the residual stream x in each layer:
+// llama adds two terms to the residual stream x in each layer:
 //
 //	x += Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n)   n = RMSNorm(x)
 //	x += Wdown · (silu(Wgate·n) ∘ Wup·n)                n = RMSNorm(x)
 //
-// or, of experts, what the chosen ones give (Jiang et al., "Mixtral of Experts", 2024):
+// In mixtures the second one is the weighted sum of the chosen experts (Jiang et al., "Mixtral of
+// Experts", 2024):
 //
 //	x += Σ wᵢ · Wdownᵢ · (silu(Wgateᵢ·n) ∘ Wupᵢ·n)      w = softmax(the largest of R·n)
 func llama(b *ir.Builder, c *models.Config) {

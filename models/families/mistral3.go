@@ -10,8 +10,8 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// mistral3Family is Ministral 3 and the text models of Mistral Small 3.1 and later: Llama, in
-// newer ones with queries that grow with their position.
+// mistral3Family is Ministral 3 and the text models of Mistral Small 3.1 and later: Llama, in newer
+// models with queries that grow with their position.
 var mistral3Family = models.Family{
 	Title: "Ministral 3, Mistral Small 3.1 and 3.2 (text)",
 	Name:  "mistral3", HF: "Ministral3ForCausalLM", Alias: []string{"Mistral3ForConditionalGeneration"}, Define: mistral3,
@@ -27,7 +27,7 @@ var mistral3Family = models.Family{
 	},
 }
 
-// temperature is by how much queries grow.
+// temperature is the growth of queries with their position.
 var temperature = models.Field{
 	Read: func(d models.Description, c *models.Config) {
 		if d.Form() == models.Folder {
@@ -43,8 +43,8 @@ var temperature = models.Field{
 
 const keyTemperature = "attention.temperature_scale"
 
-// mistral3 is llama. Queries at position p are multiplied by 1 + Temperature · ln(1 + ⌊p/o⌋),
-// o being the context that the model was first trained for: within o by one.
+// mistral3 is llama, except that queries at position p are multiplied by 1 + Temperature · ln(1 +
+// ⌊p/o⌋), o being the original context: by one within it.
 func mistral3(b *ir.Builder, c *models.Config) {
 	prepare := models.AsIs
 	if old := int(c.Rope.OldContext(float64(c.Context))); c.Temperature != 0 && c.MaxContext > old {
@@ -62,8 +62,8 @@ func mistral3(b *ir.Builder, c *models.Config) {
 	})
 }
 
-// growths are what queries are multiplied by, element by element, in each of so many stretches
-// of the context of the first training: [stretches, Heads·Head].
+// growths returns the multipliers of queries in each stretch of o positions, repeated for each
+// element: [stretches, Heads·Head].
 func growths(b *ir.Builder, c *models.Config, stretches int) *ir.Value {
 	width := c.Heads * c.Head
 	table := make([]float32, 0, stretches*width)

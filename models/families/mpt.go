@@ -9,8 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// mptFamily is MPT: scores that fall with distance in place of positions, LayerNorm with a
-// gain alone.
+// mptFamily is MPT: ALiBi in place of positions, LayerNorm with a gain and no bias.
 var mptFamily = models.Family{
 	Title: "MPT",
 	Name:  "mpt", HF: "MPTForCausalLM", Alias: []string{"MptForCausalLM"}, Define: mpt,
@@ -39,11 +38,11 @@ var mptFamily = models.Family{
 	},
 }
 
-// refuseClamp refuses models that clamp what they multiply Q, K and V of.
+// refuseClamp refuses models that clamp Q, K and V.
 func refuseClamp(d models.Description, _ *models.Config) {
 	clamp := map[models.Form]string{models.GGUF: "attention.clamp_kqv", models.Folder: "attn_config.clip_qkv"}[d.Form()]
 	if d.Has(clamp) && d.Number(clamp, 0) != 0 {
-		d.Fail(models.ConfigError("%s is %g", d.FullName(clamp), d.Number(clamp, 0)))
+		d.Fail(models.ConfigError("%s is %g, want 0", d.FullName(clamp), d.Number(clamp, 0)))
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// olmo2Family is OLMo 2, and OLMo 3, three layers of four of which see a window and do not
-// scale RoPE.
+// olmo2Family is OLMo 2 and OLMo 3. Three layers of four of OLMo 3 have a sliding window and an
+// unscaled RoPE.
 var olmo2Family = models.Family{
 	Title: "OLMo 2, OLMo 3",
 	Name:  "olmo2", HF: "Olmo2ForCausalLM", Alias: []string{"Olmo3ForCausalLM"}, Define: olmo2,
@@ -27,7 +27,8 @@ var olmo2Family = models.Family{
 	},
 }
 
-// afterTensors are those of models whose norms come after what is added, and over Q and K.
+// afterTensors returns the tensors of models that normalise the outputs of attention and
+// feed-forward network, and Q and K.
 func afterTensors() map[string]models.Stored {
 	tensors := models.DecoderTensors(map[string]models.Stored{
 		"blk.#.post_attention_norm.weight": models.As("model.layers.#.post_attention_layernorm.weight"),
@@ -40,7 +41,8 @@ func afterTensors() map[string]models.Stored {
 	return tensors
 }
 
-// olmo2 normalises what it adds and not what it reads, and Q and K over all their heads:
+// olmo2 normalises the outputs of attention and feed-forward network but not their inputs, and Q
+// and K over all their heads:
 //
 //	x += norm(Wo · attention(rope(norm(Wq·x)), rope(norm(Wk·x)), Wv·x))
 //	x += norm(Wdown · (silu(Wgate·x) ∘ Wup·x))

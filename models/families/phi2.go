@@ -7,7 +7,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// phi2Family is Phi-1, 1.5 and 2: one norm a layer, whose result both halves read.
+// phi2Family is Phi-1, 1.5 and 2: one norm a layer, which attention and feed-forward network share.
 var phi2Family = models.Family{
 	Title: "Phi-1, Phi-1.5, Phi-2",
 	Name:  "phi2", HF: "PhiForCausalLM", Define: phi2,

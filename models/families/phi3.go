@@ -8,8 +8,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// phi3Family is Phi-3, Phi-3.5 and Phi-4-mini: Llama whose files have Q, K and V in one tensor,
-// and gate and up in another; part of each head may rotate, and layers may see a window.
+// phi3Family is Phi-3, Phi-3.5 and Phi-4-mini: Llama whose files store Q, K and V in one tensor,
+// and gate and up in another. Some models rotate part of each head, some have sliding windows.
 var phi3Family = models.Family{
 	Title: "Phi-3, Phi-3.5, Phi-4-mini",
 	Name:  "phi3", HF: "Phi3ForCausalLM", Define: llama,

@@ -9,8 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// qwen2moeFamily is the mixtures of experts of Qwen1.5 and Qwen2, with one more expert that all
-// tokens go to.
+// qwen2moeFamily is the mixtures of experts of Qwen1.5 and Qwen2, with a gated shared expert.
 var qwen2moeFamily = models.Family{
 	Title: "Qwen1.5 MoE, Qwen2 MoE",
 	Name:  "qwen2moe", HF: "Qwen2MoeForCausalLM", Define: qwen2moe,
@@ -31,8 +30,8 @@ var qwen2moeFamily = models.Family{
 	},
 }
 
-// qwen2moe is llama with biases on Q, K and V, and a mixture beside an expert that sees all
-// tokens, weighted by a gate of its own:
+// qwen2moe is llama with biases on Q, K and V, and a mixture plus a shared expert with a gate of
+// its own:
 //
 //	x += Σ wᵢ · Wdownᵢ · (silu(Wgateᵢ·n) ∘ Wupᵢ·n) + sigmoid(s·n) · Wdown · (silu(Wgate·n) ∘ Wup·n)
 //

@@ -5,7 +5,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// qwen3Family is the dense Qwen3 models. Folders of those that embed texts have no head, and
+// qwen3Family is the dense Qwen3 models. Folders of its embedding models have no head, and tensor
 // names without "model.".
 var qwen3Family = models.Family{
 	Title: "Qwen3",
@@ -32,8 +32,8 @@ var qwen3Family = models.Family{
 	},
 }
 
-// qwen3 differs from llama in that every head of Q and K is normalised by itself before
-// it rotates, which keeps scores in bounds, and in that Heads·Head need not be Width:
+// qwen3 differs from llama in that each head of Q and K is normalised by itself before RoPE, which
+// bounds scores, and in that Heads·Head need not be Width:
 //
 //	x += Wo · attention(rope(norm(Wq·n)), rope(norm(Wk·n)), Wv·n)   n = RMSNorm(x)
 //	x += Wdown · (silu(Wgate·n) ∘ Wup·n)                            n = RMSNorm(x)

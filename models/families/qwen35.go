@@ -11,9 +11,9 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// qwen35Family is the dense Qwen3.5 models, where three layers of four mix tokens by the gated
-// delta rule, and the others by attention that is gated. Folders have the heads of V that share
-// a head of K side by side, GGUF files as many apart as there are heads of K.
+// qwen35Family is the dense Qwen3.5 models, in which three layers of four mix tokens by the gated
+// delta rule, and the others by gated attention. In folders the heads of V that share a head of K
+// are adjacent; in GGUF files they are KeyHeads apart.
 var qwen35Family = models.Family{
 	Title: "Qwen3.5 (dense, text)",
 	Name:  "qwen35", HF: "Qwen3_5ForCausalLM", Alias: []string{"Qwen3_5ForConditionalGeneration"}, Define: qwen35,
@@ -46,7 +46,7 @@ var qwen35Family = models.Family{
 	},
 }
 
-// deltaTensors are those of layers with the gated delta rule.
+// deltaTensors are the tensors of layers with the gated delta rule.
 var deltaTensors = map[string]models.Stored{
 	"blk.#.attn_qkv.weight":   {Names: []string{"model.layers.#.linear_attn.in_proj_qkv.weight"}, Order: besideQK},
 	"blk.#.attn_gate.weight":  {Names: []string{"model.layers.#.linear_attn.in_proj_z.weight"}, Order: elementOfV},
@@ -60,8 +60,9 @@ var deltaTensors = map[string]models.Stored{
 	"blk.#.ssm_out.weight":  {Names: []string{"model.layers.#.linear_attn.out_proj.weight"}, Columns: elementOfV},
 }
 
-// headOfV is where folders have head h of V: those of the first head of K, then those of the
-// next; elementOfV the same of elements, and besideQK of those behind Q and K.
+// headOfV returns the position in folders of head h of V: folders have the V heads of the first
+// head of K, then those of the next. elementOfV maps elements accordingly, and besideQK those of a
+// tensor that begins with Q and K.
 func headOfV(c *models.Config, h int) int {
 	d := &c.Delta
 	return h%d.KeyHeads*(d.Heads/d.KeyHeads) + h/d.KeyHeads
@@ -81,8 +82,7 @@ func besideQK(c *models.Config, i int) int {
 
 const recurrentLayers = "attention.recurrent_layers"
 
-// qwen35Layers reads which layers have no attention: those that are listed, or all but each
-// n-th.
+// qwen35Layers reads which layers have no attention: from a list, or all but every n-th.
 func qwen35Layers(d models.Description, c *models.Config) {
 	switch {
 	case d.Has("layer_types"):
@@ -94,8 +94,7 @@ func qwen35Layers(d models.Description, c *models.Config) {
 	}
 }
 
-// qwen35 adds two things to the residual stream x in each layer, of which the first is one of
-// two:
+// qwen35 adds two terms to the residual stream x in each layer; the first is one of two:
 //
 //	x += Wout · (norm(delta(silu(conv(Wqkv·n)), Wα·n, Wβ·n)) ∘ silu(Wz·n))
 //	x += Wo · (attention(rope(norm(Wq·n)), rope(norm(Wk·n)), Wv·n) ∘ σ(Wg·n))   n = RMSNorm(x)
@@ -112,7 +111,7 @@ func qwen35(b *ir.Builder, c *models.Config) {
 	})
 }
 
-// deltaNet is what a layer with the gated delta rule makes of the normalised stream n, [T, Width].
+// deltaNet returns the output of a layer's gated delta rule on the normalised stream n, [T, Width].
 func deltaNet(l *models.LayerBuilder, n *ir.Value) *ir.Value {
 	b, d, taps := l.Builder, l.Config.Delta, l.Config.Taps
 	width := (2*d.KeyHeads + d.Heads) * d.Head
@@ -125,8 +124,8 @@ func deltaNet(l *models.LayerBuilder, n *ir.Value) *ir.Value {
 	return l.Linear("ssm_out", b.MergeHeads(b.Mul(l.Norm("ssm_norm", y), b.SiLU(z))), l.Config.Width, false)
 }
 
-// gatedAttention is attention whose heads are multiplied by a gate; the heads of Q and of the
-// gate take turns in one weight.
+// gatedAttention multiplies the heads of attention by a gate. The heads of Q and of the gate
+// alternate in one weight.
 func gatedAttention(l *models.LayerBuilder, n *ir.Value) *ir.Value {
 	b := l.Builder
 	both := b.SplitHeads(l.Linear("attn_q", n, 2*l.Heads*l.Head, false), l.Heads)
@@ -137,7 +136,7 @@ func gatedAttention(l *models.LayerBuilder, n *ir.Value) *ir.Value {
 	return l.Linear("attn_output", b.Mul(models.Attend(l, q, k, v), b.Activate(ir.Sigmoid, b.MergeHeads(gate))), l.Config.Width, false)
 }
 
-// checkDelta finds what no kernel computes.
+// checkDelta returns an error for shapes that no kernel supports.
 func checkDelta(c *models.Config) error {
 	d := &c.Delta
 	if *d == (models.Delta{}) { // all layers have attention
@@ -148,7 +147,7 @@ func checkDelta(c *models.Config) error {
 		return err
 	}
 	if d.Heads%d.KeyHeads != 0 || lo.Max([]int{d.Heads, d.KeyHeads}) > models.MaxExtent/d.Head/4 {
-		return models.ConfigError("%d heads of the delta rule over %d key heads of %d elements", d.Heads, d.KeyHeads, d.Head)
+		return models.ConfigError("the delta rule has %d heads over %d key heads of %d elements, which no kernel supports", d.Heads, d.KeyHeads, d.Head)
 	}
 	return nil
 }

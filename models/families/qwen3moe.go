@@ -9,7 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// qwen3moeFamily is the mixtures of experts of Qwen3, all of whose layers are.
+// qwen3moeFamily is the mixtures of experts of Qwen3, in which every layer is a mixture.
 var qwen3moeFamily = models.Family{
 	Title: "Qwen3 MoE",
 	Name:  "qwen3moe", HF: "Qwen3MoeForCausalLM", Define: qwen3moe,
@@ -22,14 +22,14 @@ var qwen3moeFamily = models.Family{
 	},
 }
 
-// refuseDenseLayers is for families whose folders may name layers that are no mixture, which
-// GGUF files cannot say.
+// refuseDenseLayers refuses folders with dense layers among the mixtures; GGUF files cannot have
+// them.
 func refuseDenseLayers(d models.Description, _ *models.Config) {
 	if d.Form() != models.Folder || !d.Has("mlp_only_layers") {
 		return
 	}
 	if dense := d.Sizes("mlp_only_layers"); len(dense) > 0 {
-		d.Fail(models.ConfigError("mlp_only_layers is %v, not empty", dense))
+		d.Fail(models.ConfigError("mlp_only_layers is %v, want none", dense))
 	}
 }
 

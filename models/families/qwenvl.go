@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// qwen2vlFamily and qwen3vlFamily are the text models of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: what
-// sees images is a file of its own, which is not read.
+// qwen2vlFamily and qwen3vlFamily are the text models of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. The
+// vision encoder is a file of its own, which is not read.
 var (
 	qwen2vlFamily = models.Family{
 		Title: "Qwen2-VL, Qwen2.5-VL (text)",
@@ -26,7 +26,7 @@ var (
 		Title: "Qwen3-VL (text)",
 		Name:  "qwen3vl", Define: qwen3,
 		Fields: slices.Concat(qwen3Family.Fields, []models.Field{sections,
-			// What images add to the first layers.
+			// The number of first layers that image features are added to is ignored.
 			{GGUF: "n_deepstack_layers", Size: func(c *models.Config) *int { return new(int) }, Optional: true}}),
 		Shapes: []models.Shape{
 			{Parameters: 4_022_468_096, Config: models.Config{Name: "qwen3-vl-4b", Layers: 36, Width: 2560, Heads: 32, KVHeads: 8, Head: 128, FFN: 9728, Vocab: 151936, Context: 262144, Eps: 1e-6,
@@ -35,18 +35,18 @@ var (
 	}
 )
 
-// sections share the pairs of a head out among three axes of an image, along each of which a
-// token has a position. Those of a text are equal, and its angles what they are without.
+// sections divide the pairs of a head among three axes of an image, along each of which a token has
+// a position. A text's positions are equal on all axes, so that its angles are those of plain RoPE.
 var sections = models.Field{
 	Read: func(d models.Description, c *models.Config) {
-		if d.Form() == models.Folder { // which need not say, as texts do without
+		if d.Form() == models.Folder { // the entry is optional there, since texts do not need it
 			pairs := c.Rope.Rotated / 2
 			c.Sections = []int{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0}
 			return
 		}
 		c.Sections = d.Sizes(models.KeySections)
 		if lo.Sum(c.Sections) < 1 {
-			d.Fail(models.ConfigError("%s is %v", d.FullName(models.KeySections), c.Sections))
+			d.Fail(models.ConfigError("%s is %v, want a positive number of pairs", d.FullName(models.KeySections), c.Sections))
 		}
 	},
 	Write: func(c *models.Config) (string, gguf.Value, bool) {

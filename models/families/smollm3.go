@@ -6,7 +6,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// smollm3Family is SmolLM3: Llama in which every fourth layer has no positions.
+// smollm3Family is SmolLM3: Llama without RoPE in every fourth layer.
 var smollm3Family = models.Family{
 	Title: "SmolLM3",
 	Name:  "smollm3", HF: "SmolLM3ForCausalLM", Define: llama,
@@ -23,16 +23,16 @@ var smollm3Family = models.Family{
 	},
 }
 
-// demandEveryFourth refuses folders in which other layers than each fourth have no
-// positions, which GGUF files cannot say.
+// demandEveryFourth refuses folders in which other layers than every fourth lack RoPE, since GGUF
+// files cannot store the list.
 func demandEveryFourth(d models.Description, c *models.Config) {
 	if d.Form() != models.Folder || !d.Has("no_rope_layers") {
 		return
 	}
-	rotated := d.Sizes("no_rope_layers") // 1 for a layer with positions
+	rotated := d.Sizes("no_rope_layers") // 1 for a layer with RoPE
 	for i := range min(c.Layers, models.MaxLayers) {
 		if i >= len(rotated) || (rotated[i] == 0) != ((i+1)%4 == 0) {
-			d.Fail(models.ConfigError("no_rope_layers is %v, not every fourth", rotated))
+			d.Fail(models.ConfigError("no_rope_layers is %v, want every fourth layer", rotated))
 			return
 		}
 	}

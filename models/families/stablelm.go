@@ -7,9 +7,9 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// stablelmFamily is StableLM 2, Zephyr 3B and StableLM 3B: Llama with LayerNorm, part of
-// each head rotated, biases on Q, K and V in some, and heads that are normed in the one of 12B, whose
-// folders have a tensor for each.
+// stablelmFamily is StableLM 2, Zephyr 3B and StableLM 3B: Llama with LayerNorm and part of each
+// head rotated. Some models have biases on Q, K and V; the one of 12B normalises heads, with a
+// tensor for each in folders.
 var stablelmFamily = models.Family{
 	Title: "StableLM",
 	Name:  "stablelm", HF: "StableLmForCausalLM", Define: stablelm,
@@ -32,7 +32,7 @@ var stablelmFamily = models.Family{
 //	x += Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n)
 //	x += Wdown · (silu(Wgate·n) ∘ Wup·n)
 //
-// where Parallel models have one norm a layer, which both halves read.
+// where Parallel models have one norm a layer, which attention and feed-forward network share.
 func stablelm(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.LayerNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		n := l.Norm("attn_norm", x)

@@ -7,8 +7,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// starcoder2Family is StarCoder 2: LayerNorm, biases everywhere, no gate; layers may see
-// a window, which files of llama.cpp do not name.
+// starcoder2Family is StarCoder 2: LayerNorm, biases in all products, no gate; layers may have a
+// sliding window, which llama.cpp's files omit.
 var starcoder2Family = models.Family{
 	Title: "StarCoder2",
 	Name:  "starcoder2", HF: "Starcoder2ForCausalLM", Define: starcoder2,
