@@ -102,7 +102,11 @@ func TestSchedules(t *testing.T) {
 		rearranged := slices.ContainsFunc(compiled.Buffers, func(b plan.Buffer) bool { return b.Rearrange })
 		require.Equal(t, !buffers, rearranged, machine)
 		compiled.Phases[0].CommandBuffers = nil
-		require.NoError(t, compiled.Validate(), "one has all dispatches")
+		if buffers {
+			require.ErrorContains(t, compiled.Validate(), "no command buffer")
+		} else {
+			require.NoError(t, compiled.Validate())
+		}
 	}
 }
 

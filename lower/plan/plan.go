@@ -152,7 +152,7 @@ type Phase struct {
 	// Longest is how many tokens the sequence brings that brings most.
 	Longest        Interval
 	Dispatches     []Dispatch
-	CommandBuffers []int // index of the first dispatch of each; none: one has them all
+	CommandBuffers []int // index of the first dispatch of each; none on targets that have none
 	ArenaBytes     int64 // with every size at its bound
 	UnplannedBytes int64 // what the arena would be if nothing shared memory
 	MinArenaBytes  int64 // largest sum of live bytes at one point: no arena can be smaller

@@ -22,6 +22,9 @@ const (
 	maxSize    = 1 << 46
 )
 
+// buffered holds the targets whose devices take steps in command buffers.
+var buffered = map[string]bool{"metal": true}
+
 // Validate checks that a Plan holds together: every index, size and offset that a
 // device relies on. A Plan that Lower made passes; one from a file may not.
 func (p *Plan) Validate() error {
@@ -182,6 +185,9 @@ func (p *Plan) validatePhase(ph *Phase) error {
 			return fmt.Errorf("command buffers start at %v", ph.CommandBuffers)
 		}
 		next = c + 1
+	}
+	if buffered[p.Target] && len(ph.CommandBuffers) == 0 && len(ph.Dispatches) > 0 {
+		return errors.New("no command buffer")
 	}
 	for i := range ph.Dispatches {
 		if err := p.validateDispatch(ph, &ph.Dispatches[i]); err != nil {
