@@ -2,8 +2,8 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// AttentionWrite lets attention do what stands between it and the projection of Q, K and
-// V, so that no dispatch waits for another in between:
+// AttentionWrite fuses head norm, RoPE and the KV cache write into attention, which saves a
+// dispatch and its barrier:
 //
 //	q, cache' = rope_qkv_write(qkv, cache, positions, slots)       or head_norm_rope_kv_write
 //	o         = attention(q, cache', positions, cu_seqlens, context_lens, block_table)
@@ -12,11 +12,10 @@ import "github.com/smelt-ml/smelt/ir"
 //
 //	o, cache' = rope_qkv_write_attention(qkv, cache, positions, slots, cu_seqlens, context_lens, block_table)
 //
-// A threadgroup of attention has one query head, and makes for itself what it needs of
-// the step's own tokens: its query, and the key and value that are not in the cache yet.
-// Heads that share a KV head make these again. That is worth a dispatch where a sequence
-// brings one token, unless the target's costs say otherwise ([ir.Costs]). Norms
-// over all heads stay a dispatch of their own: each threadgroup would read all of them.
+// A threadgroup of attention processes one query head and computes the query, key and value of
+// the step's own tokens itself; query heads that share a KV head repeat the key and value. This
+// pays for steps of one token per sequence where the target's costs ([ir.Costs]) favour it.
+// Norms over all heads keep a dispatch of their own, since each threadgroup would read all heads.
 func AttentionWrite() *Rule {
 	cache, positions, seqlens, lens, table, sinks, slopes := Any(), Any(), Any(), Any(), Any(), Optional(), Optional()
 	write := OneOf([]ir.Op{ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite}, Any(), cache, positions, Any(), Rest())

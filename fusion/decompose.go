@@ -8,9 +8,9 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// What each fused op stands for, in source ops. Products keep the precision of
-// the op that they replace; attention is computed in float, as cached keys and
-// values are read.
+// The decompositions of fused ops. Products keep the precision of the fused op;
+// attention is computed in float, the type in which cache_read returns keys and
+// values.
 func init() {
 	for op, build := range map[ir.Op]func(e *Emitter, v *ir.Value) []*ir.Value{
 		ir.OpFusedLinear:         decomposeFusedLinear,
@@ -32,8 +32,8 @@ func init() {
 	}
 }
 
-// Decompose replaces the values that pick chooses by the source ops they stand
-// for and returns how many there were. The graph is in program order afterwards.
+// Decompose replaces the values for which pick returns true by their source ops and
+// returns their number. The graph is in program order afterwards.
 func Decompose(f *ir.Func, pick func(v *ir.Value) bool) (int, error) {
 	with := make(map[*ir.Value]*ir.Value)
 	elements := make(map[*ir.Value][]*ir.Value)
@@ -101,7 +101,7 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 	return []*ir.Value{out}
 }
 
-// normed is the prologue of a product of x.
+// normed emits a product's norm of x.
 func normed(e *Emitter, a ir.LinearAttr, o ir.LinearOperands, x *ir.Value) *ir.Value {
 	switch a.Norm {
 	case ir.RMSNorm:
@@ -112,7 +112,7 @@ func normed(e *Emitter, a ir.LinearAttr, o ir.LinearOperands, x *ir.Value) *ir.V
 	return x
 }
 
-// activated is what becomes of a product, or of the two of a gate.
+// activated emits the activation of a product, or the gate of two.
 func activated(e *Emitter, a ir.LinearAttr, t dtype.Type, parts []*ir.Value) *ir.Value {
 	out := parts[0]
 	activation := ir.ActivationAttr{Activation: a.Activation}
@@ -132,7 +132,7 @@ func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
 	return []*ir.Value{attend(e, v.Attr.(ir.AttentionAttr), v.Args, v.Type.DType)}
 }
 
-// attend is attention of those operands, rounded to a type at the end.
+// attend emits attention over the operands in, and a cast of its result to a type.
 func attend(e *Emitter, a ir.AttentionAttr, in []*ir.Value, to dtype.Type) *ir.Value {
 	q, cache, positions, seqlens, lens, table := in[0], in[1], in[2], in[3], in[4], in[5]
 	sinks, slopes := a.Options(in)
@@ -168,7 +168,7 @@ func decomposeRepeatPair(e *Emitter, v *ir.Value) []*ir.Value {
 	return out
 }
 
-// splitQKV takes the heads of Q, K and V apart that lie side by side.
+// splitQKV splits qkv, [T,(heads+2·KV)·D], into the heads of Q, K and V.
 func splitQKV(e *Emitter, qkv *ir.Value, heads int, c ir.Cache) (q, k, v *ir.Value) {
 	start := 0
 	take := func(heads int) *ir.Value {
@@ -196,13 +196,13 @@ func decomposeQKVWrite(e *Emitter, v *ir.Value) []*ir.Value {
 	return []*ir.Value{q, e.Emit(ir.OpCacheWrite, nil, cache, k, value, slots)}
 }
 
-// decomposeRopeWrite serves both ops that rotate Q and K and write the cache.
+// decomposeRopeWrite decomposes rope_qkv_write and head_norm_rope_kv_write.
 func decomposeRopeWrite(e *Emitter, v *ir.Value) []*ir.Value {
 	q, cache := ropeWrite(e, v.Attr.(ir.RopeWriteAttr), v.Args, v.Op == ir.OpHeadNormRopeKVWrite)
 	return []*ir.Value{q, cache}
 }
 
-// ropeWrite is what these ops do with their operands.
+// ropeWrite emits the source ops of a cache write with RoPE and, if norms, head norms.
 func ropeWrite(e *Emitter, a ir.RopeWriteAttr, in []*ir.Value, norms bool) (q, written *ir.Value) {
 	cache, positions, slots, rest := in[1], in[2], in[3], in[4:]
 	q, k, value := splitQKV(e, in[0], a.Heads, cache.Type.Cache)
@@ -215,7 +215,7 @@ func ropeWrite(e *Emitter, a ir.RopeWriteAttr, in []*ir.Value, norms bool) (q, w
 	return q, e.Emit(ir.OpCacheWrite, nil, cache, k, value, slots)
 }
 
-// headNorm normalises each head by itself, or all of a token as one row.
+// headNorm emits the RMSNorm of each head, or of all heads of a token as one row.
 func headNorm(e *Emitter, a ir.RopeWriteAttr, heads, weight *ir.Value) *ir.Value {
 	attr := ir.NormAttr{Eps: a.Eps}
 	if !a.AllHeads {

@@ -1,7 +1,8 @@
-// Package fusion rewrites graphs by rules: several ops that a model spells out
-// become one that a target computes in a single dispatch.
+// Package fusion rewrites graphs by rules: each replaces several source ops by one
+// fused op that a target computes in a single dispatch.
 //
-// A [Rule] is data: a pattern, what the replacement provides, and how to emit it.
+// A [Rule] is data: a pattern, the matched values that it replaces, and a function that emits
+// the replacement.
 //
 //	a, b := Any(), Any()
 //	activation := Op(ir.OpActivate, a)
@@ -15,23 +16,22 @@
 //		},
 //	}
 //
-// Whether it may be applied is the engine's business ([Apply]), the same for
-// every rule:
+// The engine ([Apply]) checks the same conditions for every rule:
 //
-//   - a capture that stands twice in a pattern is one value, and two different
-//     Op patterns are two values,
-//   - nothing escapes: a value that goes away has no reader but the match and is
-//     no result; what others read must be yielded,
-//   - the match is convex: no path leaves it and comes back, or the replacement
-//     would wait for itself,
-//   - all that goes away has one precision.
+//   - a capture that occurs twice in a pattern matches one value, and two different
+//     Op patterns match two values,
+//   - nothing escapes: a removed value is read only inside the match and is no
+//     result; values with other readers must be yielded,
+//   - the match is convex: no path leaves it and returns, since the replacement
+//     would depend on itself,
+//   - all removed values have one precision.
 //
 // The laws of patterns: the graph is matched from the anchor towards its
-// operands; operands of mul and add match in either order, with full backtracking
-// into the guards; where the parts of a match meet only in their operands, further
-// roots ([Rule.Joins]) are found by climbing from a captured value to its readers.
+// operands; operands of commutative ops match in either order, with full backtracking
+// that includes the guards; further roots ([Rule.Joins]), which share only operands with
+// the rest of a match, are found by climbing from a captured value to its readers.
 //
-// Each file named after a rule holds it, with a drawing. decompose.go holds the
-// way back, for targets that lack an op and as the oracle in tests. The package
+// Each rule has a file of its name, with its formula before and after. decompose.go holds
+// the inverse, for targets that lack an op and as the oracle in tests. The package
 // imports only ir.
 package fusion

@@ -5,9 +5,9 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Emitter appends the values of a replacement to a graph, all in one layer. What
-// does not fit together ends the rewrite with an error: a rule or a decomposition
-// that is wrong, not an input.
+// Emitter appends the values of a replacement to a graph, all in one layer. Operands that
+// do not fit stop the rewrite with an error, which means a wrong rule or decomposition
+// and never a wrong input.
 type Emitter struct {
 	f     *ir.Func
 	layer int
@@ -15,7 +15,7 @@ type Emitter struct {
 
 type emitError struct{ err error }
 
-// emit runs build. On an error the graph is as it was.
+// emit runs build. On an error it removes the values that build appended.
 func emit(f *ir.Func, layer int, build func(e *Emitter) []*ir.Value) (out []*ir.Value, err error) {
 	first := len(f.Values)
 	defer func() {
@@ -30,8 +30,8 @@ func emit(f *ir.Func, layer int, build func(e *Emitter) []*ir.Value) (out []*ir.
 	return build(&Emitter{f, layer}), nil
 }
 
-// Emit appends a value whose type follows from its operands. Operands that are
-// nil, such as an optional capture that is missing, are left out.
+// Emit appends a value of the type that its operands imply. It drops nil operands,
+// such as an optional capture without a match.
 func (e *Emitter) Emit(op ir.Op, attr any, args ...*ir.Value) *ir.Value {
 	present := args[:0:0]
 	for _, a := range args {
@@ -66,7 +66,7 @@ func (e *Emitter) Cast(x *ir.Value, t dtype.Type) *ir.Value {
 	return e.f.Append(ir.OpCast, ir.TensorOf(t, x.Type.Shape...), nil, e.layer, x)
 }
 
-// Select appends the element of a tuple.
+// Select appends a select of element i of a tuple.
 func (e *Emitter) Select(tuple *ir.Value, i int) *ir.Value {
 	return e.Emit(ir.OpSelect, ir.SelectAttr{Index: i}, tuple)
 }

@@ -2,8 +2,8 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// GateUp computes both halves of a gated MLP's input in one product, which
-// applies the activation as it stores:
+// GateUp merges the gate and up products of a gated MLP into one product with the
+// gate as its epilogue:
 //
 //	gate(linear(x, wg, bg?), linear(x, wu, bu?))
 //

@@ -2,7 +2,7 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// GatedActivation joins the gate of a gated MLP with its product:
+// GatedActivation fuses the activation of a gated MLP with the multiplication by up:
 //
 //	mul(activate(a), b)   becomes   gate(a, b)
 func GatedActivation() *Rule {

@@ -2,8 +2,8 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// GatedShortConv lets a convolution multiply what goes into it and what comes out, which one
-// product projects side by side:
+// GatedShortConv fuses the gates of a short convolution's input and output, both column ranges
+// of one projection, into the convolution:
 //
 //	y, state' = short_conv(slice₀(all) ∘ slice₂(all), w, state, …)
 //	z         = slice₁(all) ∘ y
@@ -12,7 +12,7 @@ import "github.com/smelt-ml/smelt/ir"
 //
 //	z, state' = gated_short_conv(all, w, state, …)
 //
-// The products are of the same numbers; that on the way in is not rounded before it is summed.
+// The arithmetic is the same, except that the gated input is not rounded before it is summed.
 func GatedShortConv() *Rule {
 	all, w, state := Any(), Any(), Any()
 	before, after, x := Op(ir.OpSlice, all), Op(ir.OpSlice, all), Op(ir.OpSlice, all)

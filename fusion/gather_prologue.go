@@ -6,8 +6,8 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// GatherPrologue takes the rows of a product's input where the product reads them, such
-// as those that logits are wanted of:
+// GatherPrologue moves a gather of rows into the product that reads them, such as the head's
+// gather of the rows that need logits:
 //
 //	linear(gather_rows(x, rows), w)           becomes   fused_linear(x, w, rows) {Gather}
 //	fused_linear(gather_rows(x, rows), w…)    becomes   fused_linear(x, w…, rows) {Gather}
@@ -22,7 +22,7 @@ func GatherPrologue() *Rule {
 		Anchor: product,
 		Yields: []*Pat{product},
 		Needs:  func(t *ir.Target) bool { return len(t.NormPrologue) > 0 && t.Gathers },
-		Where: func(m Match) bool { // what is the residual too must stay
+		Where: func(m Match) bool { // a gather that is also the residual must stay
 			attr, _ := ir.AsFusedLinear(m[product])
 			return !attr.Gather && !slices.Contains(m[product].Args[1:], m[gathered])
 		},

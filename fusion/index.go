@@ -8,15 +8,15 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// index is what the engine knows about a graph beyond the graph itself, kept up
-// to date from rewrite to rewrite. All tables are indexed by value ID.
+// index holds what the engine derives from a graph and updates at each rewrite.
+// All tables are indexed by value ID.
 type index struct {
 	f        *ir.Func
 	users    [][]*ir.Value // one entry for each operand slot
 	returned []bool        // results of the graph
 	replaced []bool
-	rank     []int32     // no operand ranks above its reader: what ranks below a value does not depend on it
-	region   []*ir.Value // of the match at hand: what goes away
+	rank     []int32     // at most the rank of every reader, so that values ranked below v do not depend on v
+	region   []*ir.Value // the values that the current match removes
 	mark     []uint32    // mark[id] == round: in region; round+1: visited
 	round    uint32
 }
@@ -24,7 +24,7 @@ type index struct {
 func newIndex(f *ir.Func) *index {
 	g := &index{f: f}
 	g.grow()
-	// One backing array for all lists: a list that outgrows its share moves away.
+	// All lists share one backing array; append reallocates a list that outgrows its part.
 	uses := f.Uses()
 	total := 0
 	for _, n := range uses {
@@ -93,12 +93,12 @@ func (g *index) admits(r *Rule, m Match) bool {
 			return false
 		}
 	}
-	// With a single yield everything leaves through it, so that a way back would
-	// have been a cycle before.
+	// With a single yield every path out of the region passes through it, so that a path
+	// back would be a cycle of the graph.
 	return len(r.Yields) == 1 || g.convex()
 }
 
-// collect puts what p and the patterns below it matched into the region.
+// collect adds the values that p and the patterns below it matched to the region.
 func (g *index) collect(p *Pat, m Match) {
 	if v := m[p]; v != nil && p.interior() && !g.inRegion(v) {
 		g.mark[v.ID] = g.round
@@ -119,8 +119,8 @@ func (g *index) escapes(v *ir.Value) bool {
 		slices.ContainsFunc(g.users[v.ID], func(u *ir.Value) bool { return !g.inRegion(u) })
 }
 
-// convex reports whether no operand of the region depends on the region. Ranks
-// keep the search near the region.
+// convex reports whether no operand of the region depends on the region. It prunes
+// the search by rank.
 func (g *index) convex() bool {
 	lowest := g.rank[g.region[0].ID]
 	for _, v := range g.region {
@@ -211,7 +211,7 @@ func (g *index) redirect(old, new *ir.Value) {
 	}
 }
 
-// raise restores the law of ranks after v was given an operand of that rank.
+// raise restores the order of ranks after v got an operand of that rank.
 func (g *index) raise(v *ir.Value, rank int32) {
 	if g.rank[v.ID] >= rank {
 		return

@@ -2,9 +2,9 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// KVReplicationElimination turns softmax attention over a cache, as a paper
-// writes it, into one op that maps each query head to its KV head instead of
-// copying KV heads until there are as many as query heads:
+// KVReplicationElimination fuses the source ops of softmax attention over a cache
+// into one op that maps each query head to its KV head, without replicating KV
+// heads for GQA:
 //
 //	k = transpose(repeat_kv(cache_read(cache)))          [H, B·Smax, D]
 //	v = transpose(repeat_kv(cache_read(cache)))          [H, B·Smax, D]
@@ -15,11 +15,10 @@ import "github.com/smelt-ml/smelt/ir"
 //
 //	o = attention(q, cache, positions, cu_seqlens, context_lens, block_table)
 //
-// The scale may stand on the query, on the scores or on both; without any it is
-// 1. Scores may then pass a soft cap, the mask may have a window and slopes, and the
-// softmax sinks.
-// Where there are as many KV heads as query heads, repeat_kv may be missing.
-// K may be transposed by its axes rather than by matmul, and V by matmul.
+// The scale may apply to the query, to the scores or to both, or be absent. The soft cap
+// is optional, as are the mask's window and slopes and the softmax's sinks; repeat_kv is
+// absent where there are as many KV heads as query heads. The transpose or the matmul may
+// transpose K and V.
 func KVReplicationElimination() *Rule {
 	q, cache := Any(), Any()
 	positions, seqlens, lens, table, sinks, slopes := Any(), Any(), Any(), Any(), Optional(), Optional()
@@ -38,8 +37,8 @@ func KVReplicationElimination() *Rule {
 
 	headsFirst := ir.TransposeAttr{A: 1, B: 0, C: 2}
 	headsFirstT := ir.TransposeAttr{A: 1, B: 2, C: 0}
-	// turnedFor tells whether what a matmul reads is [H, B·Smax, D] in effect, for
-	// a product that needs it transposed (K) or as it is (V).
+	// turnedFor reports whether a transpose and the matmul that reads it together treat K
+	// (transB) or V as [H, B·Smax, D], transposed for K.
 	turnedFor := func(read, matmul *ir.Value, transB bool) bool {
 		want := headsFirst
 		if matmul.Attr.(ir.MatmulAttr).TransB != transB {

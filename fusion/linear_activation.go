@@ -2,7 +2,7 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// LinearActivation applies an activation where the product before it is stored:
+// LinearActivation makes an activation the epilogue of the product before it:
 //
 //	activate(linear(x, w, b?))   becomes   fused_linear(x, w, b?) {Activation}
 func LinearActivation() *Rule {

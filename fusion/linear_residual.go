@@ -5,13 +5,13 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// LinearResidual adds the residual stream where the product that joins it is
-// stored:
+// LinearResidual makes the addition to the residual stream the epilogue of a
+// product:
 //
 //	add(residual, linear(x, w, b?))       becomes   fused_linear(x, w, b?, residual) {Residual}
 //	add(residual, fused_linear(x, w…))    becomes   fused_linear(x, w…, residual) {Residual}
 //
-// The residual stream is float; other sums stay as they are.
+// It applies to sums in float only, the type of the residual stream.
 func LinearResidual() *Rule {
 	residual := Any()
 	product := OneOf([]ir.Op{ir.OpLinear, ir.OpFusedLinear}, Any(), Rest())

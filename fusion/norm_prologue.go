@@ -6,16 +6,15 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// NormPrologue normalises the input of a product as the product reads it:
+// NormPrologue makes a norm the prologue of the product that reads it:
 //
 //	linear(rms_norm(x, g), w)                 becomes   fused_linear(x, w, g) {Norm}
 //	linear(layer_norm(x, g?, s?), w)          becomes   fused_linear(x, w, g?, s?) {Norm}
 //	fused_linear(rms_norm(x, g), w…, b…, r?)  becomes   fused_linear(x, w…, b…, g, r?) {Norm}
 //
-// Every row of x is then normalised once for each group of rows of the weights.
-// That is cheap beside reading the weights for the few tokens of a decode step,
-// and a waste for a prompt: the target says which it is compiled for, and where its rates
-// say which products are too wide ([ir.Costs]).
+// Every threadgroup then normalises the rows of x for its group of weight rows. That is
+// cheap beside reading the weights in a decode step of few tokens, and wasteful in
+// prefill; the target's NormPrologue and costs ([ir.Costs]) decide by step and width.
 func NormPrologue() *Rule {
 	x := Any()
 	norm := OneOf([]ir.Op{ir.OpRMSNorm, ir.OpLayerNorm}, x, Rest())
@@ -36,16 +35,16 @@ func NormPrologue() *Rule {
 	}
 }
 
-// SharedNorm normalises in all but the last of several products what they read, which then is
-// NormPrologue's, such as those of a layer whose attention and feed-forward network see the
-// same, or the router and the expert that all tokens go to:
+// SharedNorm makes a norm that several products read the prologue of all but the last, which
+// NormPrologue then handles. Examples are layers whose attention and MLP run in parallel, and
+// a router beside a shared expert:
 //
 //	linear(n, w)           becomes   fused_linear(x, w, g) {Norm}
 //	fused_linear(n, w…)    becomes   fused_linear(x, w…, g) {Norm}
 //
-// where n = rms_norm(x, g) or layer_norm(x, g?, s?) and another product reads it too. That is for
-// threadgroups, which wait for weights meanwhile: a processor whose threads normalise once for
-// all would have a stage for it before each product in place of one.
+// where n = rms_norm(x, g) or layer_norm(x, g?, s?) and another product reads it too. On a GPU,
+// memory latency of the weights hides the repeated norm; on a CPU, whose threads normalise once
+// per product, each product would gain a stage.
 func SharedNorm() *Rule {
 	norm := Any()
 	product := OneOf([]ir.Op{ir.OpLinear, ir.OpFusedLinear}, norm, Rest())
@@ -68,8 +67,8 @@ func SharedNorm() *Rule {
 // normKinds are the norms that a product may apply to its input.
 var normKinds = map[ir.Op]ir.NormKind{ir.OpRMSNorm: ir.RMSNorm, ir.OpLayerNorm: ir.LayerNorm}
 
-// takesNorm tells whether what reads a norm is a product that may normalise its input itself: it
-// does not yet, and the norm is not its residual too.
+// takesNorm reports whether reader is a product that can take the norm as its prologue: it has
+// none, and the norm is not its residual too.
 func takesNorm(reader, norm *ir.Value) bool {
 	var attr ir.LinearAttr
 	switch reader.Op {
@@ -84,17 +83,17 @@ func takesNorm(reader, norm *ir.Value) bool {
 	return normKinds[norm.Op] != ir.NoNorm && attr.Norm == ir.NoNorm && !slices.Contains(reader.Args[1:], norm)
 }
 
-// isDense tells of a product whether all tokens have the same weights.
+// isDense reports whether a product applies the same weights to all tokens.
 func isDense(v *ir.Value) bool { return v.Op == ir.OpLinear || v.Op == ir.OpFusedLinear }
 
-// normInside emits a product of the norm's input that normalises it.
+// normInside emits the product over the norm's input, with the norm as its prologue.
 func normInside(e *Emitter, product, norm *ir.Value) *ir.Value {
 	attr, operands := ir.AsFusedLinear(product)
 	setNorm(&attr, &operands, norm)
 	return e.EmitAs(product.Type.DType, ir.OpFusedLinear, attr, operands.List()...)
 }
 
-// setNorm makes a product normalise the norm's input in place of reading the norm.
+// setNorm makes a norm the prologue of the product that reads it.
 func setNorm(attr *ir.LinearAttr, operands *ir.LinearOperands, norm *ir.Value) {
 	attr.Norm, attr.Eps = normKinds[norm.Op], norm.Attr.(ir.NormAttr).Eps
 	operands.X = norm.Args[0]

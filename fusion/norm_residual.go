@@ -5,12 +5,12 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// NormResidual adds what a layer computed to the residual stream as it is normalised, in
-// models whose norms come after:
+// NormResidual fuses a norm of a sublayer's output with its addition to the residual stream, in
+// models with post-norm:
 //
 //	add(residual, rms_norm(x, w))   becomes   norm_residual(x, w, residual)
 //
-// The residual stream is float; other sums stay as they are.
+// It applies to sums in float only, the type of the residual stream.
 func NormResidual() *Rule {
 	residual, x, w := Any(), Any(), Any()
 	norm := Op(ir.OpRMSNorm, x, w)

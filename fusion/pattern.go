@@ -6,8 +6,8 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Pat is a pattern for one value and, through its operands, for what stands
-// below it. Captures are known by the identity of the Pat: Match is indexed by it.
+// Pat is a pattern for one value and, through args, for its operands. A Pat is also a
+// capture: Match maps its pointer to the value that it matched.
 type Pat struct {
 	kind kind
 	ops  []ir.Op
@@ -17,37 +17,37 @@ type Pat struct {
 type kind uint8
 
 const (
-	anyValue kind = iota // any value; not part of what is replaced
+	anyValue kind = iota // any value, which the replacement keeps
 	oneOp                // a value of one of ops
 	perhaps              // ops[0] over args[0], or args[0] alone
 	optional             // a trailing operand that may be missing
-	theRest              // all operands from here on
+	theRest              // all remaining operands
 )
 
-// Any matches every value: an operand of the replacement.
+// Any matches every value. The rewrite keeps it, as an operand of the replacement.
 func Any() *Pat { return &Pat{kind: anyValue} }
 
-// Op matches a value of that op whose operands match args, all of them. Where the
-// op is commutative the operands match in either order.
+// Op matches a value of that op whose operands, all of them, match args. Operands of a
+// commutative op match in either order.
 func Op(op ir.Op, args ...*Pat) *Pat { return OneOf([]ir.Op{op}, args...) }
 
-// OneOf is Op for several ops whose leading operands mean the same.
+// OneOf is Op for any of several ops.
 func OneOf(ops []ir.Op, args ...*Pat) *Pat { return &Pat{kind: oneOp, ops: ops, args: args} }
 
-// Maybe matches op over x, or x alone; Match then holds nil for it. The longer
-// match is tried first. The op has one operand.
+// Maybe matches op over x or, failing that, x alone, with nil in Match. The op has one
+// operand.
 func Maybe(op ir.Op, x *Pat) *Pat {
 	return &Pat{kind: perhaps, ops: []ir.Op{op}, args: []*Pat{x}}
 }
 
-// Optional matches a trailing operand or its absence; Match then holds nil. Used
-// twice, it must be there both times or neither.
+// Optional matches a trailing operand or its absence, with nil in Match. Used
+// twice, it must match the same both times.
 func Optional() *Pat { return &Pat{kind: optional} }
 
-// Rest stands last among operands and matches all that follow, captured by none.
+// Rest, the last of the operands, matches all that follow and captures none.
 func Rest() *Pat { return &Pat{kind: theRest} }
 
-// Match holds what each pattern of a rule matched.
+// Match maps each pattern of a rule to the value that it matched.
 type Match map[*Pat]*ir.Value
 
 func (p *Pat) is(op ir.Op) bool { return slices.Contains(p.ops, op) }
@@ -55,8 +55,8 @@ func (p *Pat) is(op ir.Op) bool { return slices.Contains(p.ops, op) }
 // interior reports whether what p matches may be replaced.
 func (p *Pat) interior() bool { return p.kind == oneOp || p.kind == perhaps }
 
-// goal is one pair that must match, and what must match after it. A goal without
-// a value is a join: the value is searched for.
+// goal is a pattern and value that must match, and the goals after it. A goal without
+// a value is a join: search looks for one.
 type goal struct {
 	p    *Pat
 	v    *ir.Value
@@ -72,7 +72,7 @@ type search struct {
 	trail []*Pat
 }
 
-// at reports whether the rule matches with its anchor at v; m then holds how.
+// at reports whether the rule matches with its anchor at v; s.m then holds the captures.
 func (s *search) at(v *ir.Value) bool {
 	clear(s.m)
 	s.trail = s.trail[:0]
@@ -122,7 +122,7 @@ func (s *search) expand(g *goal) bool {
 	return false
 }
 
-// both captures v and solves what follows, or leaves no trace.
+// both captures v and solves the following goals, or undoes the capture.
 func (s *search) both(p *Pat, v *ir.Value, next *goal) bool {
 	mark := len(s.trail)
 	if s.bind(p, v) && s.solve(next) {
@@ -132,7 +132,7 @@ func (s *search) both(p *Pat, v *ir.Value, next *goal) bool {
 	return false
 }
 
-// operands puts the goals that pair patterns with values before next.
+// operands prepends goals that pair patterns with values to next.
 func (s *search) operands(pats []*Pat, values []*ir.Value, next *goal) (*goal, bool) {
 	if n := len(pats); n > 0 && pats[n-1].kind == theRest {
 		pats = pats[:n-1]
@@ -152,8 +152,8 @@ func (s *search) operands(pats []*Pat, values []*ir.Value, next *goal) (*goal, b
 	return next, true
 }
 
-// bind captures v, or reports that p is another value already, or v another Op
-// pattern's.
+// bind captures v for p. It returns false where p captured another value, or another Op
+// pattern captured v.
 func (s *search) bind(p *Pat, v *ir.Value) bool {
 	if bound, ok := s.m[p]; ok {
 		return bound == v
@@ -177,8 +177,8 @@ func (s *search) undo(mark int) {
 	s.trail = s.trail[:mark]
 }
 
-// join finds a value for a root that nothing matched so far reads: it climbs from
-// the captured operand with the fewest readers.
+// join finds a value for a further root: it climbs from the captured operand with the
+// fewest readers.
 func (s *search) join(g *goal) bool {
 	from, path := s.cheapest(g.p, nil)
 	if from == nil {
@@ -187,7 +187,7 @@ func (s *search) join(g *goal) bool {
 	return s.climb(from, path, g)
 }
 
-// cheapest returns the captured value below p that is read least, and the
+// cheapest returns the captured value below p with the fewest readers, and the
 // patterns above it, p last.
 func (s *search) cheapest(p *Pat, above []*Pat) (from *ir.Value, path []*Pat) {
 	if v := s.m[p]; v != nil {

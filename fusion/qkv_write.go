@@ -2,8 +2,8 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// QKVWrite is RopeQKVWrite for layers that rotate nothing: models with learned positions
-// or ALiBi, and those that leave some layers without RoPE.
+// QKVWrite is RopeQKVWrite for layers without RoPE: models with learned positions
+// or ALiBi, and those that apply RoPE to some layers only.
 //
 //	q      = reshape(linear(x, wq))
 //	cache' = cache_write(cache, reshape(linear(x, wk)), reshape(linear(x, wv)), slots)

@@ -2,8 +2,7 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// RepeatKVPair copies the KV heads of K and V in one dispatch where they are to be
-// copied at all:
+// RepeatKVPair merges repeat_kv of K and of V into one dispatch:
 //
 //	k = repeat_kv(cache_read(cache))                     [B·Smax, H, D]
 //	v = repeat_kv(cache_read(cache))                     [B·Smax, H, D]
@@ -12,8 +11,8 @@ import "github.com/smelt-ml/smelt/ir"
 //
 //	k, v = repeat_kv_pair(cache_read(cache), cache_read(cache))
 //
-// Attention with an index map needs no copies, so this matters to attention that
-// kv_replication_elimination does not know, or must leave alone.
+// It serves attention that kv_replication_elimination does not match; fused attention
+// needs no copies.
 func RepeatKVPair() *Rule {
 	cache, lens, table := Any(), Any(), Any()
 	readK, readV := Op(ir.OpCacheRead, cache, lens, table), Op(ir.OpCacheRead, cache, lens, table)

@@ -2,8 +2,8 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// RopeQKVWrite projects Q, K and V in one product over three weights side by
-// side, and rotates Q and K and stores K and V in a second op:
+// RopeQKVWrite merges the projections of Q, K and V into one product, and RoPE of Q
+// and K with the cache write into a second op:
 //
 //	q      = rope(reshape(linear(x, wq)), positions)
 //	k      = rope(reshape(linear(x, wk)), positions)
@@ -14,11 +14,9 @@ import "github.com/smelt-ml/smelt/ir"
 //	qkv       = fused_linear(x, wq, wk, wv)              [T, (H+2·KV)·D]
 //	q, cache' = rope_qkv_write(qkv, cache, positions, slots)
 //
-// Where the three products have biases the merged one has them too; some with and some
-// without stay as they are.
+// The three products have a bias each, or none has.
 //
-// The query meets the cache write only in x: attention, which reads both, may
-// look like anything.
+// The pattern does not include attention: the query and the cache write share only x.
 func RopeQKVWrite() *Rule {
 	p := newProjection()
 	q, k := p.rotated(p.q), p.rotated(p.k)
@@ -39,8 +37,8 @@ func RopeQKVWrite() *Rule {
 	}
 }
 
-// projection is what the rules that write the cache have in common: Q, K and
-// V as products of one x, split into heads.
+// projection is the pattern shared by the rules that write the cache: Q, K and V as
+// products of one x, split into heads.
 type projection struct {
 	x, positions, factors, cache, slots *Pat
 	q, k, v                             projected
@@ -62,8 +60,8 @@ func (p *projection) rotated(part projected) *Pat {
 	return Op(ir.OpRope, part.heads, p.positions, p.factors)
 }
 
-// fits checks that Q, K and V are [T, heads, D] out of [T, heads·D], with a whole
-// number of query heads for each KV head, and all of them with a bias or none.
+// fits reports whether Q, K and V are reshapes of [T, heads·D] to [T, heads, D], with a
+// whole number of query heads per KV head, and either all or none have a bias.
 func (p *projection) fits(m Match) bool {
 	c := m[p.cache].Type.Cache
 	for _, part := range []projected{p.q, p.k, p.v} {
@@ -81,7 +79,7 @@ func (p *projection) queryHeads(m Match) int {
 	return int(n)
 }
 
-// merge projects Q, K and V at once.
+// merge emits one product for Q, K and V.
 func (p *projection) merge(e *Emitter, m Match) *ir.Value {
 	attr := ir.LinearAttr{Weights: 3, Bias: m[p.q.bias] != nil}
 	return e.EmitAs(m[p.q.linear].Type.DType, ir.OpFusedLinear, attr,

@@ -7,8 +7,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// RoutedGateUp computes both halves of the gated MLPs of a mixture of experts in one op,
-// which applies the activation as it stores:
+// RoutedGateUp merges the gate and up products of a mixture of experts into one op with the
+// gate as its epilogue:
 //
 //	gate(expert_linear(x, wg, experts, bg?), expert_linear(x, wu, experts, bu?))
 //
@@ -35,7 +35,7 @@ func RoutedGateUp() *Rule {
 	}
 }
 
-// RoutedSum adds up what the experts of a token give where the last of them is computed:
+// RoutedSum makes the weighted sum over a token's experts the epilogue of their last product:
 //
 //	weighted_sum(expert_linear(x, w, experts, b?), weights)
 //
@@ -43,8 +43,8 @@ func RoutedGateUp() *Rule {
 //
 //	routed_linear(x, w, b?, experts, weights) {Mixed}
 //
-// Where tokens of one expert share its weights the two stay apart: products are computed in the
-// order of experts, and added up by tokens.
+// It does not apply where kernels group tokens by expert to share weights, since the sum then
+// needs a second pass by token.
 func RoutedSum() *Rule {
 	weights := Any()
 	product := Op(ir.OpExpertLinear, Any(), Any(), Any(), Rest())
@@ -65,7 +65,7 @@ func RoutedSum() *Rule {
 	}
 }
 
-// RoutedResidual adds the residual stream where the experts' results are added up:
+// RoutedResidual makes the addition to the residual stream part of the sum over experts:
 //
 //	add(residual, routed_linear(x, w, b?, experts, weights) {Mixed})
 //
@@ -94,14 +94,13 @@ func RoutedResidual() *Rule {
 	}
 }
 
-// RoutedNorm normalises the input of experts as they read it:
+// RoutedNorm makes a norm the prologue of the experts' product:
 //
 //	routed_linear(rms_norm(x, g), w…, b…, experts)   becomes   routed_linear(x, w…, b…, g, experts) {Norm}
 //
-// and the same of expert_linear and of layer_norm. Every expert of a token does it again, which
-// is cheap beside reading its weights while tokens are few, as in [NormPrologue]. The norm
-// stays for the router, which that rule may then give it, or where more products read it those
-// that [SharedNorm] does.
+// and likewise for expert_linear and layer_norm. Every expert of a token repeats the norm, which
+// is cheap beside reading the expert's weights for few tokens, as in [NormPrologue]. The norm
+// remains for the router and other dense products, where [SharedNorm] and NormPrologue apply.
 func RoutedNorm() *Rule {
 	norm := Any()
 	product := OneOf([]ir.Op{ir.OpExpertLinear, ir.OpRoutedLinear}, norm, Rest())
@@ -136,7 +135,7 @@ func RoutedNorm() *Rule {
 	}
 }
 
-// decomposeRouted writes a routed_linear as expert_linear and what else it does.
+// decomposeRouted decomposes a routed_linear into norm, expert_linear, gate, sum and residual.
 func decomposeRouted(e *Emitter, v *ir.Value) []*ir.Value {
 	routed, t := v.Attr.(ir.RoutedAttr), v.Type.DType
 	a, o := routed.Linear, routed.Operands(v.Args)

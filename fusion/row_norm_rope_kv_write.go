@@ -2,8 +2,8 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// RowNormRopeKVWrite is HeadNormRopeKVWrite for models that normalise Q over all its heads at
-// once, and K likewise, such as OLMo 2:
+// RowNormRopeKVWrite is HeadNormRopeKVWrite for models that normalise Q over all its heads as
+// one row, and K likewise, such as OLMo 2:
 //
 //	q      = rope(reshape(rms_norm(linear(x, wq), nq)), positions)
 //	k      = rope(reshape(rms_norm(linear(x, wk), nk)), positions)
@@ -14,7 +14,7 @@ import "github.com/smelt-ml/smelt/ir"
 //	qkv       = fused_linear(x, wq, wk, wv)              [T, (H+2·KV)·D]
 //	q, cache' = head_norm_rope_kv_write(qkv, cache, positions, slots, nq, nk)
 //
-// where the norms are over all heads.
+// with AllHeads set.
 func RowNormRopeKVWrite() *Rule {
 	p := newProjection()
 	nq, nk := Any(), Any()

@@ -8,50 +8,49 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Rule rewrites what its pattern matches. It says nothing about safety: see the
-// package comment for what the engine guarantees. Rules do not change once made
-// and may be used by several goroutines.
+// Rule replaces the values that its pattern matches. The engine checks safety, see the
+// package comment. A Rule is immutable and safe for concurrent use.
 type Rule struct {
 	Name string
 	Doc  string // one line, for help texts
 
-	// Anchor is the pattern that candidates are matched against, an Op. Joins are
-	// further roots, each sharing a capture with what comes before it.
+	// Anchor is the pattern that the engine tries at each value, an Op. Joins are
+	// further roots, each of which shares a capture with an earlier root.
 	Anchor *Pat
 	Joins  []*Pat
 
-	// Where tells what the shape of the pattern cannot: equal attributes, axes,
-	// sizes. Nil means always.
+	// Where reports whether a match meets conditions beyond the pattern's shape: equal
+	// attributes, axes, sizes. Nil means always.
 	Where func(m Match) bool
 
-	// Yields lists the patterns, each an Op, whose values the replacement provides.
-	// They and all that the pattern has below them go away; what it has above them
-	// is context and stays.
+	// Yields lists the patterns, each an Op, whose values the replacement provides. The
+	// rewrite removes them and all Op patterns below them; patterns above them are context
+	// and stay.
 	Yields []*Pat
 
 	// Build emits the replacement and returns one value for each of Yields, of the
 	// same type.
 	Build func(e *Emitter, m Match) []*ir.Value
 
-	// Frees is a capture that the replacement no longer reads and that others may. A match is
-	// taken only where it is no result and Takes tells that all its readers will be replaced
-	// so, by this rule or another: what it costs each to do without is paid where it goes
-	// away, and only there. The target is nil where a rule is applied for none.
+	// Frees is a capture, possibly with further readers, that the replacement does not read.
+	// A match requires that the captured value is no result and that Takes reports that this
+	// or another rule will replace all its readers, so that the rewrite eventually removes it.
+	// The target is nil where a rule is applied without one.
 	Frees *Pat
 	Takes func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool
 
-	// Needs tells whether a target can use what the rule makes. Nil means that any
-	// can, if only by decomposition.
+	// Needs reports whether a target has the op that the rule makes. Nil means every target,
+	// if only by decomposition.
 	Needs func(t *ir.Target) bool
 
-	// Pays tells whether a match is worth its replacement on a target. Nil means always.
+	// Pays reports whether a replacement is faster on a target. Nil means always.
 	Pays func(t *ir.Target, m Match) bool
 
 	target *ir.Target // see For
 }
 
-// For returns the rule as it serves a target, which leaves out matches that do not pay
-// there; nil where it is of no use to it.
+// For returns the rule for a target, without matches that do not pay there, or nil where
+// the target lacks the op that the rule makes.
 func (r *Rule) For(t *ir.Target) *Rule {
 	if r.Needs != nil && !r.Needs(t) {
 		return nil
@@ -69,8 +68,8 @@ func (r *Rule) For(t *ir.Target) *Rule {
 func All() []*Rule {
 	return []*Rule{
 		KVReplicationElimination(),
-		// The rules that write the cache take the projections that gate_up,
-		// linear_activation, linear_residual and norm_prologue would take one by one.
+		// The rules that write the cache precede gate_up, linear_activation, linear_residual
+		// and norm_prologue, which would match their projections one by one.
 		HeadNormRopeKVWrite(),
 		RowNormRopeKVWrite(),
 		RopeQKVWrite(),
@@ -89,20 +88,19 @@ func All() []*Rule {
 		SharedNorm(),
 		NormPrologue(),
 		GatherPrologue(),
-		// What the rules that write the cache made, and what kv_replication_elimination did,
-		// meet last: both keep their names and counts.
+		// attention_write runs last, over the results of the rules that write the cache and of
+		// kv_replication_elimination, so that reports count those rules too.
 		AttentionWrite(),
 	}
 }
 
-// ErrUnsettled is wrapped by the error of a rule whose replacements keep matching.
+// ErrUnsettled is wrapped by the error about a rule that matches its own replacements forever.
 var ErrUnsettled = errors.New("the rule never settles")
 
-// Apply rewrites f by the rules until none matches, and returns how often each
-// did, in the order given. Candidates are visited in program order; earlier rules
-// win. New values carry the layer of the first value that they provide. The graph
-// is in program order afterwards, without the values that were replaced; Sweep
-// removes what only they used.
+// Apply rewrites f by the rules until none matches, and returns the number of rewrites of
+// each rule. It visits values in program order and prefers earlier rules. New values get
+// the layer of the first value that they replace. The graph is in program order
+// afterwards, without the replaced values; Sweep removes operands that only they used.
 func Apply(f *ir.Func, rules ...*Rule) ([]int, error) {
 	var byAnchor [ir.NumOps][]int
 	for i, r := range rules {

@@ -2,16 +2,15 @@ package ir
 
 import "fmt"
 
-// Activation is a function that a model applies to each element of a tensor: the op
-// activate applies it to x, the op gate to x and another tensor. Its number is what
-// kernels know it by.
+// Activation is an elementwise function: the op activate applies it to x, the op gate to x
+// and a second tensor y. Kernels select it by its number.
 type Activation uint8
 
-// The activations. Their formulas in float64 stand in internal/ref.
+// The activations. Package internal/ref computes their formulas in float64.
 const (
-	// NoActivation is x, and gated x · y.
+	// NoActivation is x; its gate is x · y.
 	NoActivation Activation = iota
-	// SiLU is x / (1 + exp(−x)); gated it is SwiGLU (Shazeer, "GLU Variants Improve
+	// SiLU is x / (1 + exp(−x)); its gate is SwiGLU (Shazeer, "GLU Variants Improve
 	// Transformer", 2020).
 	SiLU
 	// GELU is x · Φ(x), Φ being the normal distribution.
@@ -45,7 +44,7 @@ var activations = [numActivations]struct {
 	Sigmoid:       {"sigmoid", "sigmoid", false, 4},
 }
 
-// Activations lists all of them, by number.
+// Activations returns all activations in order of their numbers.
 func Activations() []Activation {
 	all := make([]Activation, numActivations)
 	for i := range all {
@@ -62,7 +61,7 @@ func (a Activation) String() string {
 	return fmt.Sprintf("activation(%d)", uint8(a))
 }
 
-// Title is the name as people write it.
+// Title returns the name for prose, such as "SwiGLU".
 func (a Activation) Title() string {
 	if a < numActivations {
 		return activations[a].title
@@ -73,7 +72,7 @@ func (a Activation) Title() string {
 // OnlyGated reports whether the activation exists as a gate only.
 func (a Activation) OnlyGated() bool { return a < numActivations && activations[a].gated }
 
-// Work returns the operations on floats for an element, as [Op.Work] counts them.
+// Work returns the floating-point operations per element, as [Op.Work] counts them.
 func (a Activation) Work() int64 {
 	if a < numActivations {
 		return activations[a].work
@@ -92,7 +91,7 @@ func (a *Activation) UnmarshalText(name []byte) error {
 	return fmt.Errorf("no activation is called %q", name)
 }
 
-// NormKind says how a product normalises its input.
+// NormKind selects the normalisation that a product applies to its input.
 type NormKind uint8
 
 // The kinds of norm.
@@ -106,7 +105,7 @@ const (
 
 var normNames = [numNorms]string{NoNorm: "none", RMSNorm: "rms", LayerNorm: "layer"}
 
-// NormKinds lists all of them, by number.
+// NormKinds returns all kinds in order of their numbers.
 func NormKinds() []NormKind { return []NormKind{NoNorm, RMSNorm, LayerNorm} }
 
 // String returns the name in the text form.

@@ -13,17 +13,17 @@ type NameAttr struct{ Name string }
 // ConstAttr holds the little-endian bytes of a constant's elements.
 type ConstAttr struct{ Data string }
 
-// CacheAttr says which layer's cache a state value starts.
+// CacheAttr names the layer whose KV cache a state value starts.
 type CacheAttr struct{ Layer int }
 
-// StateAttr says which recurrent state of a layer a state value starts. A layer may have
-// several, by name.
+// StateAttr names the recurrent state that a state value starts. A layer may have several,
+// under different names.
 type StateAttr struct {
 	Layer int
 	Name  string
 }
 
-// CacheReadAttr chooses what cache_read returns.
+// CacheReadAttr selects whether cache_read returns K or V.
 type CacheReadAttr struct{ Values bool } // V instead of K
 
 // NormAttr belongs to rms_norm, norm_residual and layer_norm.
@@ -43,7 +43,7 @@ type RopeAttr struct {
 	Magnitude   float64 // multiplies cosine and sine; 1 but for YaRN
 }
 
-// RepeatAttr says how often repeat_kv and repeat_kv_pair repeat each KV head.
+// RepeatAttr is the number of times that repeat_kv and repeat_kv_pair repeat each KV head.
 type RepeatAttr struct{ N int }
 
 // MatmulAttr belongs to matmul.
@@ -54,18 +54,18 @@ type ScaleAttr struct{ Value float64 }
 
 // MaskAttr belongs to mask.
 type MaskAttr struct {
-	Window int // keys that a token sees, its own the last of them; 0 for all up to its own
+	Window int // keys visible to a token, its own being the last; 0: all up to its own
 }
 
 // AttentionAttr belongs to attention.
 type AttentionAttr struct {
-	Scale   float64 // of the products of query and key
-	Window  int     // as MaskAttr has it
-	SoftCap float64 // scores become SoftCap · tanh(score / SoftCap) once scaled; 0 for none
-	Slopes  bool    // the last operand is what mask has as its slopes
+	Scale   float64 // factor of the products of query and key
+	Window  int     // see MaskAttr
+	SoftCap float64 // scaled scores become SoftCap · tanh(score / SoftCap); 0: no cap
+	Slopes  bool    // the last operand is the slopes of ALiBi, see mask
 }
 
-// Options returns what an attention's operands end with, or nil.
+// Options returns the optional operands of an attention, nil where absent.
 func (a AttentionAttr) Options(in []*Value) (sinks, slopes *Value) {
 	rest := in[6:]
 	if a.Slopes {
@@ -82,36 +82,36 @@ type ActivationAttr struct{ Activation Activation }
 
 // DeltaNetAttr belongs to delta_net.
 type DeltaNetAttr struct {
-	KeyHeads int     // heads of Q and of K; head h of V has those of h modulo KeyHeads
-	Eps      float64 // of the lengths of Q and K
+	KeyHeads int     // heads of Q and of K; head h of V uses Q and K of head h modulo KeyHeads
+	Eps      float64 // added under the root when Q and K are normalised to length 1
 }
 
-// TopKAttr says how many elements of each row top_k returns.
+// TopKAttr is the number of elements of each row that top_k returns.
 type TopKAttr struct{ K int }
 
 // SliceAttr selects columns [Start, End) of the innermost axis.
 type SliceAttr struct{ Start, End int }
 
-// SelectAttr takes one element out of a tuple.
+// SelectAttr is the index of the tuple's element that select returns.
 type SelectAttr struct{ Index int }
 
-// LinearAttr says what a fused_linear does besides multiplying. Its operands are those of
+// LinearAttr describes the prologue and epilogue of a fused_linear. Its operands are those of
 // [LinearOperands], in that order.
 type LinearAttr struct {
-	Weights    int        // matrices whose outputs stand side by side, 1 to 3
-	Bias       bool       // each weight has one, which is added to its products
+	Weights    int        // matrices whose outputs are concatenated along columns, 1 to 3
+	Bias       bool       // each weight has a bias, which is added to its products
 	Activation Activation // applied to the products and biases
-	Gated      bool       // Activation is the gate of two weights: its x and y are their products
-	Norm       NormKind   // x is normalised first
-	Eps        float64    // of Norm
-	Gain       bool       // what was normalised is multiplied by a vector: always of an RMSNorm
-	Shift      bool       // and then added to one: of a LayerNorm
-	Narrow     bool       // what was normalised is rounded to the target's type of activations
-	Gather     bool       // x is rows of a larger one, which a vector of indices names
-	Residual   bool       // the residual is added to the result
+	Gated      bool       // Activation gates two weights: its x and y are their products
+	Norm       NormKind   // normalisation of x before the product
+	Eps        float64    // eps of Norm
+	Gain       bool       // the norm multiplies by a vector; always set for RMSNorm
+	Shift      bool       // the norm then adds a vector; LayerNorm only
+	Narrow     bool       // the norm's result is rounded to the target's activation type
+	Gather     bool       // the product gathers rows of X by index
+	Residual   bool       // a residual is added to the result
 }
 
-// LinearOperands are the operands of a fused_linear. Those that it has not are nil.
+// LinearOperands are the operands of a fused_linear; absent ones are nil.
 type LinearOperands struct {
 	X               *Value
 	Weights, Biases []*Value
@@ -119,7 +119,7 @@ type LinearOperands struct {
 	Rows, Residual  *Value
 }
 
-// operands is how many there are.
+// operands returns the number of operands.
 func (a LinearAttr) operands() int {
 	n := 1 + a.Weights
 	if a.Bias {
@@ -163,7 +163,8 @@ func (o LinearOperands) List() []*Value {
 	return list
 }
 
-// AsFusedLinear returns what a linear or fused_linear is as a fused_linear.
+// AsFusedLinear returns the attribute and operands of v, a linear or fused_linear, as those of
+// a fused_linear.
 func AsFusedLinear(v *Value) (LinearAttr, LinearOperands) {
 	a, ok := v.Attr.(LinearAttr)
 	if !ok {
@@ -172,19 +173,19 @@ func AsFusedLinear(v *Value) (LinearAttr, LinearOperands) {
 	return a, a.Operands(v.Args)
 }
 
-// RoutedAttr says what a routed_linear does besides multiplying.
+// RoutedAttr describes the prologue and epilogue of a routed_linear.
 type RoutedAttr struct {
-	Linear LinearAttr // of one weight, or of two that are a gate; never with Gather
-	Mixed  bool       // the results of a token's experts are weighted and added up
+	Linear LinearAttr // one weight, or two that form a gate; never with Gather
+	Mixed  bool       // the result is the weighted sum over a token's experts
 }
 
-// RoutedOperands are the operands of a routed_linear. Those that it has not are nil.
+// RoutedOperands are the operands of a routed_linear; absent ones are nil.
 type RoutedOperands struct {
 	LinearOperands
-	Experts, Mix *Value // [T,S]: the experts of each token, and the weights of their results
+	Experts, Mix *Value // [T,S]: the expert ids of each token, and the weights of their results
 }
 
-// operands is how many there are.
+// operands returns the number of operands.
 func (a RoutedAttr) operands() int {
 	n := a.Linear.operands() + 1
 	if a.Mixed {
@@ -208,7 +209,8 @@ func (o RoutedOperands) List() []*Value {
 	return append(o.LinearOperands.List(), present(o.Experts, o.Mix)...)
 }
 
-// AsRoutedLinear returns what an expert_linear or routed_linear is as a routed_linear.
+// AsRoutedLinear returns the attribute and operands of v, an expert_linear or routed_linear, as
+// those of a routed_linear.
 func AsRoutedLinear(v *Value) (RoutedAttr, RoutedOperands) {
 	if a, ok := v.Attr.(RoutedAttr); ok {
 		return a, a.Operands(v.Args)
@@ -223,16 +225,16 @@ func AsRoutedLinear(v *Value) (RoutedAttr, RoutedOperands) {
 
 // QKVWriteAttr belongs to qkv_write.
 type QKVWriteAttr struct {
-	Heads int // query heads; the cache's type tells the KV heads
+	Heads int // query heads; the cache's type holds the number of KV heads
 }
 
 // RopeWriteAttr belongs to rope_qkv_write and head_norm_rope_kv_write.
 type RopeWriteAttr struct {
 	Rope  RopeAttr
-	Heads int     // query heads; the cache's type tells the KV heads
-	Eps   float64 // of the head norms, 0 for rope_qkv_write
-	// AllHeads says that Q is normalised over all its heads at once, and so is K: the norms
-	// have weights for each element of each head.
+	Heads int     // query heads; the cache's type holds the number of KV heads
+	Eps   float64 // eps of the head norms; 0 for rope_qkv_write
+	// AllHeads normalises Q over all its heads as one row, and K likewise: the norms have a
+	// weight for each element of each head.
 	AllHeads bool
 }
 
@@ -241,17 +243,17 @@ type RopeWriteAttr struct {
 type AttentionWriteAttr struct {
 	Write     RopeWriteAttr
 	Attention AttentionAttr
-	Factors   bool // there is a table of factors
-	Sinks     bool // there are sinks
+	Factors   bool // RoPE has a table of factors
+	Sinks     bool // attention has sinks
 }
 
-// AttentionWriteOperands are the operands of such an op. Those that it has not are nil.
+// AttentionWriteOperands are the operands of a …_write_attention op; absent ones are nil.
 type AttentionWriteOperands struct {
 	QKV, Cache, Positions, Slots, CuSeqlens, ContextLens, BlockTable *Value
 	QNorm, KNorm, Factors, Sinks, Slopes                             *Value
 }
 
-// Operands names the operands of an op that normalises heads, or of one that does not.
+// Operands names the operands of an op; norms reports whether the op normalises heads.
 func (a AttentionWriteAttr) Operands(in []*Value, norms bool) AttentionWriteOperands {
 	o := AttentionWriteOperands{QKV: in[0], Cache: in[1], Positions: in[2], Slots: in[3], CuSeqlens: in[4], ContextLens: in[5], BlockTable: in[6]}
 	in = in[7:]
@@ -266,7 +268,7 @@ func (a AttentionWriteAttr) Operands(in []*Value, norms bool) AttentionWriteOper
 	return o
 }
 
-// operands is how many there are.
+// operands returns the number of operands.
 func (a AttentionWriteAttr) operands(norms bool) int {
 	n := 7
 	for _, has := range []bool{norms, norms, a.Factors, a.Sinks, a.Attention.Slopes} {
@@ -282,13 +284,14 @@ func (o AttentionWriteOperands) List() []*Value {
 	return present(o.QKV, o.Cache, o.Positions, o.Slots, o.CuSeqlens, o.ContextLens, o.BlockTable, o.QNorm, o.KNorm, o.Factors, o.Sinks, o.Slopes)
 }
 
-// Write lists the operands of the write by itself, rope_qkv_write or
+// Write returns the operands of the write alone, a rope_qkv_write or
 // head_norm_rope_kv_write.
 func (o AttentionWriteOperands) Write() []*Value {
 	return present(o.QKV, o.Cache, o.Positions, o.Slots, o.QNorm, o.KNorm, o.Factors)
 }
 
-// Attend lists the operands of the attention by itself, over what the write leaves.
+// Attend returns the operands of the attention alone, over q and the cache that the write
+// returned.
 func (o AttentionWriteOperands) Attend(q, cache *Value) []*Value {
 	return present(q, cache, o.Positions, o.CuSeqlens, o.ContextLens, o.BlockTable, o.Sinks, o.Slopes)
 }

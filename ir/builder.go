@@ -12,32 +12,32 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Weights tells a Builder what the model file holds. It is asked once for each
-// weight, with the shape that the model definition expects.
+// Weights looks tensors of the model file up for a Builder, which calls it once for each
+// weight with the shape that the model definition expects.
 type Weights interface {
-	// Weight returns the stored type and shape of a tensor, outermost extent
-	// first, and whether it exists.
+	// Weight returns the stored element type and shape of a tensor, outermost extent
+	// first; ok reports whether it exists.
 	Weight(name string, want []int) (t dtype.Type, shape []int, ok bool)
 }
 
-// Options are what a graph depends on besides its definition and its weights.
+// Options are the parameters of a graph besides its definition and its weights.
 type Options struct {
 	KV    dtype.Type // element type of the KV cache; F16 if unset
-	Block int        // slots of a cache block: the context length for a contiguous cache
-	// Context is how many tokens a sequence may have, for models that depend on it; 0: Block.
+	Block int        // tokens per cache block; a contiguous cache is one block of the context length
+	// Context is the maximum number of tokens of a sequence, for models that depend on it; 0: Block.
 	Context int
-	// Embeddings makes the hidden states that the head would read the result.
+	// Embeddings makes the graph return the hidden states in place of logits.
 	Embeddings bool
 }
 
-// WeightError lists every weight that a model definition asks for and the file
-// does not hold in that shape.
+// WeightError lists every weight that a model definition requires and the file lacks, or holds
+// in another shape.
 type WeightError struct {
 	Missing   []string // names
 	Misshapen []string // "name is [2,3], want [3,2]"
 }
 
-// Error lists everything, a line each.
+// Error returns a heading and one line for each weight.
 func (e *WeightError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d weights do not fit the model definition:", len(e.Missing)+len(e.Misshapen))
@@ -51,8 +51,8 @@ func (e *WeightError) Error() string {
 }
 
 // Builder is the core of the DSL: each method adds one op and returns its value.
-// A mistake, such as a shape that does not fit, stops Build with an error that
-// says where; definitions need no error handling of their own.
+// A mistake, such as a shape that does not fit, stops Build with an error that names
+// the op and layer, so that definitions need no error handling.
 type Builder struct {
 	f       *Func
 	opts    Options
@@ -62,7 +62,7 @@ type Builder struct {
 	inputs  map[string]*Value
 	named   map[string]*Value
 	caches  []*Value // the newest version of each layer's cache
-	states  []*Value // and of each recurrent state, in the order in which they were asked for
+	states  []*Value // the newest version of each recurrent state, in order of their State calls
 }
 
 // buildError carries an error from a Builder method to Build.
@@ -113,7 +113,7 @@ func (b *Builder) weightError() error {
 	return &b.wrong
 }
 
-// Fail stops Build with an error, which names the layer being defined.
+// Fail stops Build with an error that names the current layer.
 func (b *Builder) Fail(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	if b.layer != NoLayer {
@@ -147,7 +147,7 @@ func (b *Builder) given(op Op, t Type, attr any, layer int, args ...*Value) *Val
 	return b.f.Append(op, t, attr, layer, args...)
 }
 
-// Layer runs define with every value marked as part of transformer layer i.
+// Layer runs define and assigns every value that it adds to transformer layer i.
 func (b *Builder) Layer(i int, define func()) {
 	if i < 0 || i >= maxLayers {
 		b.Fail("no layer can have the number %d", i)
@@ -157,7 +157,7 @@ func (b *Builder) Layer(i int, define func()) {
 	define()
 }
 
-// inputShapes gives every per-step input its shape.
+// inputShapes is the shape of every per-step input.
 var inputShapes = map[string]Shape{
 	sym.Tokens:      {Var(sym.T)},
 	sym.Positions:   {Var(sym.T)},
@@ -188,15 +188,15 @@ func (b *Builder) Input(name string) *Value {
 	return v
 }
 
-// HasWeight reports whether the file holds a tensor of that name, for weights
-// that a model may lack (a tied output head, RoPE factors).
+// HasWeight reports whether the file holds a tensor of that name, for optional
+// weights (an untied output head, RoPE factors).
 func (b *Builder) HasWeight(name string) bool {
 	_, _, ok := b.weights.Weight(name, nil)
 	return ok
 }
 
-// Weight binds a tensor of the file by name. A weight that is missing or has
-// another shape is noted, and building goes on so that all are reported at once.
+// Weight binds a tensor of the file by name. A missing or misshapen weight does not
+// stop the definition, so that Build reports all of them in one WeightError.
 func (b *Builder) Weight(name string, shape ...int) *Value {
 	dims := make(Shape, len(shape))
 	for i, n := range shape {
@@ -224,7 +224,7 @@ func (b *Builder) Weight(name string, shape ...int) *Value {
 	return v
 }
 
-// Const returns a float32 vector that the definition computed.
+// Const returns a float32 vector whose elements the definition computes.
 func (b *Builder) Const(data []float32) *Value {
 	raw := make([]byte, 0, 4*len(data))
 	for _, x := range data {
@@ -233,8 +233,8 @@ func (b *Builder) Const(data []float32) *Value {
 	return b.given(OpConst, TensorOf(dtype.F32, Const(len(data))), ConstAttr{string(raw)}, b.layer)
 }
 
-// Cache returns the current version of the layer's KV cache, which starts as the
-// step finds it.
+// Cache returns the current version of the layer's KV cache; the first version is the
+// cache at the start of the step.
 func (b *Builder) Cache(kvHeads, head int) *Value {
 	if b.layer == NoLayer {
 		b.Fail("a cache belongs to a layer")
@@ -255,7 +255,7 @@ func (b *Builder) Cache(kvHeads, head int) *Value {
 }
 
 // CacheWrite stores k and v, [T,KV,D] each, at the tokens' slots and returns the
-// cache that holds them.
+// cache's next version.
 func (b *Builder) CacheWrite(cache, k, v *Value) *Value {
 	if cache == nil || b.layer == NoLayer || b.layer >= len(b.caches) || b.caches[b.layer] != cache {
 		b.Fail("%s is not the newest version of the layer's cache", cache)
@@ -265,8 +265,8 @@ func (b *Builder) CacheWrite(cache, k, v *Value) *Value {
 	return next
 }
 
-// CopyBlocks copies blocks of the layer's cache, as Copies says, and returns the cache that
-// has them twice.
+// CopyBlocks copies the blocks of the layer's cache that the input copies lists, and returns the
+// cache's next version.
 func (b *Builder) CopyBlocks(cache *Value) *Value {
 	if cache == nil || b.layer == NoLayer || b.layer >= len(b.caches) || b.caches[b.layer] != cache {
 		b.Fail("%s is not the newest version of the layer's cache", cache)
@@ -284,8 +284,8 @@ func (b *Builder) CacheRead(cache *Value) (k, v *Value) {
 	return k, v
 }
 
-// State returns a recurrent state of the layer, [Rows, Width] of each sequence, as the step
-// finds it: zeros for a sequence that begins.
+// State returns a recurrent state of the layer, [rows, width] per sequence, at the start of the
+// step: zeros for a new sequence.
 func (b *Builder) State(name string, rows, width int) *Value {
 	if b.layer == NoLayer {
 		b.Fail("a state belongs to a layer")
@@ -299,7 +299,7 @@ func (b *Builder) State(name string, rows, width int) *Value {
 	return v
 }
 
-// stateAttr says which state a value is a version of.
+// stateAttr returns the attribute of the state that v is a version of.
 func stateAttr(v *Value) StateAttr {
 	for v.Op != OpState {
 		if i := v.Op.Writes(); i >= 0 {
@@ -311,8 +311,8 @@ func stateAttr(v *Value) StateAttr {
 	return v.Attr.(StateAttr)
 }
 
-// recur emits an op that takes a state to its next version, and returns its tensor. The state
-// is operand i of args, behind which comes what finds it in a step.
+// recur emits an op that advances a state, and returns its tensor. The state is the last of
+// args; the inputs that locate it in a step follow.
 func (b *Builder) recur(op Op, attr any, args ...*Value) *Value {
 	b.require(op, args...)
 	state := args[len(args)-1]
@@ -325,9 +325,9 @@ func (b *Builder) recur(op Op, attr any, args ...*Value) *Value {
 	return b.emit(OpSelect, SelectAttr{0}, both)
 }
 
-// ShortConv convolves each of x's columns, [T,E], with its row of w, [E,K], along the tokens
-// of every sequence: y[t] = Σ w[·,K−1−j]·x[t−j], j < K. The state, [K−1,E], has the x of the
-// tokens before the step, the oldest first.
+// ShortConv convolves each column of x, [T,E], with its row of w, [E,K], along the tokens
+// of every sequence: y[t] = Σ w[·,K−1−j]·x[t−j], j < K. The state, [K−1,E], holds the x of the
+// K−1 tokens before the step, the oldest first.
 func (b *Builder) ShortConv(x, w, state *Value) *Value { return b.recur(OpShortConv, nil, x, w, state) }
 
 // DeltaNet is the gated delta rule (Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024)
@@ -336,19 +336,19 @@ func (b *Builder) ShortConv(x, w, state *Value) *Value { return b.recur(OpShortC
 //	S ← g·S + k·(β·(v − kᵀ·g·S))ᵀ      y = Sᵀ·q/√D
 //	g = exp(decay·softplus(alpha + bias))      β = 1/(1 + exp(−beta))
 //
-// q and k being those of head h modulo KeyHeads, divided by their length. qkv has the heads of
-// Q, K and V side by side; the state, [H·D,D], is S of every head, a row for each element of k.
+// with q and k of head h modulo KeyHeads, divided by their length. qkv concatenates the heads of
+// Q, K and V along columns; the state, [H·D,D], is S of every head, a row per element of k.
 func (b *Builder) DeltaNet(qkv, alpha, beta, decay, bias, state *Value, attr DeltaNetAttr) *Value {
 	return b.recur(OpDeltaNet, attr, qkv, alpha, beta, decay, bias, state)
 }
 
-// Embed returns the table's rows for the tokens, [T,E].
+// Embed returns the rows of table that tokens index, [T,E].
 func (b *Builder) Embed(tokens, table *Value) *Value { return b.emit(OpEmbed, nil, tokens, table) }
 
 // Linear returns x·wᵀ: x is […,K], w is [N,K].
 func (b *Builder) Linear(x, w *Value) *Value { return b.emit(OpLinear, nil, x, w) }
 
-// LinearBias returns x·wᵀ + bias: bias is [N], nil for none.
+// LinearBias returns x·wᵀ + bias: bias is [N], or nil.
 func (b *Builder) LinearBias(x, w, bias *Value) *Value {
 	if bias == nil {
 		return b.Linear(x, w)
@@ -356,9 +356,9 @@ func (b *Builder) LinearBias(x, w, bias *Value) *Value {
 	return b.emit(OpLinear, nil, x, w, bias)
 }
 
-// ExpertLinear returns x·w[e]ᵀ of every expert e that a token goes to, [T,S,N]: x is [T,K],
-// or [T,S,K] where each expert has an input of its own, w is [E,N,K], experts [T,S] and bias
-// [E,N], nil for none.
+// ExpertLinear returns x·w[e]ᵀ + bias[e] for every expert e that a token is routed to, [T,S,N]:
+// x is [T,K], or [T,S,K] where each expert has an input of its own, w is [E,N,K], experts [T,S]
+// and bias [E,N], or nil.
 func (b *Builder) ExpertLinear(x, w, experts, bias *Value) *Value {
 	if bias == nil {
 		return b.emit(OpExpertLinear, nil, x, w, experts)
@@ -376,8 +376,8 @@ func (b *Builder) RMSNorm(x, w *Value, eps float64) *Value {
 	return b.emit(OpRMSNorm, NormAttr{eps}, x, w)
 }
 
-// LayerNorm brings the innermost axis of x to mean 0 and variance 1, multiplies it by w
-// and adds bias; either may be nil, w only with bias.
+// LayerNorm normalises the innermost axis of x to mean 0 and variance 1, multiplies it by w
+// and adds bias. Bias may be nil, or both.
 func (b *Builder) LayerNorm(x, w, bias *Value, eps float64) *Value {
 	args := []*Value{x}
 	for _, a := range []*Value{w, bias} {
@@ -397,7 +397,7 @@ func (b *Builder) Reshape(x *Value, shape ...Dim) *Value {
 	return b.given(OpReshape, TensorOf(x.Type.DType, shape...), nil, b.layer, x)
 }
 
-// SplitHeads turns [T,H·D] into [T,H,D].
+// SplitHeads reshapes [T,H·D] to [T,H,D].
 func (b *Builder) SplitHeads(x *Value, heads int) *Value {
 	b.require(OpReshape, x)
 	if heads <= 0 || len(x.Type.Shape) != 2 || x.Type.Shape.Last()%int64(heads) != 0 {
@@ -406,7 +406,7 @@ func (b *Builder) SplitHeads(x *Value, heads int) *Value {
 	return b.Reshape(x, x.Type.Shape[0], Const(heads), Const(int(x.Type.Shape.Last())/heads))
 }
 
-// MergeHeads turns [T,H,D] into [T,H·D].
+// MergeHeads reshapes [T,H,D] to [T,H·D].
 func (b *Builder) MergeHeads(x *Value) *Value {
 	b.require(OpReshape, x)
 	s := x.Type.Shape
@@ -420,7 +420,7 @@ func (b *Builder) MergeHeads(x *Value) *Value {
 	return b.Reshape(x, s[0], width)
 }
 
-// Transpose reorders the three axes of x: axis i of the result is axis axes[i].
+// Transpose permutes the three axes of x: axis i of the result is axis axes[i] of x.
 func (b *Builder) Transpose(x *Value, axes [3]int) *Value {
 	return b.emit(OpTranspose, TransposeAttr{axes[0], axes[1], axes[2]}, x)
 }
@@ -430,8 +430,8 @@ func (b *Builder) Slice(x *Value, start, end int) *Value {
 	return b.emit(OpSlice, SliceAttr{Start: start, End: end}, x)
 }
 
-// Rope rotates x, [T,H,D], by the tokens' positions. factors, [Rotated/2], divide
-// the frequencies; nil means none.
+// Rope rotates x, [T,H,D], by the tokens' positions. factors, [Rotated/2] or nil, divide
+// the frequencies.
 func (b *Builder) Rope(x *Value, attr RopeAttr, factors *Value) *Value {
 	if factors == nil {
 		return b.emit(OpRope, attr, x, b.Input(sym.Positions))
@@ -439,7 +439,7 @@ func (b *Builder) Rope(x *Value, attr RopeAttr, factors *Value) *Value {
 	return b.emit(OpRope, attr, x, b.Input(sym.Positions), factors)
 }
 
-// RepeatKV repeats each head of x, [S,KV,D], n times in a row.
+// RepeatKV repeats each head of x, [S,KV,D], n times consecutively: [S,KV·n,D].
 func (b *Builder) RepeatKV(x *Value, n int) *Value { return b.emit(OpRepeatKV, RepeatAttr{n}, x) }
 
 // Matmul returns a·b for each head: [H,m,k] by [H,k,n].
@@ -453,25 +453,25 @@ func (b *Builder) MatmulT(x, y *Value) *Value {
 // Scale multiplies x by a number.
 func (b *Builder) Scale(x *Value, by float64) *Value { return b.emit(OpScale, ScaleAttr{by}, x) }
 
-// Mask puts −∞ into the scores, [H,T,B*Smax], of keys that a token must not see:
-// those of other sequences, those after it, and those not yet written.
+// Mask sets the scores, [H,T,B*Smax], of keys that are invisible to a token to −∞:
+// keys of other sequences, later keys, and keys not yet written.
 func (b *Builder) Mask(scores *Value) *Value { return b.MaskWindow(scores, 0) }
 
-// MaskWindow is Mask for sliding-window attention: a token sees the last `window` keys
-// up to its own (Beltagy et al., "Longformer", 2020, one-sided). 0 is no window.
+// MaskWindow is Mask for sliding-window attention: a token attends to the last window keys
+// up to its own (Beltagy et al., "Longformer", 2020, one-sided); window 0 means all.
 func (b *Builder) MaskWindow(scores *Value, window int) *Value {
 	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(sym.Positions), b.Input(sym.CuSeqlens), b.Input(sym.ContextLens))
 }
 
 // MaskSlopes is MaskWindow for ALiBi (Press, Smith and Lewis, "Train Short, Test Long",
-// 2022): the scores that stay get slopes[h] · (key − position), slopes being [H].
+// 2022): it adds slopes[h] · (key − position) to visible scores; slopes is [H].
 func (b *Builder) MaskSlopes(scores, slopes *Value, window int) *Value {
 	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(sym.Positions), b.Input(sym.CuSeqlens), b.Input(sym.ContextLens), slopes)
 }
 
-// MaskBoth is Mask for attention both ways: a token sees all keys of its sequence or, where
-// window is not 0, those that are at most window/2 places before or after its own. All tokens
-// of a sequence have to come in one step, since what they see is what is written by then.
+// MaskBoth is Mask for bidirectional attention: a token attends to all keys of its sequence or,
+// where window is not 0, to those at most window/2 positions before or after its own. A step
+// must hold all tokens of a sequence, since keys not yet written stay masked.
 func (b *Builder) MaskBoth(scores *Value, window int) *Value {
 	last, attr := sym.Ends, MaskAttr{}
 	if window != 0 {
@@ -488,9 +488,8 @@ func (b *Builder) SoftCap(x *Value, limit float64) *Value {
 // Softmax normalises the innermost axis of x.
 func (b *Builder) Softmax(x *Value) *Value { return b.emit(OpSoftmax, nil, x) }
 
-// SoftmaxSinks normalises the scores of every head, [H,T,S], as if one more score,
-// sinks[h], stood in each row: GPT-OSS's attention sinks, which take weight from the
-// keys and have no value.
+// SoftmaxSinks is Softmax of scores, [H,T,S], with one more score, sinks[h], in the sum of
+// each row: GPT-OSS's attention sinks, which take weight from the keys and have no value.
 func (b *Builder) SoftmaxSinks(x, sinks *Value) *Value { return b.emit(OpSoftmax, nil, x, sinks) }
 
 // Activate applies an activation to each element of x.
@@ -498,8 +497,8 @@ func (b *Builder) Activate(a Activation, x *Value) *Value {
 	return b.emit(OpActivate, ActivationAttr{a}, x)
 }
 
-// Gate returns a(x) · y, or what the activation has for a gate. For most, a Mul of an
-// Activate says the same.
+// Gate returns a(x) · y, or the activation's own formula where it exists as a gate only. For
+// the others, Mul of Activate computes the same.
 func (b *Builder) Gate(a Activation, x, y *Value) *Value {
 	return b.emit(OpGate, ActivationAttr{a}, x, y)
 }
@@ -510,7 +509,7 @@ func (b *Builder) SiLU(x *Value) *Value { return b.Activate(SiLU, x) }
 // GELU returns x·Φ(x), Φ being the normal distribution.
 func (b *Builder) GELU(x *Value) *Value { return b.Activate(GELU, x) }
 
-// GELUTanh returns the approximation of GELU by tanh that many models are trained with.
+// GELUTanh returns the approximation of GELU by tanh, see [GELUTanh].
 func (b *Builder) GELUTanh(x *Value) *Value { return b.Activate(GELUTanh, x) }
 
 // Mul multiplies element by element.
@@ -519,21 +518,21 @@ func (b *Builder) Mul(x, y *Value) *Value { return b.emit(OpMul, nil, x, y) }
 // Add adds element by element.
 func (b *Builder) Add(x, y *Value) *Value { return b.emit(OpAdd, nil, x, y) }
 
-// Gain multiplies the elements of each token, x[T,…], by the same weights, […].
+// Gain multiplies the elements of each token of x, [T,…], by weights, […].
 func (b *Builder) Gain(x, weights *Value) *Value { return b.emit(OpGain, nil, x, weights) }
 
-// GatherRows returns the rows of x that the head computes logits for, [R,E].
+// GatherRows returns the rows of x that the input logit_rows lists, [R,E].
 func (b *Builder) GatherRows(x *Value) *Value {
 	return b.emit(OpGatherRows, nil, x, b.Input(sym.LogitRows))
 }
 
 // Argmax returns the index of the largest element of each row of x, [R,V] → [R]:
-// the first of equals, −1 for a row that holds a NaN.
+// the smallest index of equals, −1 for a row that holds a NaN.
 func (b *Builder) Argmax(x *Value) *Value { return b.emit(OpArgmax, nil, x) }
 
-// TopK returns the k largest elements of each row of x, [R,V] → [R,k], from the largest
-// on, and their indices; equals by the smaller index. Past the end of a row there are −∞
-// and −1, and a row that holds a NaN is NaN and −1 throughout.
+// TopK returns the k largest elements of each row of x, [R,V] → [R,k], in descending order,
+// and their indices; of equals, the smaller index comes first. Entries past the end of a row
+// are −∞ and −1; a row that holds a NaN gives NaN and −1 throughout.
 func (b *Builder) TopK(x *Value, k int) (values, indices *Value) {
 	both := b.emit(OpTopK, TopKAttr{k}, x)
 	return b.emit(OpSelect, SelectAttr{0}, both), b.emit(OpSelect, SelectAttr{1}, both)

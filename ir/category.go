@@ -1,19 +1,19 @@
 package ir
 
-// Category groups ops by what they do, for passes and tables.
+// Category groups ops by function, for passes and reports.
 type Category uint8
 
 // The categories.
 const (
 	OtherOps   Category = iota
-	InputOps            // what a step is given
-	RowOps              // rows looked up, and looked for
-	ProductOps          // of matrices
+	InputOps            // per-step inputs, weights, constants
+	RowOps              // lookups and searches by row: embed, gather_rows, argmax, top_k
+	ProductOps          // matrix products
 	NormOps
-	CacheOps // RoPE, and the cache
+	CacheOps // RoPE and accesses to the cache
 	AttentionOps
 	ActivationOps
-	MoveOps // the same elements elsewhere
+	MoveOps // moves and casts of elements
 )
 
 var categoryNames = [...]string{
@@ -21,7 +21,7 @@ var categoryNames = [...]string{
 	AttentionOps: "attention", ActivationOps: "activations", MoveOps: "moves",
 }
 
-// Categories lists them all.
+// Categories returns all categories.
 func Categories() []Category {
 	all := make([]Category, len(categoryNames))
 	for i := range all {
@@ -30,8 +30,8 @@ func Categories() []Category {
 	return all
 }
 
-// String returns a word or two for a legend.
+// String returns a label of one to three words.
 func (c Category) String() string { return categoryNames[c] }
 
-// Category returns what an op does; OpInvalid is among the others.
+// Category returns the op's category; that of OpInvalid is OtherOps.
 func (op Op) Category() Category { return opTable[op].category }

@@ -7,11 +7,11 @@ import "fmt"
 // of a tuple. It replaces nothing. The results have v's types.
 type Decomposition func(f *Func, v *Value) ([]*Value, error)
 
-// decompositions is the column of the op table that package fusion fills: what
-// a fused op stands for belongs beside the rule that makes it.
+// decompositions is the column of the op table that package fusion fills, since
+// a decomposition belongs beside the rule that makes the fused op.
 var decompositions [numOps]Decomposition
 
-// RegisterDecompose sets what a fused op stands for; once for each op.
+// RegisterDecompose sets the decomposition of a fused op. It panics if the op has one.
 func RegisterDecompose(op Op, d Decomposition) {
 	if decompositions[op] != nil {
 		panic(fmt.Sprintf("ir: %s has two decompositions", op))

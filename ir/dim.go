@@ -27,8 +27,8 @@ func Var(s sym.Sym) Dim {
 	return d
 }
 
-// IsConst reports whether d holds no symbol, and its value.
-func (d Dim) IsConst() (int64, bool) { return d.add, d.mul == 0 }
+// IsConst returns the value of a d without symbols; ok is false for any other d.
+func (d Dim) IsConst() (n int64, ok bool) { return d.add, d.mul == 0 }
 
 // Plus returns d + n.
 func (d Dim) Plus(n int64) Dim {
@@ -36,8 +36,8 @@ func (d Dim) Plus(n int64) Dim {
 	return d
 }
 
-// Times returns d·e. A sum times a symbol has no Dim, nor has a product beyond
-// the largest extent; ok is false then.
+// Times returns d·e; ok is false where no Dim represents it: a sum times a symbol, or a
+// product beyond maxExtent or maxPower.
 func (d Dim) Times(e Dim) (product Dim, ok bool) {
 	if d.mul == 0 {
 		d, e = e, d
@@ -69,7 +69,7 @@ func (d Dim) Times(e Dim) (product Dim, ok bool) {
 }
 
 const (
-	maxExtent = 1 << 48 // more elements than any tensor has: a slip or an attack
+	maxExtent = 1 << 48 // elements; no valid tensor has more
 	maxPower  = 3
 )
 
@@ -95,10 +95,10 @@ func (d Dim) Eval(sizes *sym.Sizes) int64 {
 	return v + d.add
 }
 
-// Term returns d = mul·Π symbol^pow + add in parts, for code that stores it.
+// Term returns mul, pow and add of d = mul·Π symbol^pow + add, for serialisation.
 func (d Dim) Term() (mul int64, pow [sym.Count]uint8, add int64) { return d.mul, d.pow, d.add }
 
-// String returns the form that ParseDim reads: "2048", "T", "B+1", "8*T", "B*Smax".
+// String returns the text form: "2048", "T", "B+1", "8*T", "B*Smax".
 func (d Dim) String() string {
 	if d.mul == 0 {
 		return strconv.FormatInt(d.add, 10)
@@ -119,7 +119,7 @@ func (d Dim) String() string {
 	return text
 }
 
-// ParseDim reads what String writes.
+// ParseDim is the inverse of String.
 func ParseDim(text string) (Dim, error) {
 	product, offset := text, int64(0)
 	if i := strings.LastIndexAny(text, "+-"); i > 0 {

@@ -1,28 +1,27 @@
-// Package ir is the graph that everything else in smelt works on.
+// Package ir defines the op graph: definitions in Go build it, passes rewrite it, and package
+// lower schedules it.
 //
 // A [Func] is a list of [Value]s in program order. A value is one operation: an
-// [Op], ordered operands, a comparable attribute, and a [Type] that follows from
-// them by a rule of the op table. There is no control flow. Weights, per-step
-// inputs and caches are values without operands.
+// [Op], ordered operands, a comparable attribute, and a [Type] that the op table
+// infers from them. There is no control flow. Weights, per-step inputs and caches
+// are values without operands.
 //
 // Sizes that differ from step to step are symbols of package sym (T tokens, B sequences, R rows
-// of logits, NB blocks, Smax as a bound on the context, C blocks that are copied); a
-// [Dim] is a constant, a product of symbols, or such a product plus a constant. The tokens of a step are
-// packed: activations are [T, …] with no batch axis, and what belongs to which
-// sequence is data, in the inputs positions, slots, cu_seqlens, context_lens and
-// block_table.
+// of logits, NB blocks, Smax as a bound on the context, C copied blocks); a
+// [Dim] is a constant, a product of symbols, or such a product plus a constant. The tokens of a
+// step are packed: activations are [T, …] with no batch axis. The inputs positions, slots,
+// cu_seqlens, context_lens and block_table map tokens to sequences.
 //
 // The KV cache is a value too. A [State] is one version of a layer's cache; a
-// write takes a version and returns the next, so that what must happen in order is
-// ordered by data dependence and by nothing else. Verify sees to it that a version
-// is replaced once and not read afterwards, which is what lets it live in place. So is a
-// [Recurrent] state, what a layer keeps of a sequence that is no longer the longer that is:
-// the last inputs of a short convolution. An op takes it over the tokens of a step and
-// returns the next version.
+// write consumes a version and returns the next, so that data dependence alone orders
+// reads and writes. Verify checks that a version is replaced at most once and not read
+// afterwards, which lets every version live in the same memory. A [Recurrent] state follows
+// the same law: it is what a layer keeps of a sequence in memory of constant size, such as
+// the last inputs of a short convolution. An op advances it over the tokens of a step.
 //
-// A graph is at one of two stages. [Source] graphs hold what a paper would write:
+// A graph is at one of two stages. [Source] graphs hold the ops of a paper's formulas:
 // attention, for example, is repeat_kv, matmul, scale, mask, softmax, matmul.
-// [Fused] graphs may also hold ops that do many of these at once.
+// [Fused] graphs may also hold ops that compute several of these in one dispatch.
 //
 // The [Builder] is the core of the DSL that models are written in:
 //

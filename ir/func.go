@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Stage tells which ops a Func may hold.
+// Stage determines which ops a Func may hold.
 type Stage uint8
 
-// The stages of a graph. A source graph says what a paper would write, a fused
-// one what a target computes in one dispatch each.
+// The stages of a graph. A source graph holds the ops of a paper's formulas, a fused
+// one also ops that a target computes in one dispatch each.
 const (
 	Source Stage = iota + 1
 	Fused
@@ -26,7 +26,7 @@ type Result struct {
 	Value *Value
 }
 
-// Func is one graph. Values are listed in program order: arguments come first.
+// Func is one graph. Values are in program order: operands before their users.
 type Func struct {
 	Name    string
 	Stage   Stage
@@ -38,15 +38,15 @@ type Func struct {
 // NewFunc returns an empty graph.
 func NewFunc(name string, stage Stage) *Func { return &Func{Name: name, Stage: stage} }
 
-// Append adds a value at the end of the program order.
+// Append adds a value of the given type at the end of the program order, unchecked.
 func (f *Func) Append(op Op, t Type, attr any, layer int, args ...*Value) *Value {
 	v := f.newValue(op, t, attr, layer, args)
 	f.Values = append(f.Values, v)
 	return v
 }
 
-// Emit creates a value whose type follows from its operands, at the end of the
-// program order; Sort puts it where it belongs.
+// Emit infers the type of a value from its operands and appends it to the program
+// order. After a rewrite, Sort restores the order.
 func (f *Func) Emit(op Op, attr any, layer int, args ...*Value) (*Value, error) {
 	t, err := op.Infer(args, attr)
 	if err != nil {
@@ -60,8 +60,8 @@ func (f *Func) newValue(op Op, t Type, attr any, layer int, args []*Value) *Valu
 	return &Value{ID: f.lastID, Op: op, Type: t, Attr: attr, Layer: layer, Args: slices.Clone(args)}
 }
 
-// Replace makes every user of an old value, and every result, use its new value.
-// Nothing is deleted: Sweep does that.
+// Replace substitutes with[v] for v in every operand and result. It deletes nothing;
+// Sweep does.
 func (f *Func) Replace(with map[*Value]*Value) {
 	for _, v := range f.Values {
 		for i, a := range v.Args {
@@ -77,10 +77,10 @@ func (f *Func) Replace(with map[*Value]*Value) {
 	}
 }
 
-// MaxID returns an exclusive bound of the IDs in use, for tables indexed by ID.
+// MaxID returns an exclusive upper bound of the IDs in use, for tables indexed by ID.
 func (f *Func) MaxID() ID { return f.lastID + 1 }
 
-// Uses returns how often each value is an argument or a result, by ID.
+// Uses returns the number of operands and results that refer to each value, indexed by ID.
 func (f *Func) Uses() []int32 {
 	n := make([]int32, f.MaxID())
 	for _, v := range f.Values {
@@ -94,7 +94,7 @@ func (f *Func) Uses() []int32 {
 	return n
 }
 
-// Sweep removes values that no result depends on and returns how many.
+// Sweep removes values that no result depends on and returns their number.
 func (f *Func) Sweep() int {
 	live := make([]bool, f.MaxID())
 	var stack []*Value
@@ -119,9 +119,8 @@ func (f *Func) Sweep() int {
 	return before - len(f.Values)
 }
 
-// Sort restores program order after a rewrite: arguments before users, and
-// otherwise as the list had it. Values that only a replaced value used may be
-// missing from the list; they are put back. A cycle is an error that names its
+// Sort restores program order after a rewrite: a stable topological sort that also
+// inserts operands which the list lacks. A cycle is an error that names its
 // members.
 func (f *Func) Sort() error {
 	const (
@@ -168,8 +167,8 @@ func (f *Func) Sort() error {
 	return nil
 }
 
-// Clone returns a deep copy with the same IDs. All that values depend on must be
-// in the list, in any order.
+// Clone returns a deep copy with the same IDs. Every operand must be in f.Values, in any
+// order.
 func (f *Func) Clone() *Func {
 	c := &Func{Name: f.Name, Stage: f.Stage, lastID: f.lastID, Values: make([]*Value, len(f.Values))}
 	copies := make([]*Value, f.MaxID())
@@ -191,7 +190,7 @@ func (f *Func) Clone() *Func {
 	return c
 }
 
-// Result returns the value returned under that name, or nil.
+// Result returns the value of the result of that name, or nil.
 func (f *Func) Result(name string) *Value {
 	for _, r := range f.Results {
 		if r.Name == name {
@@ -201,7 +200,7 @@ func (f *Func) Result(name string) *Value {
 	return nil
 }
 
-// Layers returns one more than the highest layer of any value.
+// Layers returns the number of layers: one more than the highest layer of any value.
 func (f *Func) Layers() int {
 	n := 0
 	for _, v := range f.Values {
@@ -210,7 +209,7 @@ func (f *Func) Layers() int {
 	return n
 }
 
-// OpCounts returns how many values there are of each op.
+// OpCounts returns the number of values of each op.
 func (f *Func) OpCounts() map[Op]int {
 	n := make(map[Op]int)
 	for _, v := range f.Values {

@@ -9,9 +9,9 @@ import (
 	"github.com/samber/lo"
 )
 
-// store shows a Func to the graph library as a directed graph whose edges run
-// from operand to user. Nothing is copied but the edge index: the Func is the
-// store. Operand slots of a value used twice by one user share an edge.
+// store adapts a Func to the graph library: a directed graph whose edges run
+// from operand to user, with the Func's own values as vertices. Two operand slots of
+// one user that hold the same value share an edge.
 type store struct {
 	values  []*Value
 	byID    map[ID]*Value
@@ -19,8 +19,8 @@ type store struct {
 	ordered []graph.Edge[ID]
 }
 
-// Graph returns a read-only view of f for the algorithms of the graph library.
-// The compile path uses none of them: several are quadratic.
+// Graph returns a read-only view of f for the algorithms of the graph library. The
+// compiler uses them for error messages only, since several are quadratic.
 func (f *Func) Graph() graph.Graph[ID, *Value] {
 	s := &store{
 		values: f.Values,
@@ -88,7 +88,7 @@ func (s *store) Edge(from, to ID) (graph.Edge[ID], error) {
 
 func (s *store) ListEdges() ([]graph.Edge[ID], error) { return s.ordered, nil }
 
-// errReadOnly answers every attempt to change a Func through the library.
+// errReadOnly is returned by every method that would change the Func.
 var errReadOnly = fmt.Errorf("the graph view of a Func is read-only")
 
 func (*store) AddVertex(ID, *Value, graph.VertexProperties) error { return errReadOnly }

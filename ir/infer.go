@@ -11,8 +11,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Type rules. Each returns the result's type, or an error that says which
-// operand does not fit and how.
+// Type rules. Each returns the result's type, or an error that names the operand that
+// does not fit and the type that it should have.
 
 func sameAttrType(a, b any) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
 
@@ -28,7 +28,7 @@ func tensor(in []*Value, i int, name string, rank int) (Type, error) {
 	return t, nil
 }
 
-// floats is tensor for activations.
+// floats is tensor that also requires floating-point elements.
 func floats(in []*Value, i int, name string, rank int) (Type, error) {
 	t, err := tensor(in, i, name, rank)
 	if err == nil && !t.DType.IsFloat() {
@@ -37,8 +37,7 @@ func floats(in []*Value, i int, name string, rank int) (Type, error) {
 	return t, err
 }
 
-// matrix is tensor for weights of rank 2, which may be quantized and have
-// constant extents.
+// matrix is tensor for weights of rank 2 with constant extents; they may be quantized.
 func matrix(in []*Value, i int, name string) (Type, error) {
 	t, err := tensor(in, i, name, 2)
 	if err != nil {
@@ -52,8 +51,8 @@ func matrix(in []*Value, i int, name string) (Type, error) {
 	return t, nil
 }
 
-// finite checks a number of an attribute: NaN would not equal itself, and neither
-// it nor an infinity has a text form.
+// finite rejects NaN and infinities in attributes: NaN does not equal itself, and neither
+// has a text form.
 func finite(name string, x float64) error {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return fmt.Errorf("%s is %g", name, x)
@@ -176,7 +175,7 @@ func inferCache(_ []*Value, attr any, given Type) (Type, error) {
 	return given, nil
 }
 
-// maxCacheExtent keeps products of the extents of a cache within an int.
+// maxCacheExtent bounds a cache's extents so that their products fit an int.
 const maxCacheExtent = 1 << 28
 
 func inferState(_ []*Value, attr any, given Type) (Type, error) {
@@ -195,8 +194,8 @@ func inferState(_ []*Value, attr any, given Type) (Type, error) {
 	return given, nil
 }
 
-// recurrentOf checks a recurrent state of that shape, and what finds it in a step: positions,
-// cu_seqlens and block_table behind it.
+// recurrentOf checks that operand i is a recurrent state of that shape, followed by the
+// positions, cu_seqlens and block_table that locate it in a step.
 func recurrentOf(in []*Value, i, rows, width int) (Type, error) {
 	t := in[i].Type
 	if !t.IsRecurrent() || t.Recurrent.Rows != rows || t.Recurrent.Width != width {
@@ -211,14 +210,14 @@ func recurrentOf(in []*Value, i, rows, width int) (Type, error) {
 	return t, ints(in, i+3, "block_table", Var(sym.B), Var(sym.NB))
 }
 
-// MaxTaps is how many tokens a short convolution sees at most, its own included.
+// MaxTaps is the maximum number of taps of a short convolution, that of its own token included.
 const MaxTaps = 8
 
 func inferShortConv(in []*Value, _ any, _ Type) (Type, error) { return inferConv(in, "x", 1) }
 
 func inferGatedShortConv(in []*Value, _ any, _ Type) (Type, error) { return inferConv(in, "all", 3) }
 
-// inferConv is for a convolution over one of so many parts of operand 0.
+// inferConv infers a convolution over one of parts equal column ranges of operand 0.
 func inferConv(in []*Value, name string, parts int) (Type, error) {
 	x, err := floats(in, 0, name, 2)
 	if err != nil {
@@ -242,7 +241,7 @@ func inferConv(in []*Value, name string, parts int) (Type, error) {
 	return TupleOf(TensorOf(x.DType, Var(sym.T), Const(int(width))), state), err
 }
 
-// inferDeltaNet infers heads of V as many as alpha has, of one size with those of Q and K.
+// inferDeltaNet takes the number of V heads from alpha; heads of Q, K and V have one size.
 func inferDeltaNet(in []*Value, attr any, _ Type) (Type, error) {
 	a := attr.(DeltaNetAttr)
 	if err := epsilon(a.Eps); err != nil {
@@ -485,7 +484,7 @@ func inferCopyBlocks(in []*Value, _ any, _ Type) (Type, error) {
 	return StateOf(c), ints(in, 1, "copies", Var(sym.C), Const(2))
 }
 
-// contextRows is the number of rows of a cache read: B·Smax.
+// contextRows returns the number of rows of a cache read: B·Smax.
 func contextRows() Dim {
 	n, _ := Var(sym.B).Times(Var(sym.Smax))
 	return n
@@ -570,7 +569,7 @@ func inferGate(in []*Value, attr any, given Type) (Type, error) {
 	return inferBinary(in, nil, given)
 }
 
-// check refuses an activation that there is not.
+// check rejects an unknown activation, and one that exists as a gate only where gated is false.
 func (a Activation) check(gated bool) error {
 	if a >= numActivations {
 		return fmt.Errorf("there is no %s", a)
@@ -606,7 +605,7 @@ func inferSoftmax(in []*Value, _ any, _ Type) (Type, error) {
 	return x, vector(in, 1, "sinks", x.Shape[0])
 }
 
-// maxWindow keeps the position of a key and a window within an int32.
+// maxWindow bounds a window so that a position plus a window fits an int32.
 const maxWindow = 1 << 30
 
 func window(n int) error {
@@ -681,7 +680,7 @@ func inferArgmax(in []*Value, _ any, _ Type) (Type, error) {
 	return TensorOf(dtype.I32, x.Shape[0]), nil
 }
 
-// maxTopK keeps products of k within an int.
+// maxTopK bounds k so that its products fit an int.
 const maxTopK = 1 << 20
 
 func inferTopK(in []*Value, attr any, _ Type) (Type, error) {
@@ -761,7 +760,7 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	return out, nil
 }
 
-// checkNorm refuses a norm without what it needs, or with what belongs to none.
+// checkNorm rejects an unknown norm, and one with the wrong set of gain, shift and narrow.
 func (a LinearAttr) checkNorm() error {
 	switch {
 	case a.Norm >= numNorms:
@@ -772,7 +771,7 @@ func (a LinearAttr) checkNorm() error {
 	return nil
 }
 
-// routed infers x·w[e]ᵀ of every expert that a token goes to; w is [E,N,K].
+// routed infers x·w[e]ᵀ for every expert e that a token is routed to; w is [E,N,K].
 func routed(x, w, experts *Value) (Type, error) {
 	in := []*Value{x, w, experts}
 	t, err := floats(in, 0, "x", -1)
@@ -879,7 +878,7 @@ func inferRoutedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	return out, shapeIs(o.Residual, "residual", out.Shape...)
 }
 
-// checkVectors refuses a gain or a shift of another length than x.
+// checkVectors rejects a gain or shift whose length differs from x's rows.
 func (o *LinearOperands) checkVectors() error {
 	for i, v := range []*Value{o.Gain, o.Shift} {
 		if v == nil {
@@ -971,7 +970,7 @@ func inferHeadNormWrite(in []*Value, attr any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	queries, keys := 1, 1 // heads that a norm has weights for
+	queries, keys := 1, 1 // heads that the norm's weight vector spans
 	if a.AllHeads {
 		queries, keys = a.Heads, in[1].Type.Cache.KVHeads
 	}
@@ -984,7 +983,7 @@ func inferHeadNormWrite(in []*Value, attr any, _ Type) (Type, error) {
 	return t, checkFactors(in, 6, a.Rope)
 }
 
-// splitQKV gives the query heads and the cache that Q, K and V side by side go to.
+// splitQKV infers the type of Q, [T,heads,D], from operand 0, the concatenated Q, K and V.
 func splitQKV(in []*Value, heads int) (Type, error) {
 	qkv, err := floats(in, 0, "qkv", 2)
 	if err != nil {
@@ -1020,7 +1019,7 @@ func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
 	return t, ints(in, 3, "slots", Var(sym.T))
 }
 
-// inferAttentionWrite infers a write and the attention over what it leaves as one op.
+// inferAttentionWrite infers a cache write fused with the attention over its result.
 func inferAttentionWrite(norms bool) func(in []*Value, attr any, _ Type) (Type, error) {
 	write := inferRopeWrite
 	if norms {

@@ -2,10 +2,10 @@ package ir
 
 import "fmt"
 
-// Op says what a value computes.
+// Op is the operation of a value.
 type Op uint8
 
-// The ops. opTable says what each takes and gives.
+// The ops. Each row of opTable documents an op's operands and result.
 const (
 	OpInvalid Op = iota
 
@@ -63,7 +63,7 @@ const (
 	numOps
 )
 
-// NumOps bounds the ops, for tables indexed by Op.
+// NumOps is an exclusive upper bound of the ops, for tables indexed by Op.
 const NumOps = int(numOps)
 
 // opInfo is one row of the op table.
@@ -73,21 +73,21 @@ type opInfo struct {
 	attr     any   // zero value of the attribute's type; nil where the op has none
 	stage    Stage // the first stage that may hold the op
 	free     bool  // the result may have any floating-point type
-	explicit bool  // the type is given, not inferred; infer then checks it
-	writes   int   // 1 + the operand whose state the op replaces; 0 for none
-	alias    bool  // the result is the memory of the first operand
-	swaps    bool  // the two operands may change places
+	explicit bool  // the caller gives the type, and infer checks it
+	writes   int   // 1 + the operand whose state the op replaces; 0: writes no state
+	alias    bool  // the result shares the first operand's memory
+	swaps    bool  // the op is commutative
 	rows     uint8 // bit i: see [Op.KeepsRows]
-	shares   uint8 // bit i: operand i has the element type of the result; of a state, all that are set have one
-	float    bool  // the result, and what shares its type, is F32 on every target
+	shares   uint8 // bit i: operand i has the element type of the result, see [Op.SharesType]
+	float    bool  // see [Op.StaysFloat]
 	category Category
-	work     func(attr any) int64 // see [Op.Work]; nil where nothing is reckoned, or what the op is made of counts
+	work     func(attr any) int64 // see [Op.Work]; nil: no arithmetic, or that of the op's decomposition
 	infer    func(in []*Value, attr any, given Type) (Type, error)
 	doc      string
 }
 
-// opTable is indexed by Op. Operands are written with their shapes: x is a
-// tensor whose innermost axis is K wide, S a number of cached positions.
+// opTable is indexed by Op. Its docs give operands with their shapes: K is the length of
+// the innermost axis, S a number of cached positions.
 var opTable [numOps]opInfo
 
 func init() {
@@ -175,7 +175,8 @@ func activationFlops(attr any) int64 {
 	return a.Activation.Work()
 }
 
-// gateFlops counts the product as well, which ClampedSwiGLU's own figure has.
+// gateFlops adds the gate's product to the activation's work; the work of an activation that
+// exists as a gate only includes it.
 func gateFlops(attr any) int64 {
 	a, _ := attr.(ActivationAttr)
 	if a.Activation.OnlyGated() {
@@ -192,7 +193,7 @@ func (op Op) String() string {
 	return fmt.Sprintf("op(%d)", uint8(op))
 }
 
-// MarshalText gives files the op's name, since the numbers change as ops are added.
+// MarshalText returns the op's name: numbers change when ops are added, and files must not.
 func (op Op) MarshalText() ([]byte, error) {
 	if op == OpInvalid {
 		return nil, nil
@@ -213,7 +214,7 @@ func (op *Op) UnmarshalText(name []byte) error {
 	return nil
 }
 
-// Doc returns one line that says what the op takes and gives.
+// Doc returns one line: the op's operands, result and formula.
 func (op Op) Doc() string { return opTable[op].doc }
 
 // Stage returns the first stage whose graphs may hold the op.
@@ -229,32 +230,33 @@ func ParseOp(name string) (Op, bool) {
 	return OpInvalid, false
 }
 
-// Writes returns which operand's state the op replaces, or -1.
+// Writes returns the index of the operand whose state the op replaces, or -1.
 func (op Op) Writes() int { return opTable[op].writes - 1 }
 
-// IsLeaf reports whether the op has no operands: it names memory and computes nothing.
+// IsLeaf reports whether the op has no operands: an input, weight, constant, cache or state.
 func (op Op) IsLeaf() bool { return opTable[op].max == 0 }
 
-// IsAlias reports whether the result is the memory of the first operand.
+// IsAlias reports whether the result shares the memory of the first operand.
 func (op Op) IsAlias() bool { return opTable[op].alias }
 
-// IsCommutative reports whether the two operands may change places.
+// IsCommutative reports whether the op's two operands may be swapped.
 func (op Op) IsCommutative() bool { return opTable[op].swaps }
 
-// SharesType reports whether operand i has the element type of the result where a pass
-// chooses it. A result that is a state has none: the operands that share have one type.
+// SharesType reports whether operand i must have the element type of the result when a pass
+// changes it. Where the result is a state, the operands that share must have one common type.
 func (op Op) SharesType(i int) bool { return opTable[op].shares>>i&1 == 1 }
 
-// KeepsRows reports whether row r of the result, along the outermost axis, needs of operand i
-// its row r alone, where both have as many.
+// KeepsRows reports whether row r of the result, along the outermost axis, depends on row r of
+// operand i alone, where both have equally many rows.
 func (op Op) KeepsRows(i int) bool { return opTable[op].rows>>i&1 == 1 }
 
-// StaysFloat reports whether the result, and what shares its type, is F32 on every target.
+// StaysFloat reports whether the result, and operands that share its type, are F32 on every
+// target.
 func (op Op) StaysFloat() bool { return opTable[op].float }
 
-// Work returns the operations on floats that an op does for each element that it reads, or
-// for each term of the sums of a product: additions, multiplications, comparisons,
-// exponentials, roots and tanh, one each. Ops that are made of others do what those do.
+// Work returns the floating-point operations of an op per element read or, for products, per
+// term of their sums. Additions, multiplications, comparisons, exponentials, roots and tanh
+// count one each; the work of a fused op is that of its decomposition, and Work returns 0.
 //
 // RMSNorm squares, adds and multiplies by two factors. LayerNorm takes two for the mean,
 // four for the variance and five to finish. Softmax compares, exponentiates, adds and

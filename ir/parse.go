@@ -14,13 +14,13 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// ErrSyntax is wrapped by every error that Parse reports about its text.
+// ErrSyntax is wrapped by every syntax error of Parse.
 var ErrSyntax = errors.New("syntax error")
 
-// maxParsedID keeps tables indexed by ID small however wild the text.
+// maxParsedID bounds the memory of tables indexed by ID for any text.
 const maxParsedID = 1 << 18
 
-// Parse reads the text form that String writes and verifies the graph. Errors
+// Parse reads the text form of [Func.String] and verifies the graph. Syntax errors
 // name the line.
 func Parse(text string) (*Func, error) {
 	p := parser{values: make(map[ID]*Value)}

@@ -17,8 +17,8 @@ import (
 //	  return "x" v3
 //	}
 //
-// A value's line holds its operands, its attribute in braces where it has one,
-// its type, and @ with its layer unless it is outside the layers.
+// A value's line holds its operands, its attribute in braces, its type, and @ with its
+// layer unless that is NoLayer.
 func (f *Func) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "func %s %s {\n", f.Name, f.Stage)
@@ -78,7 +78,7 @@ func writeFields(b *strings.Builder, s reflect.Value, first bool) bool {
 
 func fieldName(f reflect.StructField) string { return strings.ToLower(f.Name) }
 
-// isBytes tells the one string field that is no text: the data of a constant.
+// isBytes reports whether a string field holds bytes: the data of a constant.
 func isBytes(f reflect.StructField) bool { return f.Name == "Data" }
 
 func formatField(f reflect.StructField, v reflect.Value) string {

@@ -9,14 +9,14 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Kind tells what a Type describes.
+// Kind selects which fields of a Type are set.
 type Kind uint8
 
 // The kinds of value.
 const (
 	Tensor Kind = iota + 1
 	State       // a version of one layer's KV cache or recurrent state: writes take one and return the next
-	Tuple       // several results, taken apart by select
+	Tuple       // several results, each returned by a select
 )
 
 // Shape lists extents, outermost first.
@@ -48,7 +48,7 @@ func (s Shape) Rows() (Dim, bool) {
 	return s[:len(s)-1].Elements()
 }
 
-// Elements returns the product of all extents; ok is false where it is no Dim.
+// Elements returns the product of all extents; ok is false where no Dim represents it.
 func (s Shape) Elements() (n Dim, ok bool) {
 	n, ok = Const(1), true
 	for _, d := range s {
@@ -66,41 +66,41 @@ type Cache struct {
 	DType   dtype.Type
 	KVHeads int
 	Head    int // elements of one head
-	Block   int // slots of a block; a contiguous cache is one block
+	Block   int // tokens per block; a contiguous cache is one block
 }
 
 // Recurrent is the shape of a recurrent state of one layer: [blocks, Rows, Width] floats, one
-// state for each block of the KV cache. That of a block is the state after the last of its
-// tokens that are computed, so that whoever goes on after a full block, be it another
-// sequence, finds there what it goes on from. The number of blocks belongs to the session.
+// state for each block of the KV cache. A block's state is that after its last computed token,
+// so that any sequence which shares a full block continues from it. The number of blocks
+// belongs to the session.
 type Recurrent struct {
 	Rows, Width int
-	Block       int // tokens of a block, those of the KV cache
+	Block       int // tokens per block, as in the KV cache
 }
 
-// Type is the type of a Value. Which fields count depends on Kind.
+// Type is the type of a Value; Kind selects the fields that are set.
 type Type struct {
 	Kind      Kind
 	DType     dtype.Type // Tensor
 	Shape     Shape      // Tensor
-	Cache     Cache      // State of a KV cache
-	Recurrent Recurrent  // State that is recurrent
+	Cache     Cache      // State, of a KV cache
+	Recurrent Recurrent  // State, recurrent
 	Elems     []Type     // Tuple
 }
 
 // TensorOf returns a tensor type.
 func TensorOf(t dtype.Type, shape ...Dim) Type { return Type{Kind: Tensor, DType: t, Shape: shape} }
 
-// StateOf returns the type of a version of a KV cache.
+// StateOf returns the type of a KV cache.
 func StateOf(c Cache) Type { return Type{Kind: State, Cache: c} }
 
-// RecurrentOf returns the type of a version of a recurrent state.
+// RecurrentOf returns the type of a recurrent state.
 func RecurrentOf(r Recurrent) Type { return Type{Kind: State, Recurrent: r} }
 
-// IsRecurrent tells a recurrent state from a KV cache.
+// IsRecurrent reports whether t is a recurrent state rather than a KV cache.
 func (t Type) IsRecurrent() bool { return t.Kind == State && t.Recurrent != (Recurrent{}) }
 
-// TupleOf returns the type of several results.
+// TupleOf returns a tuple type.
 func TupleOf(elems ...Type) Type { return Type{Kind: Tuple, Elems: elems} }
 
 // Equal reports whether two types are the same.
@@ -109,8 +109,8 @@ func (t Type) Equal(u Type) bool {
 		slices.Equal(t.Shape, u.Shape) && slices.EqualFunc(t.Elems, u.Elems, Type.Equal)
 }
 
-// SameButPrecision reports whether the types differ at most in which
-// floating-point type their elements have.
+// SameButPrecision reports whether t and u are equal except for the floating-point type of
+// their elements.
 func (t Type) SameButPrecision(u Type) bool {
 	if t.Kind == Tuple && u.Kind == Tuple {
 		return slices.EqualFunc(t.Elems, u.Elems, Type.SameButPrecision)
@@ -121,7 +121,7 @@ func (t Type) SameButPrecision(u Type) bool {
 	return t.Equal(u)
 }
 
-// Bytes returns the size of a tensor under the given sizes.
+// Bytes returns the size in bytes of a tensor under the given sizes.
 func (t Type) Bytes(sizes *sym.Sizes) int64 {
 	n := int64(1)
 	for _, d := range t.Shape {
@@ -130,7 +130,7 @@ func (t Type) Bytes(sizes *sym.Sizes) int64 {
 	return t.DType.Bytes(n)
 }
 
-// String returns the form that the text parser reads.
+// String returns the text form, which Parse reads.
 func (t Type) String() string {
 	switch t.Kind {
 	case Tensor:

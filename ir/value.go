@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// ID numbers the values of a Func from 1; 0 is no value.
+// ID identifies a value within its Func; IDs start at 1, and 0 is no value.
 type ID int32
 
 // Value is one operation and its result. Args are ordered and owned by the
-// value; nothing else in a Func says what depends on what.
+// value, and are the only dependences of a graph.
 type Value struct {
 	ID    ID
 	Op    Op
 	Type  Type
 	Args  []*Value
 	Attr  any // one of the structs in attr.go, by value, or nil
-	Layer int // which transformer layer it belongs to, NoLayer outside
+	Layer int // transformer layer, or NoLayer
 }
 
 // NoLayer is the Layer of values outside the layers.
@@ -31,14 +31,14 @@ func (v *Value) String() string {
 	return fmt.Sprintf("v%d", v.ID)
 }
 
-// LongString returns the value as a line of the text form.
+// LongString returns the value's line of the text form.
 func (v *Value) LongString() string {
 	var b strings.Builder
 	writeValue(&b, v)
 	return b.String()
 }
 
-// Name returns the name of an input or weight, "" for others.
+// Name returns the name of an input or weight, or "".
 func (v *Value) Name() string {
 	if a, ok := v.Attr.(NameAttr); ok {
 		return a.Name
@@ -46,8 +46,8 @@ func (v *Value) Name() string {
 	return ""
 }
 
-// Matrices lists the weights that v reads as they are stored: those of its products, and tables.
-// Its other weights are few floats.
+// Matrices returns the weights that v reads in their stored format: those of its products, and
+// the table of an embed. Other weights are float vectors.
 func (v *Value) Matrices() []*Value {
 	var list []*Value
 	switch v.Op {
@@ -63,7 +63,8 @@ func (v *Value) Matrices() []*Value {
 	return slices.DeleteFunc(slices.Clone(list), func(w *Value) bool { return w.Op != OpWeight })
 }
 
-// Matrices returns the weights that any value reads as they are stored, see [Value.Matrices].
+// Matrices returns the set of weights that values read in their stored format, see
+// [Value.Matrices].
 func (f *Func) Matrices() map[*Value]bool {
 	of := make(map[*Value]bool)
 	for _, v := range f.Values {

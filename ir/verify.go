@@ -11,14 +11,14 @@ var ErrInvalid = errors.New("invalid graph")
 // Verify checks the laws of a graph:
 //
 //   - the graph's name is one word of the text form,
-//   - values have distinct IDs from 1 and stand after their operands,
+//   - values have distinct IDs from 1 and come after their operands,
 //   - every op is legal at the graph's stage, has the operands and attribute that
-//     the op table asks for, and its type follows from them,
+//     the op table requires, and the type that the table infers,
 //   - inputs and weights of one name have one type, each layer has one cache,
-//   - a version of a cache that is replaced is replaced once, and nothing else
-//     reads it: what must happen in order never rests on the list's order.
+//   - a version of a cache is replaced at most once, and then by its only reader, so that
+//     data dependence alone orders accesses.
 //
-// The error quotes the offending value. Where operands stand after their users it
+// The error quotes the offending value. Where operands come after their users it
 // names the members of a cycle, if there is one.
 func (f *Func) Verify() error {
 	if err := f.verify(); err != nil {
@@ -37,8 +37,8 @@ func (f *Func) verify() error {
 	n := int(f.MaxID())
 	byID := make([]*Value, 3*n)
 	seen := byID[:n]
-	writer := byID[n : 2*n] // of each state value
-	reader := byID[2*n:]    // of each state value, one of several
+	writer := byID[n : 2*n] // the value that replaces each state
+	reader := byID[2*n:]    // a value that reads each state
 	named := make(map[identity]*Value, n/3)
 	for _, v := range f.Values {
 		if v.ID < 1 || v.ID >= f.MaxID() {
@@ -100,11 +100,11 @@ func (f *Func) verify() error {
 	return nil
 }
 
-// maxLayers bounds what is allocated for each layer.
+// maxLayers bounds tables indexed by layer.
 const maxLayers = 1 << 16
 
-// identity is what only one value of a graph may stand for: an input or a weight by its
-// name, a cache by its layer, a state by both.
+// identity is the key of a leaf, unique within a graph: the name of an input or weight, the
+// layer of a cache, both of a state.
 type identity struct {
 	op    Op
 	name  string
@@ -154,7 +154,7 @@ func (v *Value) verify(stage Stage) error {
 	return nil
 }
 
-// orderError says why v cannot use a: it comes later, or from nowhere.
+// orderError returns the reason why v cannot use a: a cycle, a later definition, or none.
 func (f *Func) orderError(v, a *Value) error {
 	if err := f.cycleError(); err != nil {
 		return err

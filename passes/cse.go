@@ -9,15 +9,15 @@ import (
 // maxArgs bounds the operands of any op of the source stage.
 const maxArgs = 9
 
-// identity tells what a value computes; types are compared besides.
+// identity is the map key of a value's computation; cse compares types separately.
 type identity struct {
 	op   ir.Op
 	attr any
 	args [maxArgs]ir.ID
 }
 
-// cse computes equal values once: the first of them in program order stays. Ops
-// that write a cache are never equal, as each version is replaced once.
+// cse replaces equal values by the first of them in program order. Ops that write a
+// cache are never equal, since each version is replaced once.
 func cse(f *ir.Func, _ *ir.Target) (int, error) {
 	seen := make(map[identity][]*ir.Value, len(f.Values))
 	same := make(map[*ir.Value]*ir.Value)

@@ -13,11 +13,11 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Debug says what to do about single passes. The zero value does nothing.
+// Debug holds the settings of single passes. The zero value changes nothing.
 type Debug struct {
-	Help bool // the user asked which names there are: see WriteHelp
-	GPU  bool // faults of a GPU are to name their dispatch; for who executes the program
-	// XSplit gives caches the layout of vLLM and Aphrodite; for who chooses the target.
+	Help bool // the list contains help, see WriteHelp
+	GPU  bool // label dispatches, so that a GPU fault names its dispatch; for the executor
+	// XSplit selects the cache layout of vLLM and Aphrodite; for the code that makes the target.
 	XSplit bool
 	flags  map[string]flags
 }
@@ -44,7 +44,7 @@ var flagNames = []flagRow{
 	{"stats", statsFlag, "print what the pass changed"},
 }
 
-// all is the name that stands for every pass; the others are of no pass.
+// all names every pass; gpuName and xsplitName are settings and name no pass.
 const (
 	all        = "all"
 	gpuName    = "gpu"
@@ -52,15 +52,15 @@ const (
 )
 
 var (
-	// ErrUnknown is wrapped by errors about a name that is no pass or rule.
+	// ErrUnknown is wrapped by errors about an unknown pass or rule.
 	ErrUnknown = errors.New("unknown pass")
 	// ErrRequired is wrapped by errors about a pass that cannot be switched off.
 	ErrRequired = errors.New("the pass is required")
 )
 
-// ParseDebug reads a list of NAME/FLAG, separated by commas, or "help". NAME is a
-// pass, a fusion rule or "all"; FLAG is off, dump, time or stats. "all/off" leaves
-// out all that can be left out. "gpu" in the list sets GPU, and "layout/xsplit" XSplit.
+// ParseDebug parses a list of NAME/FLAG, separated by commas, or "help". NAME is a
+// pass, a fusion rule or "all"; FLAG is off, dump, time or stats. "all/off" skips every
+// pass that is not required. "gpu" in the list sets GPU, and "layout/xsplit" XSplit.
 func ParseDebug(text string) (Debug, error) {
 	d := Debug{flags: make(map[string]flags)}
 	for _, item := range strings.Split(text, ",") {
@@ -102,7 +102,7 @@ func ParseDebug(text string) (Debug, error) {
 
 func (d Debug) has(name string, f flags) bool { return d.flags[name]&f != 0 }
 
-// print writes what the flags of a pass ask for.
+// print writes the dump, times and statistics that the flags of a pass request.
 func (d Debug) print(w io.Writer, row Row, f *ir.Func) error {
 	var text strings.Builder
 	if d.has(row.Name, statsFlag) {
@@ -121,7 +121,7 @@ func (d Debug) print(w io.Writer, row Row, f *ir.Func) error {
 	return err
 }
 
-// WriteHelp lists the passes, the rules and the flags, a line each.
+// WriteHelp writes one line for each pass, rule and flag.
 func WriteHelp(w io.Writer) error {
 	var text strings.Builder
 	section := func(title string, rules bool) {
@@ -159,8 +159,8 @@ func checkNames(off []string) error {
 	return nil
 }
 
-// checkName reports names that are no pass, with the nearest that is, and passes
-// that cannot be switched off.
+// checkName returns an error for an unknown name, with the nearest known one, and for a
+// required pass that is to be switched off.
 func checkName(name string, off bool) error {
 	for _, p := range pipeline {
 		if p.Name == name {

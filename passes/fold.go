@@ -9,9 +9,9 @@ import (
 )
 
 // ropeTables replaces the base of RoPE's frequencies by a table that the compiler
-// computes in float64: what every thread would have to exponentiate becomes one
-// constant for all layers. A table of factors that the compiler knows goes into it;
-// one that lies in the model file stays, with its base.
+// computes in float64, one constant for all layers, so that kernels compute no powers.
+// Constant factors are folded into the table; a RoPE whose factors are a weight keeps
+// its base.
 func ropeTables(f *ir.Func, _ *ir.Target) (int, error) {
 	type key struct {
 		attr    ir.RopeAttr
@@ -47,7 +47,7 @@ func ropeTables(f *ir.Func, _ *ir.Target) (int, error) {
 	return changes, f.Sort()
 }
 
-// ropeTable is what divides a position to give the angle of each pair.
+// ropeTable emits the divisors of a position that give the angle of each pair.
 func ropeTable(f *ir.Func, a ir.RopeAttr, factors *ir.Value) *ir.Value {
 	n := a.Rotated / 2
 	data := make([]byte, 0, 4*n)

@@ -9,18 +9,18 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// ErrUnsupported is wrapped by the error about an op that the target lacks and
-// that is not made of others, or about a weight whose stored type it cannot read.
+// ErrUnsupported is wrapped by errors about an op that the target lacks and that has no
+// decomposition, and about a weight in a format that the target cannot decode.
 var ErrUnsupported = errors.New("the target has no kernel")
 
-// legalise replaces fused ops that the target lacks, for the types that they have, by the
-// source ops they stand for, and reports source ops and weight types that it lacks.
+// legalise decomposes fused ops that the target lacks for their types, and returns an error
+// about source ops and weight formats that it lacks.
 func legalise(f *ir.Func, t *ir.Target) (int, error) {
 	n, err := fusion.Decompose(f, func(v *ir.Value) bool { return !supported(t, v) && v.Op.CanDecompose() })
 	if err != nil {
 		return n, err
 	}
-	if n > 0 { // what stood side by side may now stand apart
+	if n > 0 { // decomposition may leave concats whose parts are read separately
 		if _, err := views(f, t); err != nil {
 			return n, err
 		}

@@ -7,19 +7,17 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// narrow computes activations in the target's type, Act, instead of float. Float
-// stay:
+// narrow changes activations from float to the target's type, Act. These stay float:
 //
 //   - the residual stream: embeddings, sums, products that add a residual,
 //   - results of the graph, logits above all,
-//   - attention spelled out in source ops: what is read from a cache, scores and
+//   - attention in source ops: keys and values read from a cache, scores and
 //     their softmax.
 //
-// Kernels decide how far that reaches. Most read and write one type (RoPE, activations,
-// attention, moves, …), so their operands and results are chosen together;
-// products read one type and write another, so they end the reach; norms may
-// narrow and may not widen. No cast is ever needed. A norm inside a product of many tokens
-// leaves what it would by itself.
+// Most kernels read and write one type (RoPE, activations, attention, moves, …), so their
+// operands and results form one class of equal type. Products may read one type and write
+// another and separate classes; norms may narrow and may not widen, so that no cast is
+// needed. A norm inside a product of many tokens rounds as a separate norm would.
 func narrow(f *ir.Func, t *ir.Target) (int, error) {
 	if t.Act == dtype.F32 {
 		return 0, nil
@@ -70,8 +68,8 @@ func narrow(f *ir.Func, t *ir.Target) (int, error) {
 	return changes, nil
 }
 
-// precision divides values into classes of one type each, by union and find, and
-// knows which classes stay float. Indexed by ID.
+// precision partitions values into classes of one type each, by union-find, and
+// records the classes that stay float. Its tables are indexed by ID.
 type precision struct {
 	parent []ir.ID
 	wide   []bool
@@ -96,8 +94,8 @@ func (p *precision) join(v, u *ir.Value) {
 	p.wide[a] = p.wide[a] || p.wide[b]
 }
 
-// constrain notes what v's kernels ask for: the columns of the op table, and of products
-// that a residual is added to, or whose results are mixed, its type.
+// constrain records the constraints of v's kernels: the op table's shared and float columns,
+// and float for products with a residual or a weighted sum.
 func (p *precision) constrain(v *ir.Value) {
 	var first *ir.Value // of those that share a type
 	if v.Type.Kind != ir.State {
@@ -121,7 +119,7 @@ func (p *precision) constrain(v *ir.Value) {
 			p.widen(v)
 			p.widen(v.Args[len(v.Args)-1])
 		}
-	case ir.RoutedAttr: // how results are weighted is as little to be rounded as their sum
+	case ir.RoutedAttr: // the weights of results stay float, like their sum
 		if o := a.Operands(v.Args); a.Mixed {
 			p.widen(v)
 			p.widen(o.Mix)

@@ -27,24 +27,24 @@ type Pass struct {
 var pipeline = slices.Concat([]Pass{
 	// A dead reader would keep a rule from matching.
 	{Name: "dead_code", Doc: "remove values that no result depends on", Level: 1, Required: true, run: deadCode},
-	// One spelling for every rearrangement, so that rules need to know only one.
+	// A normal form of rearrangements, so that rules match one form only.
 	{Name: "views", Doc: "bring reshapes, transposes, slices and casts into one form", Level: 1, run: views},
-	// Equal operands become identical, which is what patterns compare.
+	// Equal operands become identical; patterns compare by identity.
 	{Name: "cse", Doc: "compute equal values once", Level: 1, run: cse},
-	// The fused writes take a table as they take a table of factors.
+	// The fused cache writes take the table as their factors.
 	{Name: "rope_tables", Doc: "compute the frequencies of RoPE once, as a constant", Level: 1, run: ropeTables},
-	// Rules weigh products by the rows that they have.
+	// Rules estimate the cost of products by their rows.
 	{Name: "wanted_rows", Doc: "compute only the rows that logits are wanted of, from where nothing reads the others", Level: 1, run: wantedRows},
 }, lo.Map(fusion.All(), func(r *fusion.Rule, _ int) Pass { return fuse(r) }), []Pass{
-	// Rules leave behind what only the replaced values read.
+	// Rules leave operands that only replaced values read.
 	{Name: "late_dead_code", Doc: "remove what fusion left behind", Level: 1, Required: true, run: deadCode},
-	// Precision is chosen for the ops that will run.
+	// Precision depends on the final ops.
 	{Name: "narrow", Doc: "compute activations in the target's type where the residual stream does not need float", Level: 1, run: narrow},
-	// Whatever came before may have made an op that the target lacks.
+	// Any earlier pass may make an op that the target lacks.
 	{Name: "legalise", Doc: "replace ops that the target lacks by those it has", Required: true, run: legalise},
 })
 
-// order says why passes stand where they do. The pipeline is checked against it.
+// order lists constraints on the pipeline with their reasons; init checks them.
 var order = []struct{ first, then, why string }{
 	{"dead_code", "kv_replication_elimination", "a dead reader blocks a match"},
 	{"dead_code", "cse", "there is no use in comparing dead values"},
@@ -141,7 +141,7 @@ func checkOrder(p []Pass) error {
 	return nil
 }
 
-// fuse makes a row of a rule.
+// fuse returns the pipeline's row for a rule.
 func fuse(r *fusion.Rule) Pass {
 	return Pass{Name: r.Name, Doc: r.Doc, Rule: true, Level: 1, run: func(f *ir.Func, t *ir.Target) (int, error) {
 		own := r.For(t)

@@ -7,16 +7,15 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// wantedRows takes the rows that logits are wanted of as early as it can: behind the last
-// attention of a prompt nothing reads the others.
+// wantedRows moves the gather of the rows that need logits as early as possible: after the
+// last attention of a prompt nothing reads the other rows.
 //
 //	gather_rows(f(x, y, w), rows)  →  f(gather_rows(x, rows), gather_rows(y, rows), w)
 //
-// where f keeps rows ([ir.Op.KeepsRows]) and all readers of f(x, y, w) take these rows of it.
-// Where one gather will do for all that follows, it stands there: a product less is no worth
-// a dispatch more. Steps that are expected to want most of their rows stay as they are, so do
-// graphs where no product would have fewer, and so do short steps, in which the head's product
-// takes rows itself.
+// where f keeps rows ([ir.Op.KeepsRows]) and all readers of f(x, y, w) read these rows only.
+// It prefers a place that needs one gather, since one product fewer does not pay for another
+// dispatch. It leaves steps that need logits of most rows, graphs in which no product would
+// shrink, and short steps, in which the head's product gathers rows itself.
 func wantedRows(f *ir.Func, t *ir.Target) (int, error) {
 	gather := onlyGather(f)
 	if gather == nil || len(t.NormPrologue) > 0 || 2*t.Rows > t.Tokens {
@@ -42,15 +41,14 @@ func wantedRows(f *ir.Func, t *ir.Target) (int, error) {
 			}
 			v.Args[i] = gathered[x]
 		}
-		v.Type = withRows(v.Type) // not inferred, as that of a reshape is given
+		v.Type = withRows(v.Type) // Infer rejects reshapes, whose type is explicit
 	}
 	f.Replace(map[*ir.Value]*ir.Value{gather: gather.Args[0]})
 	f.Sweep()
 	return len(early), f.Sort()
 }
 
-// onlyGather returns the one op of a graph that takes rows, nil where there is none or are
-// several.
+// onlyGather returns the graph's gather_rows, or nil if there is none or more than one.
 func onlyGather(f *ir.Func) (gather *ir.Value) {
 	for _, v := range f.Values {
 		if v.Op != ir.OpGatherRows {
@@ -64,8 +62,8 @@ func onlyGather(f *ir.Func) (gather *ir.Value) {
 	return gather
 }
 
-// readByRows finds the values of which only the gathered rows are read, and which can be
-// computed of these rows of their operands, in program order.
+// readByRows returns, in program order, the values of which only the gathered rows are read and
+// which can be computed from these rows of their operands.
 func readByRows(f *ir.Func, gather *ir.Value) []*ir.Value {
 	stays := make(map[*ir.Value]bool)
 	for {
@@ -84,8 +82,8 @@ func readByRows(f *ir.Func, gather *ir.Value) []*ir.Value {
 	}
 }
 
-// leadsTo finds the values that keep rows and have no readers but the gather and each other.
-// Those that must stay read all rows.
+// leadsTo returns the values that keep rows and whose only readers are the gather and each
+// other. Values in stays read all rows.
 func leadsTo(f *ir.Func, gather *ir.Value, stays map[*ir.Value]bool) map[*ir.Value]bool {
 	whole := make(map[*ir.Value]bool)
 	for _, r := range f.Results {
@@ -107,13 +105,13 @@ func leadsTo(f *ir.Func, gather *ir.Value, stays map[*ir.Value]bool) map[*ir.Val
 	return early
 }
 
-// keepsRows tells whether v has rows of tokens that are computed one by one.
+// keepsRows reports whether v has a row per token, each computed from one row of its operands.
 func keepsRows(v *ir.Value) bool {
 	return v.Op.KeepsRows(0) && perToken(v.Type) && (v.Type.Kind == ir.Tuple || len(v.Type.Shape) > 1)
 }
 
-// movable tells whether v can be computed of some rows of its operands: those that have rows
-// must be early themselves, or what gather_rows takes.
+// movable reports whether v can be computed from some rows of its operands: each operand with
+// rows must be in early, or be one that gather_rows accepts.
 func movable(v *ir.Value, early map[*ir.Value]bool, rows *ir.Value) bool {
 	for i, x := range v.Args {
 		switch {
@@ -126,16 +124,16 @@ func movable(v *ir.Value, early map[*ir.Value]bool, rows *ir.Value) bool {
 	return true
 }
 
-// gathers tells whether gather_rows takes these rows of such a tensor.
+// gathers reports whether gather_rows accepts x and rows.
 func gathers(x, rows *ir.Value) bool {
 	_, err := ir.OpGatherRows.Infer([]*ir.Value{x, rows}, nil)
 	return err == nil
 }
 
-// behindOne returns what follows the first value that everything after it depends on rows of
-// alone, or all values where no product follows such a one.
+// behindOne returns the values after the first one whose rows alone all later values depend on,
+// or all values if no product follows such a value.
 func behindOne(early []*ir.Value, rows *ir.Value) []*ir.Value {
-	first := len(early) // of the values that are read behind i
+	first := len(early) // the earliest value that is read after i
 	cut := -1
 	for i, v := range slices.Backward(early) {
 		if first == i && gathers(v, rows) && hasProduct(early[i+1:]) {
@@ -154,8 +152,8 @@ func hasProduct(values []*ir.Value) bool {
 	return slices.ContainsFunc(values, func(v *ir.Value) bool { return v.Op.Category() == ir.ProductOps })
 }
 
-// perToken tells whether the outermost axis of a tensor, or of all tensors of a tuple, is that
-// of the step's tokens.
+// perToken reports whether the outermost axis of a tensor, or of all tensors of a tuple, is the
+// step's tokens.
 func perToken(t ir.Type) bool {
 	if t.Kind == ir.Tuple {
 		return !slices.ContainsFunc(t.Elems, func(e ir.Type) bool { return !perToken(e) })
@@ -163,7 +161,7 @@ func perToken(t ir.Type) bool {
 	return t.Kind == ir.Tensor && t.Shape[0] == ir.Var(sym.T)
 }
 
-// withRows is t with the wanted rows as its outermost axis.
+// withRows returns t with R, the rows of logits, as its outermost axis.
 func withRows(t ir.Type) ir.Type {
 	t.Shape, t.Elems = slices.Clone(t.Shape), slices.Clone(t.Elems)
 	for i, e := range t.Elems {

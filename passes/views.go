@@ -6,7 +6,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// views brings rearrangements into one form:
+// views rewrites rearrangements into a normal form:
 //
 //	reshape(reshape(x))          → reshape(x)
 //	transpose(transpose(x))      → transpose(x), the axes composed
@@ -15,8 +15,8 @@ import (
 //	slice(fused_linear(x, w…))   → linear(x, w), where every reader takes the
 //	                               columns of one weight
 //
-// and drops those that change nothing. Precision is never passed over: an op that
-// also narrows stays.
+// and drops those that change nothing. An op that also changes the element type
+// stays.
 func views(f *ir.Func, _ *ir.Target) (int, error) {
 	changes := 0
 	apart := readApart(f)
@@ -46,7 +46,7 @@ func views(f *ir.Func, _ *ir.Target) (int, error) {
 	return changes, nil
 }
 
-// isCopy reports whether v is its operand.
+// isCopy reports whether v equals its operand.
 func isCopy(v *ir.Value) bool {
 	switch v.Op {
 	case ir.OpReshape, ir.OpCast, ir.OpSlice, ir.OpConcat:
@@ -57,7 +57,7 @@ func isCopy(v *ir.Value) bool {
 	return false
 }
 
-// simplify rewrites v in place by one step, whose type stays.
+// simplify applies one of these rewrites to v in place, and reports whether one applied.
 func simplify(v *ir.Value, apart map[*ir.Value]bool) bool {
 	if len(v.Args) == 0 || v.Args[0].Type.DType != v.Type.DType {
 		return false
@@ -110,8 +110,8 @@ func simplifySlice(v, x *ir.Value, apart map[*ir.Value]bool) bool {
 	return true
 }
 
-// readApart finds merged products of which every reader takes the columns of one
-// weight. Such a product is cheaper as the products it was made of.
+// readApart returns the merged products whose readers each slice the columns of one weight.
+// Separate products are cheaper than such a product and its slices.
 func readApart(f *ir.Func) map[*ir.Value]bool {
 	apart := make(map[*ir.Value]bool)
 	for _, v := range f.Values {
@@ -130,8 +130,8 @@ func readApart(f *ir.Func) map[*ir.Value]bool {
 	return apart
 }
 
-// columnsOf returns the weight of a merged product whose columns a slice takes, and its
-// bias where it has one.
+// columnsOf returns the weight of a merged product whose columns a slice selects, and its
+// bias if it has one.
 func columnsOf(slice, product *ir.Value) []*ir.Value {
 	a, start := slice.Attr.(ir.SliceAttr), 0
 	attr, operands := ir.AsFusedLinear(product)

@@ -5,7 +5,8 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// colours are those of dispatches and fused ops by category, and the paler ones of source ops.
+// colours holds, by category, the colour of dispatches and fused ops and the paler one of source
+// ops.
 var colours = [...]struct{ full, pale string }{
 	ir.OtherOps:      {"#d5dbe1", "#ffffff"},
 	ir.InputOps:      {"#dfe7f2", "#dfe7f2"},
@@ -18,11 +19,10 @@ var colours = [...]struct{ full, pale string }{
 	ir.MoveOps:       {"#e6eaee", "#ffffff"},
 }
 
-// OfCategory returns the colour that dispatches of a category are drawn in, as "#rrggbb".
+// OfCategory returns the colour of dispatches of a category, as "#rrggbb".
 func OfCategory(c ir.Category) string { return colours[c].full }
 
-// Colour returns the colour that values of an op are drawn in: source ops are paler than what
-// they are fused into.
+// Colour returns the colour of values of an op; source ops are paler than fused ops.
 func Colour(op ir.Op) string {
 	if op.Stage() == ir.Source {
 		return colours[op.Category()].pale
@@ -30,7 +30,7 @@ func Colour(op ir.Op) string {
 	return OfCategory(op.Category())
 }
 
-// CategoryOf returns the category of what a dispatch computes.
+// CategoryOf returns the category of the op that a dispatch computes.
 func CategoryOf(d *plan.Dispatch) ir.Category {
 	op, _ := ir.ParseOp(d.Op)
 	return op.Category()

@@ -10,10 +10,9 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Graph writes the values that keep admits as a directed graph in DOT, from
-// operand to user. Weights stand in the labels of their users rather than as
-// vertices. What enters from values that are left out, and where values go that are
-// read outside or returned, is drawn as stubs. The same graph gives the same bytes.
+// Graph writes the values for which keep returns true as a directed graph in DOT, from
+// operand to user. Weights appear in the labels of their users, not as vertices. Stubs
+// stand for omitted operands, omitted readers and results. Output is deterministic.
 func Graph(w io.Writer, f *ir.Func, keep func(*ir.Value) bool) error {
 	p := &Picture{Title: f.Name + " (" + f.Stage.String() + ")"}
 	readers := map[*ir.Value][]*ir.Value{} // of kept values, outside
@@ -45,14 +44,14 @@ func Graph(w io.Writer, f *ir.Func, keep func(*ir.Value) bool) error {
 		if v.Op == ir.OpWeight || !keep(v) || readers[v] == nil && results[v] == nil {
 			continue
 		}
-		stub := int(f.MaxID() + v.ID) // no value has this number
+		stub := int(f.MaxID() + v.ID) // above every value's ID
 		p.Box(stub, Box{Lines: leaving(v, readers[v], results[v]), Stub: true})
 		p.Edge(int(v.ID), stub)
 	}
 	return p.WriteDOT(w)
 }
 
-// lines label a value.
+// linesOf returns the lines of a value's label.
 func linesOf(v *ir.Value) []string {
 	lines := []string{fmt.Sprintf("%s %s", v, v.Op)}
 	if name := v.Name(); name != "" {
@@ -68,13 +67,13 @@ func linesOf(v *ir.Value) []string {
 		lines[0] += " " + a.Activation.String()
 	case ir.LinearAttr:
 		lines = append(lines, extras(a)...)
-	case ir.AttentionWriteAttr: // what it is joined from
+	case ir.AttentionWriteAttr: // the ops fused into it
 		lines = append(lines, strings.TrimSuffix(v.Op.String(), "_attention")+", attention")
 	}
 	return append(lines, v.Type.String())
 }
 
-// entering labels a value that is read from outside.
+// entering returns the label of the stub of an omitted operand.
 func entering(v *ir.Value) []string {
 	words := []string{v.String(), v.Op.String()}
 	if name := v.Name(); name != "" {
@@ -86,7 +85,7 @@ func entering(v *ir.Value) []string {
 	return []string{strings.Join(words, " "), v.Type.String()}
 }
 
-// leaving says who reads a value outside, and as what it is returned.
+// leaving returns the label of a stub: the omitted readers of a value and the results that it is.
 func leaving(v *ir.Value, readers []*ir.Value, results []string) []string {
 	lines := lo.Map(results, func(name string, _ int) string { return "result " + name })
 	for _, r := range readers {
@@ -99,7 +98,7 @@ func leaving(v *ir.Value, readers []*ir.Value, results []string) []string {
 	return append(Shorten(lines), v.String()+" "+v.Type.String())
 }
 
-// extras says in words what a fused_linear does besides multiplying.
+// extras returns a phrase for each part of a fused_linear's prologue and epilogue.
 func extras(a ir.LinearAttr) []string {
 	norm := map[ir.NormKind]string{ir.RMSNorm: "RMSNorm before", ir.LayerNorm: "LayerNorm before"}[a.Norm]
 	activation := lo.Ternary(a.Activation == ir.NoActivation, "", a.Activation.Title())

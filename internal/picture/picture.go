@@ -1,6 +1,5 @@
-// Package picture draws graphs and Plans: their values and dispatches as boxes, in DOT. Sizes
-// of boxes hold their text in any of the fonts that a page may have, and colours tell
-// categories of ops apart.
+// Package picture draws graphs and Plans in DOT, with values and dispatches as boxes. Boxes are
+// sized to hold their text in any of [Fonts], and coloured by category of op.
 package picture
 
 import (
@@ -14,16 +13,16 @@ import (
 	"github.com/samber/lo"
 )
 
-// Fonts are those that pictures ask for: the first that a machine has is taken. Boxes
-// hold their text in each of them.
+// Fonts is the font list of pictures, in order of preference. Boxes hold their text in each of
+// them.
 const Fonts = "Helvetica,Arial,Liberation Sans,DejaVu Sans,sans-serif"
 
-// FontSize is that of pictures, in points.
+// FontSize is the font size of pictures, in points.
 const FontSize = 14
 
 // advances are the widths of the printable ASCII characters, in thousandths of the
 // font's size: in DejaVu Sans, the widest of the fonts that stand in for Helvetica, or in
-// Liberation Sans where that is wider. Graphviz itself reckons with Helvetica's widths.
+// Liberation Sans where that is wider. Graphviz itself uses Helvetica's widths.
 var advances = [...]uint16{
 	318, 401, 460, 838, 637, 951, 780, 275, 391, 391, 500, 838, 318, 361, 318, 337,
 	637, 637, 637, 637, 637, 637, 637, 637, 637, 637, 337, 337, 838, 838, 838, 556,
@@ -33,7 +32,7 @@ var advances = [...]uint16{
 	635, 635, 412, 521, 393, 634, 592, 818, 592, 592, 525, 637, 337, 637, 838,
 }
 
-// TextWidth is the width that a line of text needs in any of Fonts, in points.
+// TextWidth returns the width of a line of text in the widest of Fonts, in points.
 func TextWidth(line string, size float64) float64 {
 	thousandths := 0
 	for _, r := range line {
@@ -46,8 +45,8 @@ func TextWidth(line string, size float64) float64 {
 	return float64(thousandths) / 1000 * size
 }
 
-// BoxWidth is the least width of a box, in inches, that holds its lines with a margin
-// of so many points on either side.
+// BoxWidth returns the minimum width of a box, in inches, that holds its lines with a margin
+// in points on either side.
 func BoxWidth(lines []string, size, margin float64) float64 {
 	widest := 0.0
 	for _, l := range lines {
@@ -66,8 +65,7 @@ type Box struct {
 	Lines  []string
 	Colour string // "#rrggbb"; "": white
 	Dashed bool
-	// Stub draws something that is no part of what is shown: what enters it, or where
-	// something goes that leaves it.
+	// Stub marks an end of an edge outside the picture: an omitted operand, reader or result.
 	Stub bool
 }
 
@@ -92,10 +90,10 @@ func (b *Box) attributes() map[string]string {
 // stubInk is grey.
 const stubInk = "#57606a"
 
-// mostReaders is how many lines a stub has for those who read a value.
+// mostReaders is the maximum number of lines of a stub that list readers.
 const mostReaders = 3
 
-// Shorten keeps the first lines of a stub and counts the others.
+// Shorten returns the first lines of a stub and a count of the others.
 func Shorten(lines []string) []string {
 	if len(lines) <= mostReaders+1 {
 		return lines
@@ -103,14 +101,14 @@ func Shorten(lines []string) []string {
 	return append(lines[:mostReaders:mostReaders], fmt.Sprintf("and to %d others", len(lines)-mostReaders))
 }
 
-// Picture is a directed graph of boxes, from top to bottom, by numbers from 1.
+// Picture is a directed graph of boxes, laid out from top to bottom. Boxes are numbered from 1.
 type Picture struct {
 	Title string
 	boxes map[int]Box
 	edges map[[2]int]bool
 }
 
-// Box draws a box; the first of a number counts.
+// Box adds a box; it ignores a number that has one.
 func (p *Picture) Box(number int, b Box) {
 	if p.boxes == nil {
 		p.boxes = map[int]Box{}
@@ -120,7 +118,7 @@ func (p *Picture) Box(number int, b Box) {
 	}
 }
 
-// Edge draws an arrow between two boxes, once.
+// Edge adds an arrow between two boxes; it ignores a duplicate.
 func (p *Picture) Edge(from, to int) {
 	if p.edges == nil {
 		p.edges = map[[2]int]bool{}
@@ -128,19 +126,18 @@ func (p *Picture) Edge(from, to int) {
 	p.edges[[2]int{from, to}] = true
 }
 
-// largePicture is the number of boxes from which the best layout takes minutes, and
-// which no page shows anyway.
+// largePicture is the number of boxes from which Graphviz's best layout takes minutes.
 const largePicture = 150
 
-// WriteDOT writes the picture in DOT: vertices by number, then edges by where they end, since
-// Graphviz draws neighbours in the order it meets them. The same picture gives the same bytes.
+// WriteDOT writes the picture in DOT: vertices by number, then edges by target, since
+// Graphviz draws neighbours in input order. Output is deterministic.
 func (p *Picture) WriteDOT(w io.Writer) error {
 	widest := 0.0
 	for _, b := range p.boxes {
 		widest = max(widest, BoxWidth(b.Lines, FontSize, boxMargin))
 	}
 	attributes := map[string]string{"label": EscapeDOT(p.Title), "rankdir": "TB", "fontname": Fonts}
-	// The title has no box: what is wider than all of them gets room beside them.
+	// The title is outside the boxes: one wider than the picture needs a margin.
 	if beside := (BoxWidth([]string{p.Title}, FontSize, boxMargin) - widest) / 2; beside > 0 {
 		attributes["pad"] = fmt.Sprintf("%.2f,0.06", beside)
 	}
@@ -167,7 +164,7 @@ func (p *Picture) WriteDOT(w io.Writer) error {
 	return err
 }
 
-// pairs writes attributes, by name; the values are escaped.
+// pairs returns attributes as name="value", sorted by name and escaped.
 func pairs(attributes map[string]string) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
 		list = append(list, fmt.Sprintf("%s=\"%s\"", name, attributes[name]))
@@ -177,5 +174,5 @@ func pairs(attributes map[string]string) (list []string) {
 
 var dotEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", "", "\x00", "\uFFFD")
 
-// EscapeDOT makes text safe inside a quoted string of DOT.
+// EscapeDOT escapes text for a quoted string of DOT.
 func EscapeDOT(s string) string { return dotEscaper.Replace(s) }

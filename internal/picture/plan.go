@@ -7,10 +7,10 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Dispatches draws the dispatches of a phase that keep admits, with an edge from each to
-// those that read what it wrote. A dashed border means that the dispatch waits at a
-// barrier. What enters from inputs, caches and dispatches that are left out, and who
-// reads outside what is written here, is drawn as stubs.
+// Dispatches draws the dispatches of a phase for which keep returns true, with an edge from
+// each to the readers of its results. A dashed border means that the dispatch waits at a
+// barrier. Stubs stand for inputs, caches, and omitted dispatches that write operands or
+// read results.
 func Dispatches(w io.Writer, p *plan.Plan, ph *plan.Phase, keep func(*plan.Dispatch) bool) error {
 	picture := Picture{Title: fmt.Sprintf("%s: %s on %s", p.Model, ph.Name, p.Target)}
 	// Boxes by number: dispatches, from 1; stubs of their readers; stubs of buffers.
@@ -19,7 +19,7 @@ func Dispatches(w io.Writer, p *plan.Plan, ph *plan.Phase, keep func(*plan.Dispa
 	leaving := func(dispatch int) int { return 1 + n + dispatch }
 	buffer := func(i int32) int { return 1 + 2*n + int(i) }
 
-	readers := make([][]string, n) // outside, of kept dispatches
+	readers := make([][]string, n) // omitted readers of kept dispatches
 	for i, from := range p.Dependencies(ph) {
 		d := &ph.Dispatches[i]
 		if keep(d) {
@@ -48,7 +48,7 @@ func Dispatches(w io.Writer, p *plan.Plan, ph *plan.Phase, keep func(*plan.Dispa
 			buf := &p.Buffers[b.Buffer]
 			switch {
 			case buf.Kind == plan.Input, buf.Kind == plan.Const, buf.Kind.Kept() && !cached[b.Buffer]:
-				cached[b.Buffer] = true // those that follow read what the first one left
+				cached[b.Buffer] = true // later dispatches read what the first one left
 				picture.Box(buffer(b.Buffer), Box{Lines: []string{buf.Kind.String() + " " + buf.Name}, Stub: true})
 				picture.Edge(buffer(b.Buffer), number(i))
 			case buf.Kind == plan.Output && b.Write:
