@@ -15,18 +15,17 @@ import (
 	"unicode"
 )
 
-// entry is a file of a repository: etag is what the hub calls its contents, "" where it does not
-// say.
+// entry is a file of a repository. etag is the hub's hash of its contents; "" until known.
 type entry struct {
 	file string
-	size int64 // -1: not known
+	size int64 // -1 if unknown
 	etag string
 }
 
-// etagForm bounds what becomes the name of a file.
+// etagForm restricts an ETag to what is safe as a file name.
 var etagForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// list asks for the commit of a revision and its files.
+// list returns the commit of a revision and its files.
 func (h *Hub) list(ctx context.Context, n Name) (commit string, files []entry, err error) {
 	address := fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.Endpoint, n.Repo, url.PathEscape(n.revision()))
 	var body []byte
@@ -49,7 +48,7 @@ func (h *Hub) list(ctx context.Context, n Name) (commit string, files []entry, e
 			return reason(ctx, err)
 		}
 		if len(body) > longestJSON {
-			return permanent{fmt.Errorf("its list of files is longer than %d bytes", longestJSON)}
+			return permanent{fmt.Errorf("the list of files is longer than %d bytes", longestJSON)}
 		}
 		return nil
 	})
@@ -57,12 +56,12 @@ func (h *Hub) list(ctx context.Context, n Name) (commit string, files []entry, e
 		return "", nil, fmt.Errorf("%s: %w", n, err)
 	}
 	if commit, files, err = parseList(body); err != nil {
-		return "", nil, fmt.Errorf("%s: what %s answers is no list of files: %w", n, h.Endpoint, err)
+		return "", nil, fmt.Errorf("%s: the response of %s is not a list of files: %w", n, h.Endpoint, err)
 	}
 	return commit, files, nil
 }
 
-// parseList reads what the hub says of a repository.
+// parseList parses the hub's description of a repository.
 func parseList(body []byte) (commit string, files []entry, err error) {
 	var said struct {
 		SHA      string `json:"sha"`
@@ -80,7 +79,7 @@ func parseList(body []byte) (commit string, files []entry, err error) {
 		return "", nil, err
 	}
 	if !commitForm.MatchString(said.SHA) {
-		return "", nil, fmt.Errorf("%q is no commit", said.SHA)
+		return "", nil, fmt.Errorf("%q is not a commit", said.SHA)
 	}
 	for _, s := range said.Siblings {
 		e := entry{s.File, -1, s.Blob}
@@ -101,7 +100,7 @@ func parseList(body []byte) (commit string, files []entry, err error) {
 	return said.SHA, files, nil
 }
 
-// fileURL is where the hub has a file of a commit.
+// fileURL returns the hub's URL of a file of a commit.
 func (h *Hub) fileURL(repo, commit, file string) string {
 	parts := strings.Split(file, "/")
 	for i := range parts {
@@ -110,12 +109,12 @@ func (h *Hub) fileURL(repo, commit, file string) string {
 	return fmt.Sprintf("%s/%s/resolve/%s/%s", h.Endpoint, repo, commit, strings.Join(parts, "/"))
 }
 
-// head completes an entry by asking for its file: mirrors do not list sizes and hashes.
+// head completes an entry with a HEAD request for its file, since mirrors list no sizes and hashes.
 func (h *Hub) head(ctx context.Context, n Name, commit string, e entry) (entry, error) {
 	client := *h.client
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
 		if r.URL.Host != via[0].URL.Host || r.URL.Scheme != via[0].URL.Scheme {
-			return http.ErrUseLastResponse // the hub says what it is, the host of its contents does not
+			return http.ErrUseLastResponse // the hub's own headers describe the file, those of the storage host do not
 		}
 		return checkRedirect(r, via)
 	}
@@ -149,7 +148,7 @@ func (h *Hub) head(ctx context.Context, n Name, commit string, e entry) (entry, 
 			e.size = answer.ContentLength
 		}
 		if !etagForm.MatchString(e.etag) || e.size < -1 {
-			return permanent{fmt.Errorf("the server calls it %q, with %d bytes", e.etag, e.size)}
+			return permanent{fmt.Errorf("the server gives the ETag %q and %d bytes", e.etag, e.size)}
 		}
 		return nil
 	})
@@ -159,7 +158,7 @@ func (h *Hub) head(ctx context.Context, n Name, commit string, e entry) (entry, 
 	return e, nil
 }
 
-// explain says why the hub does not show a repository, and what to do about it.
+// explain returns the reason why the hub does not show a repository, and what the user can do.
 func (h *Hub) explain(n Name, answer *http.Response) error {
 	said := answer.Header.Get("X-Error-Code")
 	page := h.Endpoint + "/" + n.Repo
@@ -167,26 +166,26 @@ func (h *Hub) explain(n Name, answer *http.Response) error {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		switch {
 		case said == "GatedRepo" && h.Token == "":
-			return permanent{fmt.Errorf("its makers ask who takes it (%d): accept their terms at %s, make a token in the settings of that account, and set HF_TOKEN to it", answer.StatusCode, page)}
+			return permanent{fmt.Errorf("the repository is gated (%d): accept its terms at %s, create a token in the settings of that account, and set HF_TOKEN to it", answer.StatusCode, page)}
 		case said == "GatedRepo":
-			return permanent{fmt.Errorf("its makers ask who takes it (%d), and the account of this token may not: accept their terms at %s with that account", answer.StatusCode, page)}
+			return permanent{fmt.Errorf("the repository is gated (%d), and the account of this token has no access: accept its terms at %s with that account", answer.StatusCode, page)}
 		case h.Token == "":
-			return permanent{fmt.Errorf("the hub shows no such model (%d): there is none, or it is private or gated, and HF_TOKEN has to be the token of an account that may read it", answer.StatusCode)}
+			return permanent{fmt.Errorf("the hub has no such model (%d), or it is private or gated: then set HF_TOKEN to the token of an account that may read it", answer.StatusCode)}
 		}
-		return permanent{fmt.Errorf("the hub shows no such model to the account of this token, or does not take the token (%d%s)", answer.StatusCode, quoted(answer))}
+		return permanent{fmt.Errorf("the hub has no such model for the account of this token, or rejects the token (%d%s)", answer.StatusCode, quoted(answer))}
 	case http.StatusNotFound:
 		switch said {
 		case "RevisionNotFound":
-			return permanent{fmt.Errorf("it has no revision %s", n.revision())}
+			return permanent{fmt.Errorf("there is no revision %s", n.revision())}
 		case "EntryNotFound":
-			return permanent{errors.New("it has no such file")}
+			return permanent{errors.New("there is no such file")}
 		}
-		return permanent{fmt.Errorf("the hub has no such model, nor one that this account may see (404)")}
+		return permanent{fmt.Errorf("the hub has no such model, or this account may not see it (404)")}
 	}
 	return h.refusal(answer, h.Token != "")
 }
 
-// refusal says what a server answers in place of a file.
+// refusal returns the error of a response that holds no file.
 func (h *Hub) refusal(answer *http.Response, token bool) error {
 	err := fmt.Errorf("%s answers %d %s%s", answer.Request.URL.Host, answer.StatusCode, http.StatusText(answer.StatusCode), quoted(answer))
 	switch status := answer.StatusCode; {
@@ -196,12 +195,12 @@ func (h *Hub) refusal(answer *http.Response, token bool) error {
 		}
 		return err
 	case (status == http.StatusUnauthorized || status == http.StatusForbidden) && !token:
-		return permanent{fmt.Errorf("%w: it wants to know who asks", err)}
+		return permanent{fmt.Errorf("%w: it requires a token", err)}
 	}
 	return permanent{err}
 }
 
-// quoted is what the hub says of an error, made fit for a line.
+// quoted returns the hub's error message on one printable line.
 func quoted(answer *http.Response) string {
 	said := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// ErrNotCached is wrapped where a model has not been fetched, or not all of it.
+// ErrNotCached is wrapped where a model, or a part of it, is not in the cache.
 var ErrNotCached = errors.New("is not in the cache")
 
-// repository is one in the cache.
+// repo is the folders of one repository in the cache.
 type repo struct{ folder, locks string }
 
 func (h *Hub) repo(n Name) repo {
@@ -37,7 +37,7 @@ func (r repo) file(commit, file string) string {
 
 var commitForm = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// commit returns that of a revision when it was fetched last.
+// commit returns the commit to which a revision was resolved at the last Pull.
 func (r repo) commit(revision string) (string, error) {
 	if commitForm.MatchString(revision) {
 		return revision, nil
@@ -48,12 +48,12 @@ func (r repo) commit(revision string) (string, error) {
 	}
 	commit := strings.TrimSpace(string(data))
 	if !commitForm.MatchString(commit) {
-		return "", fmt.Errorf("%s holds no commit", r.ref(revision))
+		return "", fmt.Errorf("%s does not hold a commit", r.ref(revision))
 	}
 	return commit, nil
 }
 
-// setCommit notes the commit of a revision, so that who reads it sees the old one or the new.
+// setCommit stores the commit of a revision atomically.
 func (r repo) setCommit(revision, commit string) error {
 	if revision == commit {
 		return nil
@@ -65,7 +65,7 @@ func (r repo) setCommit(revision, commit string) error {
 	return writeWhole(path, commit)
 }
 
-// writeWhole writes a small file of which nobody sees a part.
+// writeWhole writes a small file atomically.
 func writeWhole(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
@@ -82,7 +82,7 @@ func writeWhole(path, text string) error {
 	return os.Rename(f.Name(), path)
 }
 
-// files lists those of a snapshot whose contents are there.
+// files lists the files of a snapshot whose contents are present.
 func (r repo) files(commit string) (files []string, err error) {
 	root := r.snapshot(commit)
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -91,7 +91,7 @@ func (r repo) files(commit string) (files []string, err error) {
 		}
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
-			return nil // a link to what was removed, or never came
+			return nil // a dangling link: the blob was removed, or not yet fetched
 		}
 		file, err := filepath.Rel(root, path)
 		files = append(files, filepath.ToSlash(file))
@@ -100,7 +100,7 @@ func (r repo) files(commit string) (files []string, err error) {
 	return files, err
 }
 
-// link puts a blob into a snapshot.
+// link links a blob into a snapshot.
 func (r repo) link(h *Hub, etag, commit, file string) error {
 	at := r.file(commit, file)
 	if err := os.MkdirAll(filepath.Dir(at), 0o777); err != nil {
@@ -118,14 +118,15 @@ func (r repo) link(h *Hub, etag, commit, file string) error {
 	}
 	if !h.Copies {
 		err := os.Symlink(to, at)
-		if err == nil || errors.Is(err, fs.ErrExist) { // another has been quicker
+		if err == nil || errors.Is(err, fs.ErrExist) { // another process was faster
 			return nil
 		}
 	}
-	return os.Rename(r.blob(etag), at) // as Hugging Face's tools do where there are no links
+	return os.Rename(r.blob(etag), at) // as Hugging Face's tools do without symbolic links
 }
 
-// Find returns where a model lies that was fetched before; it asks nobody.
+// Find returns the path of a model in the cache; it never uses the network. The error of a model
+// that was not fetched, or only in part, wraps ErrNotCached.
 func (h *Hub) Find(name string) (path string, err error) {
 	n, err := h.Parse(name)
 	if err != nil {
@@ -173,12 +174,12 @@ func readSmall(path string) ([]byte, error) {
 		return nil, err
 	}
 	if info.Size() > longestJSON {
-		return nil, fmt.Errorf("it has %d bytes", info.Size())
+		return nil, fmt.Errorf("file too large: %d bytes", info.Size())
 	}
 	return os.ReadFile(path)
 }
 
-// fileAt returns where the file of a URL lies once it is fetched.
+// fileAt returns the path at which the file of a URL is cached.
 func (h *Hub) fileAt(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -192,9 +193,9 @@ func (h *Hub) fileAt(address string) (string, error) {
 	return filepath.Join(h.Files, hex.EncodeToString(sum[:8]), name), nil
 }
 
-// Local returns where a model lies: a path that exists as it is, the file or folder in the cache
-// for a name. What is neither is returned as it is too, for who opens it to say what is wrong;
-// but of a name that was not fetched the error wraps [ErrNotCached].
+// Local returns the path of a model: an existing path unchanged, or for a name the file or folder
+// in the cache. Any other text is returned unchanged, so that opening it gives the error; for the
+// name of a model that was not fetched the error wraps [ErrNotCached].
 func (h *Hub) Local(model string) (path string, err error) {
 	if _, err := os.Lstat(model); err == nil {
 		return model, nil

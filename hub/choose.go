@@ -12,20 +12,21 @@ import (
 	"strings"
 )
 
-// DefaultType is the type of GGUF files that a name without one means, where there are several:
-// the one that repositories offer first, and that other tools take.
+// DefaultType is the type of weights that is chosen among several GGUF files if the name has none.
+// It is the one that most repositories offer, and the default of other tools.
 const DefaultType = "Q4_K_M"
 
-// model is which files of a repository make one up.
+// model is the files of a repository that make up one model.
 type model struct {
 	files []string
-	open  string // what is opened: a file, or "" for the folder
+	open  string // the file to open, or "" for the folder
 }
 
-// errMissing is wrapped where files lack some that belong to them.
-var errMissing = errors.New("is not there")
+// errMissing is wrapped where a file of a model is missing.
+var errMissing = errors.New("is missing")
 
-// choose returns the model that a name means among files. read returns one of them.
+// choose returns the model that a name selects among files. read returns the contents of one of
+// them.
 func (n Name) choose(files []string, read func(file string) ([]byte, error)) (model, error) {
 	ggufs := group(files)
 	if n.File != "" {
@@ -55,7 +56,7 @@ func (n Name) choose(files []string, read func(file string) ([]byte, error)) (mo
 	case len(found) == 1:
 		return found[0].whole()
 	case len(found) > 1:
-		return model{}, fmt.Errorf("%d files are of the type %s: name one of them, as in %s/%s (%s)", len(found), wanted, n.Repo, found[0].open, opened(found))
+		return model{}, fmt.Errorf("%d files have the type %s: name one of them, as in %s/%s (%s)", len(found), wanted, n.Repo, found[0].open, opened(found))
 	case len(ggufs) == 0:
 		return model{}, fmt.Errorf("a GGUF file %w", errMissing)
 	case n.Type == "":
@@ -64,7 +65,7 @@ func (n Name) choose(files []string, read func(file string) ([]byte, error)) (mo
 	return model{}, fmt.Errorf("a GGUF file of the type %s %w (%s)", wanted, errMissing, opened(ggufs))
 }
 
-// opened lists models for an error, not without end.
+// opened lists models for an error, up to a limit.
 func opened(models []model) string {
 	const most = 24
 	var names []string
@@ -78,12 +79,12 @@ func opened(models []model) string {
 }
 
 var (
-	// beside are GGUF files that are no language model: of projectors and of importance matrices.
+	// beside matches GGUF files that are no language model: projectors and importance matrices.
 	beside = regexp.MustCompile(`(?i)^mmproj|[-_.]mmproj|imatrix`)
 	part   = regexp.MustCompile(`^(.+)-(\d{5})-of-(\d{5})\.gguf$`)
 )
 
-// group returns the GGUF files, those in parts as one.
+// group returns the models among GGUF files; the parts of a split file are one model.
 func group(files []string) []model {
 	grouped := map[string]model{}
 	for _, file := range slices.Sorted(slices.Values(files)) {
@@ -104,7 +105,7 @@ func group(files []string) []model {
 	return slices.SortedFunc(maps.Values(grouped), func(a, b model) int { return strings.Compare(a.open, b.open) })
 }
 
-// whole reports parts of a file that are not there.
+// whole returns an error if parts of a split file are missing.
 func (m model) whole() (model, error) {
 	at := part.FindStringSubmatch(m.open)
 	if at == nil {
@@ -112,14 +113,13 @@ func (m model) whole() (model, error) {
 	}
 	parts, err := strconv.Atoi(at[3])
 	if err != nil || parts != len(m.files) {
-		return model{}, fmt.Errorf("%s-*-of-%s.gguf: a part of it %w: there are %d", at[1], at[3], errMissing, len(m.files))
+		return model{}, fmt.Errorf("%s-*-of-%s.gguf: a part %w: %d present", at[1], at[3], errMissing, len(m.files))
 	}
 	return m, nil
 }
 
-// ofType reports whether a GGUF file is of a type of weights, by its name: the type stands in it
-// between dots or dashes, or at its beginning or end, so that Q4_K is not found in Q4_K_M, nor
-// F16 in BF16.
+// ofType reports whether a GGUF file has a type of weights, by its name: the type must stand
+// between dots or dashes, or at either end, so that Q4_K does not match Q4_K_M, nor F16 BF16.
 func ofType(file, of string) bool {
 	stem := strings.ToLower(strings.TrimSuffix(path.Base(file), path.Ext(file)))
 	if m := part.FindStringSubmatch(path.Base(file)); m != nil {
@@ -139,7 +139,7 @@ func ofType(file, of string) bool {
 	}
 }
 
-// Files of a folder.
+// Files of a model's folder.
 const (
 	configFile  = "config.json"
 	singleFile  = "model.safetensors"
@@ -148,14 +148,14 @@ const (
 	longestJSON = 64 << 20
 )
 
-// settings are the files that a model, its tokenizer and its templates are read from, by us or
-// by others; modules are those of what comes behind a model that embeds.
+// settings matches the files that smelt or other tools read a model, its tokenizer and its
+// templates from; modules matches the layers behind an embedding model.
 var (
 	settings = regexp.MustCompile(`^(?:(?:config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template|modules|config_sentence_transformers|sentence_[a-z]+_config)\.json|chat_template\.jinja|additional_chat_templates/[^/]+\.jinja|merges\.txt|vocab\.txt|tokenizer\.model)$`)
 	modules  = regexp.MustCompile(`^[0-9]+_[A-Za-z]+/(?:config\.json|model\.safetensors)$`)
 )
 
-// folder returns the files of a model in safetensors.
+// folder returns the files of a safetensors model.
 func folder(files []string, read func(file string) ([]byte, error)) (m model, err error) {
 	has := func(file string) bool { return slices.Contains(files, file) }
 	if !has(configFile) {
@@ -195,7 +195,7 @@ func folder(files []string, read func(file string) ([]byte, error)) (m model, er
 	return m, nil
 }
 
-// indexed returns the files that an index names.
+// indexed returns the files that model.safetensors.index.json lists.
 func indexed(read func(file string) ([]byte, error)) ([]string, error) {
 	data, err := read(indexFile)
 	if err != nil {

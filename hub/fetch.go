@@ -2,7 +2,7 @@ package hub
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // git's name of a file, not a defence
+	"crypto/sha1" // git's object name, not a defence
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
@@ -22,43 +22,43 @@ import (
 	"time"
 )
 
-// Progress is told how much of a file is there, of total bytes, or of -1 where the server does
-// not say.
+// Progress is called with the number of bytes of a file that are present, and the total, or -1 if
+// the server does not give it.
 type Progress func(file string, done, total int64)
 
-// Bounds of trying again.
+// Bounds on retries.
 const (
-	tries    = 5                // that bring nothing, one after the other
-	firstGap = time.Second      // before the second try; each further one has twice as long
-	longGap  = 60 * time.Second // at most, also where the server asks for more
+	tries    = 5                // consecutive tries without progress
+	firstGap = time.Second      // before the second try, then doubled
+	longGap  = 60 * time.Second // maximum, also of the server's Retry-After
 )
 
-// source is a file at a server.
+// source is a file on a server.
 type source struct {
 	url   string
-	what  string // as errors call it
+	what  string // name in errors
 	token string
-	size  int64 // -1: not known
+	size  int64 // -1 if unknown
 	hash  hash.Hash
-	want  string // what hash gives, in hexadecimal digits; hash is nil where that is not known
+	want  string // expected hash in hexadecimal; hash is nil if it is unknown
 	copy  present
 }
 
-// present is a whole copy that is there; its size is 0 where there is none.
+// present describes a complete copy in the cache; its size is 0 if there is none.
 type present struct {
 	validator string
 	size      int64
 }
 
-// errUnchanged is what a server answers where the copy that is there is good.
+// errUnchanged reports that the copy in the cache is current.
 var errUnchanged = errors.New("unchanged")
 
-// permanent is an error that the next try would have too.
+// permanent is an error that a retry would not resolve.
 type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
-// later is an error with the time after which a server wants to be asked again.
+// later is an error with the server's Retry-After.
 type later struct {
 	error
 	after time.Duration
@@ -66,21 +66,22 @@ type later struct {
 
 func (l later) Unwrap() error { return l.error }
 
-// transfer brings a source into a file.
+// transfer downloads a source into a file.
 type transfer struct {
 	*Hub
 	source
 	f         *os.File
-	have      int64  // bytes that are in f
-	most      int64  // that have been
-	joined    bool   // f was written by more than one answer
-	wrong     int    // times that the hash was not the one
-	validator string // of the file that f is the beginning of: an ETag, or a date
+	have      int64  // bytes in f
+	most      int64  // maximum of have so far
+	joined    bool   // f holds bytes of more than one response
+	wrong     int    // hash mismatches so far
+	validator string // ETag or date of the version that f holds a part of
 	keep      func(validator string) error
 	progress  func(done, total int64)
 }
 
-// fetch completes the file at path, which a run before may have begun, and checks it.
+// fetch downloads a source into the file at path, continues one that a previous run began, and
+// checks its hash.
 func (h *Hub) fetch(ctx context.Context, from source, path, validator string, keep func(string) error, progress func(done, total int64)) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -106,17 +107,17 @@ func (h *Hub) fetch(ctx context.Context, from source, path, validator string, ke
 		}
 		got := hex.EncodeToString(t.hash.Sum(nil))
 		t.wrong++
-		again := t.joined && t.wrong == 1 // a piece of it may be of another file
+		again := t.joined && t.wrong == 1 // its pieces may come from different versions
 		if err := t.restart(); err != nil {
 			return err
 		}
 		if !again {
-			return fmt.Errorf("%s: what came has the hash %s, where the hub says %s", from.what, got, t.want)
+			return fmt.Errorf("%s: the hash is %s, but the hub gives %s", from.what, got, t.want)
 		}
 	}
 }
 
-// begin takes over what is in the file.
+// begin hashes what the file holds already, or empties it if it cannot be continued.
 func (t *transfer) begin() error {
 	info, err := t.f.Stat()
 	if err != nil {
@@ -136,7 +137,7 @@ func (t *transfer) begin() error {
 	return err
 }
 
-// restart forgets what is in the file.
+// restart empties the file.
 func (t *transfer) restart() error {
 	t.have, t.joined = 0, false
 	t.validator = ""
@@ -153,7 +154,7 @@ func (t *transfer) restart() error {
 	return err
 }
 
-// persist tries until it succeeds, fails for good, or fails too often without progress.
+// persist calls try until it succeeds, fails permanently, or fails too often without progress.
 func (h *Hub) persist(ctx context.Context, progress func() int64, try func() error) error {
 	gap, failures, before := firstGap, 0, progress()
 	for {
@@ -171,7 +172,7 @@ func (h *Hub) persist(ctx context.Context, progress func() int64, try func() err
 		if failures++; failures == tries {
 			return fmt.Errorf("%w (after %d tries)", err, failures)
 		}
-		wait := gap/2 + rand.N(gap/2) // so that many who were cut off do not all come again at once
+		wait := gap/2 + rand.N(gap/2) // jitter, so that clients that were cut off together do not return together
 		var asked later
 		if errors.As(err, &asked) {
 			wait = max(wait, min(asked.after, longGap))
@@ -183,12 +184,12 @@ func (h *Hub) persist(ctx context.Context, progress func() int64, try func() err
 	}
 }
 
-var errStalled = errors.New("nothing came for too long")
+var errStalled = errors.New("the connection stalled")
 
-// try asks for what is missing and adds what comes to the file.
+// try requests the missing bytes and appends them to the file.
 func (t *transfer) try(ctx context.Context) error {
 	if t.have > 0 && t.hash == nil && t.validator == "" {
-		if err := t.restart(); err != nil { // nothing would show that the rest is of another file
+		if err := t.restart(); err != nil { // nothing could detect that the rest belongs to another version
 			return permanent{err}
 		}
 	}
@@ -230,7 +231,7 @@ func (t *transfer) try(ctx context.Context) error {
 		alive.Reset(t.stall)
 		n, failed := answer.Body.Read(buffer)
 		if end >= 0 && t.have+int64(n) > end {
-			return permanent{errors.Join(fmt.Errorf("the server sends more than the %d bytes that the file has", end), t.restart())}
+			return permanent{errors.Join(fmt.Errorf("the server sends more than the %d bytes of the file", end), t.restart())}
 		}
 		if err := t.write(buffer[:n]); err != nil {
 			return permanent{err}
@@ -258,13 +259,13 @@ func (t *transfer) write(p []byte) error {
 		t.hash.Write(p[:n])
 	}
 	if err != nil && isFull(err) {
-		err = fmt.Errorf("%w; what has come is kept, and the next pull goes on with it", err)
+		err = fmt.Errorf("%w; the downloaded part is kept, and the next pull continues it", err)
 	}
 	return err
 }
 
-// accept makes the file ready for what an answer holds, and returns how many bytes it will have
-// then, or -1.
+// accept prepares the file for the body of a response, and returns the size that the file will
+// have, or -1.
 func (t *transfer) accept(answer *http.Response) (total int64, err error) {
 	switch answer.StatusCode {
 	case http.StatusPartialContent:
@@ -275,14 +276,14 @@ func (t *transfer) accept(answer *http.Response) (total int64, err error) {
 			if err := t.restart(); err != nil {
 				return 0, permanent{err}
 			}
-			return 0, fmt.Errorf("the server sends bytes %q, which do not go on with what is here", answer.Header.Get("Content-Range"))
+			return 0, fmt.Errorf("the server sends the range %q, which does not continue the file", answer.Header.Get("Content-Range"))
 		}
 		t.joined = t.have > 0
 		return total, t.fits(total)
 	case http.StatusOK:
 		total := answer.ContentLength
 		if t.size >= 0 && total >= 0 && total != t.size {
-			return 0, permanent{fmt.Errorf("the server has %d bytes, where the hub says %d", total, t.size)}
+			return 0, permanent{fmt.Errorf("the server has %d bytes, but the hub gives %d", total, t.size)}
 		}
 		if t.copy.validator == "" && t.copy.size > 0 && t.copy.size == total {
 			return 0, errUnchanged
@@ -306,13 +307,14 @@ func (t *transfer) accept(answer *http.Response) (total int64, err error) {
 			if err := t.restart(); err != nil {
 				return 0, permanent{err}
 			}
-			return 0, errors.New("the server has less than what is here")
+			return 0, errors.New("the server has fewer bytes than the partial file")
 		}
 	}
 	return 0, t.refusal(answer, t.token != "")
 }
 
-// fits reports a file for which there is no room; of the hub's files that was asked before.
+// fits returns an error if the disk has no room for a file. The hub's files have a known size and
+// are checked before they are requested.
 func (t *transfer) fits(total int64) error {
 	if t.size >= 0 || total < 0 {
 		return nil
@@ -325,11 +327,11 @@ func (t *transfer) fits(total int64) error {
 }
 
 func noRoom(need, free int64, dir string) error {
-	return fmt.Errorf("%d bytes are to come, and the disk of %s has room for %d", need, dir, free)
+	return fmt.Errorf("%d bytes are missing, but the disk of %s has only %d free", need, dir, free)
 }
 
-// validatorOf returns what tells an answer's file from another one that may come to its place: a
-// strong ETag, or the date of its last change.
+// validatorOf returns what distinguishes versions of a file: a strong ETag, or the date of the last
+// change.
 func validatorOf(header http.Header) string {
 	if etag := header.Get("ETag"); strings.HasPrefix(etag, `"`) {
 		return etag
@@ -344,7 +346,7 @@ func contentRange(text string) (at, total int64, ok bool) {
 	if m == nil {
 		return 0, 0, false
 	}
-	at, _ = strconv.ParseInt(m[1], 10, 64) // the form bounds them
+	at, _ = strconv.ParseInt(m[1], 10, 64) // cannot fail: the pattern bounds the digits
 	total = -1
 	if m[2] != "*" {
 		total, _ = strconv.ParseInt(m[2], 10, 64)
@@ -352,7 +354,7 @@ func contentRange(text string) (at, total int64, ok bool) {
 	return at, total, true
 }
 
-// request makes a request as all that we send.
+// request returns a request with the headers that all requests have.
 func (h *Hub) request(ctx context.Context, method, address, token string) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
@@ -366,8 +368,7 @@ func (h *Hub) request(ctx context.Context, method, address, token string) (*http
 	return r, nil
 }
 
-// reason says why a request failed, without the address that a redirect led to, whose signature
-// is a key.
+// reason returns why a request failed, without the URL of a redirect, whose signature is a secret.
 func reason(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
 		return cause
@@ -389,27 +390,27 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// Hashes by the length of what the hub calls a file.
+// Hashes by the length of the ETag.
 var (
 	sha256Form = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	gitForm    = regexp.MustCompile(`^[0-9a-f]{40}$`)
 )
 
-// hashOf returns what checks a file that the hub calls so: large ones by their SHA-256, others as
-// git names what it stores. nil: the name is no hash.
+// hashOf returns the hash that an ETag holds: SHA-256 for large files, git's object name for
+// others. It is nil if the ETag is no hash.
 func hashOf(etag string, size int64) hash.Hash {
 	switch {
 	case sha256Form.MatchString(etag):
 		return sha256.New()
 	case gitForm.MatchString(etag) && size >= 0:
-		h := &gitHash{sha1.New(), size} //nolint:gosec // git's
+		h := &gitHash{sha1.New(), size} // git's object name
 		h.begin()
 		return h
 	}
 	return nil
 }
 
-// gitHash is git's name of a file: the SHA-1 of a header with its size and what it holds.
+// gitHash is the hash of git's object names: SHA-1 of a header with the size, and the contents.
 type gitHash struct {
 	hash.Hash
 	size int64

@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// Hub is where models come from and where they are kept.
+// Hub is a server of models and a cache for them.
 type Hub struct {
-	Endpoint string // of the hub's API, such as https://huggingface.co
-	Token    string // "": none is sent
+	Endpoint string // URL of the hub's API, such as https://huggingface.co
+	Token    string // sent to Endpoint only; "" for none
 	Cache    string // folder of repositories, in the layout of Hugging Face's tools
-	Files    string // folder of files from elsewhere
-	Offline  bool   // Pull asks nobody
-	Copies   bool   // no symbolic links
+	Files    string // folder of files from other URLs
+	Offline  bool   // Pull never uses the network
+	Copies   bool   // move blobs into snapshots instead of linking them
 
-	tokenError error // of reading Token, for who needs it
+	tokenError error // error of reading Token, reported when it is needed
 
 	client *http.Client
-	pause  func(ctx context.Context, d time.Duration) error // between tries
-	stall  time.Duration                                    // without a byte, after which a try is given up
-	free   func(dir string) (int64, error)                  // room on a disk
+	pause  func(ctx context.Context, d time.Duration) error // waits between tries
+	stall  time.Duration                                    // time without a byte after which a try fails
+	free   func(dir string) (int64, error)                  // free bytes on a disk
 }
 
-// Network limits. A connection that gives nothing for so long is tried anew.
+// Network timeouts. A connection that is idle for longer is retried.
 const (
 	dialTime   = 15 * time.Second
 	headerTime = 30 * time.Second
@@ -40,7 +40,7 @@ const (
 	redirects  = 10
 )
 
-// FromEnvironment returns the hub that the environment says; see the package's text.
+// FromEnvironment returns the hub that the environment variables configure; see the package doc.
 func FromEnvironment() (*Hub, error) {
 	home := folderOf("HF_HOME")
 	if home == "" {
@@ -61,7 +61,7 @@ func FromEnvironment() (*Hub, error) {
 		Copies:   isTrue("HF_HUB_DISABLE_SYMLINKS"),
 	}
 	if u, err := url.Parse(h.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("HF_ENDPOINT=%s is no address of a server", h.Endpoint)
+		return nil, fmt.Errorf("HF_ENDPOINT=%s is not the URL of a server", h.Endpoint)
 	}
 	own, err := os.UserCacheDir()
 	if err != nil {
@@ -82,7 +82,7 @@ func FromEnvironment() (*Hub, error) {
 	return h, nil
 }
 
-// clean removes what no token has: files of tokens end with a line's end.
+// clean removes the line end of a token's file.
 func clean(token string) string {
 	return strings.TrimSpace(strings.NewReplacer("\r", "", "\n", "").Replace(token))
 }
@@ -95,7 +95,8 @@ func isTrue(name string) bool {
 	return false
 }
 
-// folderOf returns the path in a variable, whose ~ and variables mean what they mean in a shell.
+// folderOf returns the path in an environment variable, with ~ and variables expanded as in a
+// shell.
 func folderOf(name string) string {
 	path := os.Getenv(name)
 	if rest, ok := strings.CutPrefix(path, "~"); ok && (rest == "" || rest[0] == '/') {
@@ -106,14 +107,14 @@ func folderOf(name string) string {
 	return os.ExpandEnv(path)
 }
 
-// prepared returns the hub with what its methods need and who made it did not give.
+// prepared returns the hub with defaults for its unexported fields.
 func (h *Hub) prepared() *Hub {
 	c := *h
 	if c.client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.DialContext = (&net.Dialer{Timeout: dialTime}).DialContext
 		transport.ResponseHeaderTimeout = headerTime
-		transport.DisableCompression = true // sizes and ranges are those of the file
+		transport.DisableCompression = true // sizes and ranges count the bytes of the file
 		c.client = &http.Client{Transport: transport, CheckRedirect: checkRedirect}
 	}
 	if c.pause == nil {
@@ -128,8 +129,8 @@ func (h *Hub) prepared() *Hub {
 	return &c
 }
 
-// checkRedirect follows to other hosts without what is for the first alone, and never from an
-// encrypted connection to one that is not.
+// checkRedirect removes the token and other headers that are for the first host only, and refuses
+// redirects from https to http.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	if len(via) > redirects {
 		return fmt.Errorf("%d redirects", redirects)
@@ -139,7 +140,7 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 		return fmt.Errorf("a redirect from https to %s://%s", r.URL.Scheme, r.URL.Host)
 	}
 	for _, on := range append(via[1:len(via):len(via)], r) {
-		if on.URL.Host != first.Host || on.URL.Scheme != first.Scheme { // also back again: who sent us there chose the way
+		if on.URL.Host != first.Host || on.URL.Scheme != first.Scheme { // also on the way back, since another host chose that URL
 			r.Header.Del("Authorization")
 			r.Header.Del("Referer")
 		}

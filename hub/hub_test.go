@@ -107,7 +107,7 @@ func TestPull(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(h.Cache, "models--org--folder/blobs", etagOf(big))))
 	_, err = h.Find("org/folder")
 	require.ErrorIs(t, err, ErrNotCached, "a link that leads nowhere")
-	require.ErrorContains(t, err, "w-1.safetensors, which model.safetensors.index.json names, is not there")
+	require.ErrorContains(t, err, "w-1.safetensors, which model.safetensors.index.json names, is missing")
 
 	h.Offline = true
 	server.requests()
@@ -301,7 +301,7 @@ func TestResume(t *testing.T) {
 			},
 		},
 		{
-			name: "says that there is more", asked: []string{" "}, err: "the server has 100001 bytes, where the hub says 100000",
+			name: "says that there is more", asked: []string{" "}, err: "the server has 100001 bytes, but the hub gives 100000",
 			serve: func(w http.ResponseWriter, r *http.Request, data []byte) {
 				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(append(data[:len(data):len(data)], 1)))
 			},
@@ -499,10 +499,10 @@ func TestToken(t *testing.T) {
 	server.token = "hf_secret"
 	h := server.client(t)
 	_, err := h.Pull(t.Context(), "org/name/a.gguf", nil)
-	require.ErrorContains(t, err, "accept their terms at "+server.URL+"/org/name, make a token")
+	require.ErrorContains(t, err, "accept its terms at "+server.URL+"/org/name, create a token")
 	h.Token = "hf_wrong"
 	_, err = h.Pull(t.Context(), "org/name/a.gguf", nil)
-	require.ErrorContains(t, err, "the account of this token may not")
+	require.ErrorContains(t, err, "the account of this token has no access")
 	require.NotContains(t, err.Error(), "hf_wrong")
 	server.requests()
 	h.Token = "hf_secret"
@@ -594,25 +594,25 @@ func TestRefused(t *testing.T) {
 	h := server.client(t)
 	for name, why := range map[string]string{
 		"org/other":        "the hub has no such model",
-		"org/name@v9":      "it has no revision v9",
-		"org/name/b.gguf":  "b.gguf is not there",
-		"org/name:Q2_K":    "a GGUF file of the type Q2_K is not there (a.gguf)",
+		"org/name@v9":      "there is no revision v9",
+		"org/name/b.gguf":  "b.gguf is missing",
+		"org/name:Q2_K":    "a GGUF file of the type Q2_K is missing (a.gguf)",
 		"name":             "want org/name",
-		"org/name/../evil": "no path",
+		"org/name/../evil": "is not the path",
 	} {
 		_, err := h.Pull(t.Context(), name, nil)
 		require.ErrorContains(t, err, why, name)
 	}
 	hash := strings.Repeat("a", 64)
 	for body, why := range map[string]string{
-		`{`:                                "no list of files",
-		`{"sha": "../../../../etc"}`:       "no commit",
+		`{`:                                "not a list of files",
+		`{"sha": "../../../../etc"}`:       "not a commit",
 		`{"sha": "` + testCommit + `"}`:    "org/name: neither a GGUF file nor",
-		listed("../a.gguf", hash, 5):       "no path",
-		listed("/etc/passwd", hash, 5):     "no path",
+		listed("../a.gguf", hash, 5):       "is not the path",
+		listed("/etc/passwd", hash, 5):     "is not the path",
 		listed("a.gguf", "../../../x", 5):  `hash "../../../x"`,
 		listed("a.gguf", hash, -5):         "-5 bytes",
-		listed("a.gguf", hash, 1<<62):      "the disk of " + h.Cache + " has room for",
+		listed("a.gguf", hash, 1<<62):      "the disk of " + h.Cache + " has only",
 		strings.Repeat(" ", longestJSON+1): "longer than",
 	} {
 		server.listing = func(w http.ResponseWriter, r *http.Request) bool { _, _ = io.WriteString(w, body); return true }
@@ -623,7 +623,7 @@ func TestRefused(t *testing.T) {
 		require.NoDirExists(t, filepath.Join(h.Cache, dir), "nothing was begun")
 	}
 	for code, why := range map[int]string{
-		http.StatusUnauthorized: "there is none, or it is private or gated, and HF_TOKEN", http.StatusForbidden: "HF_TOKEN",
+		http.StatusUnauthorized: "private or gated: then set HF_TOKEN", http.StatusForbidden: "HF_TOKEN",
 		http.StatusTeapot: "answers 418", http.StatusBadGateway: "after 5 tries", http.StatusMovedPermanently: "answers 301",
 	} {
 		server.listing = func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(code); return true }
@@ -774,7 +774,7 @@ func TestURLRoom(t *testing.T) {
 	defer server.Close()
 	h := &Hub{Cache: t.TempDir(), Files: t.TempDir()}
 	_, err := h.Pull(t.Context(), strings.Replace(server.URL, "http://", "http://user:word@", 1)+"/a.gguf", nil)
-	require.ErrorContains(t, err, "9000000000000000000 bytes are to come, and the disk")
+	require.ErrorContains(t, err, "9000000000000000000 bytes are missing, but the disk")
 	require.NotContains(t, err.Error(), "word")
 }
 

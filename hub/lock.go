@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// lockPoll is how often a lock is tried that another holds.
+// lockPoll is the interval between tries of a lock.
 const lockPoll = 100 * time.Millisecond
 
-// lock waits until nobody else writes what a lock's file stands for.
+// lock waits until no other process holds the lock file at path, and locks it.
 func lock(ctx context.Context, path string) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func lock(ctx context.Context, path string) (release func(), err error) {
 			return func() { f.Close() }, nil
 		}
 		f.Close()
-		if locked { // of a file that its last holder has removed: the next one has another
+		if locked { // if its last holder has removed the file, later processes lock a new one
 			continue
 		}
 		if err := pause(ctx, lockPoll); err != nil {

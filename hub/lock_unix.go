@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock locks a file against other processes and other openings of it in this one; false if it
-// is locked. Hugging Face's tools lock with flock too.
+// tryLock locks a file with flock, as Hugging Face's tools do, against other processes and other
+// descriptors of this one. It returns false if the file is locked.
 func tryLock(f *os.File) (bool, error) {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
@@ -19,7 +19,7 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// freeBytes returns how much can be written to the disk of a folder.
+// freeBytes returns the number of bytes that can be written to a folder's disk.
 func freeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -28,5 +28,5 @@ func freeBytes(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// isFull reports an error of a full disk.
+// isFull reports whether an error means that the disk is full.
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

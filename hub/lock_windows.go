@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock locks the first byte of a file, as Hugging Face's tools do; false if it is locked.
+// tryLock locks the first byte of a file, as Hugging Face's tools do. It returns false if it is
+// locked.
 func tryLock(f *os.File) (bool, error) {
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &windows.Overlapped{})
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
@@ -16,7 +17,7 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// freeBytes returns how much can be written to the disk of a folder.
+// freeBytes returns the number of bytes that can be written to a folder's disk.
 func freeBytes(dir string) (int64, error) {
 	path, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
@@ -27,5 +28,5 @@ func freeBytes(dir string) (int64, error) {
 	return int64(min(free, 1<<62)), err
 }
 
-// isFull reports an error of a full disk.
+// isFull reports whether an error means that the disk is full.
 func isFull(err error) bool { return errors.Is(err, windows.ERROR_DISK_FULL) }

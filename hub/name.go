@@ -12,19 +12,19 @@ import (
 	"unicode"
 )
 
-// ErrName is wrapped where a text is the name of no model.
-var ErrName = errors.New("this is no name of a model")
+// ErrName is wrapped where a text is not a model's name.
+var ErrName = errors.New("not a model's name")
 
-// Name says which model is meant: of a repository of the hub, or the file at a URL.
+// Name identifies a model: in a repository of the hub, or as the file at a URL.
 type Name struct {
 	Repo     string // org/name
 	Revision string // branch, tag or commit; "" for main
-	Type     string // of the weights of a GGUF file, such as Q4_K_M; "" for any
-	File     string // in the repository, with slashes; "" for what makes up the model
-	URL      string // of a file elsewhere; all others are empty then
+	Type     string // of a GGUF file's weights, such as Q4_K_M; "" for any
+	File     string // path in the repository, with slashes; "" for the whole model
+	URL      string // of a file outside the hub; all other fields are then empty
 }
 
-// mainRevision is the branch of a name without one.
+// mainRevision is the revision of a name without one.
 const mainRevision = "main"
 
 func (n Name) revision() string {
@@ -34,7 +34,7 @@ func (n Name) revision() string {
 	return n.Revision
 }
 
-// String writes the name as it is read.
+// String returns the name in the form that Parse reads.
 func (n Name) String() string {
 	if n.URL != "" {
 		return n.URL
@@ -55,8 +55,7 @@ func (n Name) String() string {
 	return text
 }
 
-// Forms of the parts of names. What the hub allows is narrower still, but these are safe as
-// names of files and in addresses.
+// Forms of the parts of names. The hub is stricter; these are safe in file names and URLs.
 var (
 	partForm     = regexp.MustCompile(`^[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?$`)
 	typeForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
@@ -64,16 +63,16 @@ var (
 	pullRequest  = regexp.MustCompile(`^refs/pr/[0-9]+$`)
 )
 
-// longest bounds names: those of repositories as on the hub, others to what file systems take.
+// Maximum lengths: of repositories as on the hub, of other parts as file systems allow.
 const (
 	longestRepo = 96
 	longestPart = 255
 )
 
-// hosts are those of the hub, in names and addresses.
+// hosts are the hub's hosts, in names and URLs.
 var hosts = []string{"huggingface.co", "hf.co"}
 
-// Parse reads a name. Whether a text is that of a local file is not asked here; see [Hub.Local].
+// Parse parses a name. It does not check whether the text is a local path; see [Hub.Local].
 func (h *Hub) Parse(text string) (Name, error) {
 	n, err := h.parse(text)
 	if err != nil {
@@ -82,7 +81,7 @@ func (h *Hub) Parse(text string) (Name, error) {
 	return n, nil
 }
 
-// explicit reports whether a text can be meant as nothing but a name.
+// explicit reports whether a text can be nothing but a name.
 func explicit(text string) bool {
 	for _, prefix := range append([]string{"hf:", "http://", "https://"}, hosts...) {
 		if rest, ok := strings.CutPrefix(text, prefix); ok && (strings.HasSuffix(prefix, ":") || strings.HasSuffix(prefix, "/") || strings.HasPrefix(rest, "/")) {
@@ -94,7 +93,7 @@ func explicit(text string) bool {
 
 func (h *Hub) parse(text string) (Name, error) {
 	if strings.ContainsFunc(text, unicode.IsControl) {
-		return Name{}, errors.New("it has control characters")
+		return Name{}, errors.New("it contains control characters")
 	}
 	if scheme, _, ok := strings.Cut(text, "://"); ok && (scheme == "http" || scheme == "https") {
 		return h.parseURL(text)
@@ -111,17 +110,17 @@ func (h *Hub) parse(text string) (Name, error) {
 	rest, short := strings.CutPrefix(rest, "hf:")
 	n, err := parseName(rest)
 	if err == nil && !isURI && !short && n.File == "" && n.Type == "" && n.Revision == "" && isFileName(n.Repo) {
-		return Name{}, errors.New("it ends like a file, and a file of a repository is org/name/file")
+		return Name{}, errors.New("it ends like a file name; a file of a repository is org/name/file")
 	}
 	return n, err
 }
 
-// isFileName reports whether org/name is far more likely to be meant as folder/file.
+// isFileName reports whether org/name looks like folder/file.
 func isFileName(repo string) bool {
 	return slices.Contains([]string{".gguf", ".plan", ".safetensors", ".json"}, strings.ToLower(path.Ext(repo)))
 }
 
-// parseName reads org/name[@REV][:TYPE] and org/name[@REV]/file.
+// parseName parses org/name[@REV][:TYPE] and org/name[@REV]/file.
 func parseName(text string) (n Name, err error) {
 	org, rest, ok := strings.Cut(text, "/")
 	if !ok {
@@ -140,7 +139,7 @@ func parseName(text string) (n Name, err error) {
 		if i := strings.IndexAny(after, ":/"); i >= 0 {
 			end = i
 		}
-		if refs := strings.SplitN(after, "/", 4); len(refs) >= 3 && refs[0] == "refs" && refs[1] == "pr" { // its slashes are its own
+		if refs := strings.SplitN(after, "/", 4); len(refs) >= 3 && refs[0] == "refs" && refs[1] == "pr" { // the slashes of refs/pr/N belong to the revision
 			number, _, _ := strings.Cut(refs[2], ":")
 			end = len("refs/pr/") + len(number)
 		}
@@ -157,7 +156,7 @@ func parseName(text string) (n Name, err error) {
 	case rest[0] == ':':
 		n.Type = rest[1:]
 		if !typeForm.MatchString(n.Type) || len(n.Type) > longestPart {
-			return n, fmt.Errorf("%q is no type of weights, and a revision stands before it: org/name@REV:TYPE", n.Type)
+			return n, fmt.Errorf("%q is not a type of weights; a revision precedes the type: org/name@REV:TYPE", n.Type)
 		}
 	default:
 		n.File = rest[1:]
@@ -166,7 +165,7 @@ func parseName(text string) (n Name, err error) {
 	return n, nil
 }
 
-// parseURL reads an address: a page or a file of the hub, or a file elsewhere.
+// parseURL parses the URL of a page or a file of the hub, or of a file elsewhere.
 func (h *Hub) parseURL(text string) (Name, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -181,11 +180,11 @@ func (h *Hub) parseURL(text string) (Name, error) {
 		if rest, ok := strings.CutPrefix(u.EscapedPath(), strings.TrimSuffix(hub.EscapedPath(), "/")+"/"); ok {
 			if n, err := parsePage(rest); err == nil && (n.File != "" || !isFileName(n.Repo)) {
 				return n, nil
-			} // a mirror may hold other files
+			} // a mirror may also serve other files
 		}
 	}
 	if u.Host == "" {
-		return Name{}, errors.New("it names no host")
+		return Name{}, errors.New("it has no host")
 	}
 	if _, err := fileOf(u); err != nil {
 		return Name{}, err
@@ -194,21 +193,21 @@ func (h *Hub) parseURL(text string) (Name, error) {
 	return Name{URL: u.String()}, nil
 }
 
-// fileOf is what a URL's file is called.
+// fileOf returns the file name of a URL.
 func fileOf(u *url.URL) (string, error) {
 	name := path.Base(u.Path)
 	if u.Path == "" || strings.HasSuffix(u.Path, "/") || checkFile(name) != nil {
-		return "", errors.New("it ends with no name of a file")
+		return "", errors.New("it does not end with a file name")
 	}
 	return name, nil
 }
 
-// parsePage reads the path of a page of the hub, or a name behind the hub's host.
+// parsePage parses the path of a page of the hub, or a name behind the hub's host.
 func parsePage(escaped string) (n Name, err error) {
 	parts := strings.Split(strings.TrimSuffix(escaped, "/"), "/")
 	page := len(parts) >= 4 && slices.Contains([]string{"resolve", "blob", "raw", "tree"}, parts[2])
 	for i := range parts {
-		if i < 2 || page && i == 3 { // what is unescaped where it is read, after the slashes between were seen
+		if i < 2 || page && i == 3 { // unescape the parts that contain no further slash
 			continue
 		}
 		if parts[i], err = url.PathUnescape(parts[i]); err != nil {
@@ -234,7 +233,7 @@ func parsePage(escaped string) (n Name, err error) {
 		n.Revision = ""
 	}
 	if parts[2] == "tree" && len(parts) > 4 {
-		return n, errors.New("a folder of a repository is no model")
+		return n, errors.New("a folder of a repository is not a model")
 	}
 	if n.File = strings.Join(parts[4:], "/"); n.File != "" {
 		return n, checkFile(n.File)
@@ -246,9 +245,9 @@ func repository(org, name string) (string, error) {
 	repo := org + "/" + name
 	switch {
 	case slices.Contains([]string{"datasets", "spaces", "kernels", "buckets"}, org):
-		return "", fmt.Errorf("%s are no models", org)
+		return "", fmt.Errorf("%s are not models", org)
 	case !partForm.MatchString(org) || !partForm.MatchString(name):
-		return "", fmt.Errorf("%q is no org/name: letters, digits, and dots, dashes and underscores between them", repo)
+		return "", fmt.Errorf("%q is not org/name: letters, digits, and dots, dashes and underscores between them", repo)
 	case strings.Contains(repo, "--") || strings.Contains(repo, "..") || strings.HasSuffix(repo, ".git"):
 		return "", fmt.Errorf("%q: no repository has --, .. or a .git at its end", repo)
 	case len(repo) > longestRepo:
@@ -259,15 +258,15 @@ func repository(org, name string) (string, error) {
 
 func checkRevision(revision string) error {
 	if !revisionForm.MatchString(revision) || len(revision) > longestPart || strings.Contains(revision, "..") || !fs.ValidPath(revision) {
-		return fmt.Errorf("%q is no branch, tag or commit", revision)
+		return fmt.Errorf("%q is not a branch, tag or commit", revision)
 	}
 	return nil
 }
 
-// checkFile holds paths within a repository inside of it, on any system.
+// checkFile returns an error for a path that could leave the repository's folder on any system.
 func checkFile(file string) error {
 	if !fs.ValidPath(file) || file == "." || strings.ContainsFunc(file, func(r rune) bool { return unicode.IsControl(r) || strings.ContainsRune(`\:`, r) }) {
-		return fmt.Errorf("%q is no path of a file in a repository", file)
+		return fmt.Errorf("%q is not the path of a file in a repository", file)
 	}
 	for part := range strings.SplitSeq(file, "/") {
 		if len(part) > longestPart {

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Pull fetches what is not in the cache yet of the model of a name, and returns where it lies:
-// what [Hub.Find] returns then. A branch is looked up anew. After an error, or once ctx is done,
-// what has come is kept, and the next call goes on with it. progress may be nil.
+// Pull fetches the files of a model that are missing in the cache, and returns its path, like
+// [Hub.Find]. A branch is resolved anew at each call. After an error, or when ctx is done, partial
+// files are kept and the next call continues them. progress may be nil.
 func (h *Hub) Pull(ctx context.Context, name string, progress Progress) (path string, err error) {
 	n, err := h.Parse(name)
 	if err != nil {
@@ -38,14 +38,14 @@ func (h *Hub) Pull(ctx context.Context, name string, progress Progress) (path st
 	return p.model(ctx)
 }
 
-// puller fetches one name.
+// puller is one call of Pull.
 type puller struct {
 	*Hub
 	name     Name
 	progress Progress
 }
 
-// cacheTag tells programs that make backups that all this can be fetched again.
+// cacheTag tells backup programs to skip the cache.
 const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of models: see https://bford.info/cachedir/\n"
 
 func (p *puller) model(ctx context.Context) (path string, err error) {
@@ -62,7 +62,7 @@ func (p *puller) model(ctx context.Context) (path string, err error) {
 	}
 	m, err := p.name.choose(names, func(file string) ([]byte, error) {
 		if known[file].size > longestJSON {
-			return nil, fmt.Errorf("it has %d bytes", known[file].size)
+			return nil, fmt.Errorf("file too large: %d bytes", known[file].size)
 		}
 		if err := p.entry(ctx, r, commit, known[file]); err != nil {
 			return nil, err
@@ -76,7 +76,7 @@ func (p *puller) model(ctx context.Context) (path string, err error) {
 		return "", err
 	}
 	if tag := filepath.Join(p.Cache, "CACHEDIR.TAG"); !exists(tag) {
-		_ = writeWhole(tag, cacheTag) // a courtesy
+		_ = writeWhole(tag, cacheTag) // failure is harmless
 	}
 	need := int64(0)
 	for i, file := range m.files {
@@ -97,7 +97,7 @@ func (p *puller) model(ctx context.Context) (path string, err error) {
 			return "", err
 		}
 	}
-	// Last, so that until then a name means what was whole before.
+	// Last, so that until now the revision leads to the previous complete snapshot.
 	if err := r.setCommit(p.name.revision(), commit); err != nil {
 		return "", err
 	}
@@ -109,13 +109,13 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// has reports whether a file is there with its size.
+// has reports whether a regular file of that size exists; a negative size matches any.
 func has(path string, size int64) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && (size < 0 || info.Size() == size)
 }
 
-// missing is how many bytes of a file are still to come.
+// missing returns the number of bytes of a file that are still to be fetched.
 func (r repo) missing(commit string, e entry) int64 {
 	if has(r.file(commit, e.file), e.size) || has(r.blob(e.etag), e.size) {
 		return 0
@@ -126,10 +126,10 @@ func (r repo) missing(commit string, e entry) int64 {
 	return max(e.size, 0)
 }
 
-// incomplete ends the name of what is not whole.
+// incomplete is the suffix of partial files.
 const incomplete = ".incomplete"
 
-// entry brings a file of the repository into its snapshot.
+// entry fetches a file of the repository and links it into its snapshot.
 func (p *puller) entry(ctx context.Context, r repo, commit string, e entry) (err error) {
 	if e.etag == "" {
 		if e, err = p.head(ctx, p.name, commit, e); err != nil {
@@ -148,7 +148,7 @@ func (p *puller) entry(ctx context.Context, r repo, commit string, e entry) (err
 		return err
 	}
 	defer release()
-	if has(r.file(commit, e.file), e.size) { // while we waited
+	if has(r.file(commit, e.file), e.size) { // fetched while this process waited
 		return nil
 	}
 	if !has(blob, e.size) {
@@ -165,8 +165,8 @@ func (p *puller) entry(ctx context.Context, r repo, commit string, e entry) (err
 	return r.link(p.Hub, e.etag, commit, e.file)
 }
 
-// file fetches the file of a URL. Its validator is kept beside it, for it to be fetched anew
-// only once it has changed; that of what is not whole, for it to be gone on with.
+// file fetches the file of a URL. The validator of the complete file is kept beside it, to fetch it
+// again only after a change; that of the partial file, to continue it.
 func (p *puller) file(ctx context.Context) (path string, err error) {
 	if path, err = p.fileAt(p.name.URL); err != nil {
 		return "", err
@@ -200,7 +200,7 @@ func (p *puller) file(ctx context.Context) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The file before its validator: one beside a newer file only has it fetched once more.
+	// The file is renamed first: an old validator beside a new file only costs another fetch.
 	if err := errors.Join(os.Rename(partial, path), os.Rename(validatorFile(partial), validatorFile(path))); err != nil {
 		return "", err
 	}

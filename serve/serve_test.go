@@ -356,7 +356,7 @@ func TestRefused(t *testing.T) {
 		{"completions", `{"model": "tiny", "prompt": [1, 99999999]}`, 400, "prompt", "", "99999999"},
 		{"completions", `{"model": "tiny", "prompt": [[["x"]]]}`, 400, "prompt", "", "list"},
 		{"completions", `{"model": "tiny", "prompt": "x", "echo": true}`, 400, "echo", "unsupported_parameter", "echo"},
-		{"embeddings", `{"model": "tiny", "input": "x"}`, 400, "model", "", "no embeddings"},
+		{"embeddings", `{"model": "tiny", "input": "x"}`, 400, "model", "", "embedding model"},
 		{"nothing", `{}`, 404, "", "not_found", "nothing"},
 	} {
 		answer, text := s.post("/v1/"+test.path, test.body)

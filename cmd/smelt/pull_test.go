@@ -133,11 +133,11 @@ func TestPulledNames(t *testing.T) {
 	for _, name := range []string{"quants", "hf:quants", "tiny/../x"} {
 		status, _, problems = call(t, "pull", name)
 		require.Equal(t, exitUsage, status, problems)
-		require.Contains(t, problems, "no name of a model")
+		require.Contains(t, problems, "not a model's name")
 	}
 	status, _, problems = call(t, "inspect", "hf:quants")
 	require.Equal(t, exitFailure, status)
-	require.Contains(t, problems, "no name of a model")
+	require.Contains(t, problems, "not a model's name")
 }
 
 // TestPullInterrupted: Ctrl-C leaves what the next pull goes on with.

@@ -14,57 +14,57 @@ import (
 	"github.com/smelt-ml/smelt/internal/stops"
 )
 
-// question is what every form of generation comes to: prompts, how many answers to each, and
-// how they are made.
+// question is a request for generation in any protocol: prompts, the number of answers to each, and
+// the parameters of generation.
 type question struct {
 	model      *Model
 	prompts    []prompt
-	answers    int // to each prompt
+	answers    int // answers to each prompt
 	generation smelt.Generation
 	stops      []string
-	tokens     int  // most of an answer; 0: as many as the context has room for
-	seeded     bool // the generation has a seed that the client chose
-	single     bool // an answer ends with its first tool call
+	tokens     int  // maximum length of an answer; 0: up to the end of the context
+	seeded     bool // the client set the seed
+	single     bool // an answer ends after its first tool call
 	salt       string
 }
 
-// prompt is what a model continues: tokens, and of a conversation what reads its answer.
+// prompt is the tokens that a model continues, and the parser of the answer in a conversation.
 type prompt struct {
 	tokens []int32
-	parser func() *chat.Parser // nil: the text is given out as it is
+	parser func() *chat.Parser // nil: the text is returned unparsed
 }
 
-// Finish says why an answer ends.
+// Values of finish_reason.
 const (
 	finishStop   = "stop"
 	finishLength = "length"
 	finishTools  = "tool_calls"
 )
 
-// event is something that came of an answer: what a token adds to it, and at last how it
-// ended.
+// event is what one token adds to an answer, or how the answer ended.
 type event struct {
-	index int // of the answer
+	index int // index of the answer
 	chat.Delta
 	tokens []scored
 
-	finish string // the end, where it is not ""
+	finish string // reason for the end; "" until then
 	stop   string // the stop text that ended it
-	usage  usage  // with the end
-	err    error  // in place of an end
+	usage  usage  // set at the end
+	err    error  // the answer failed; no end follows
 }
 
-// scored is a token with its likelihood, where these were asked for.
+// scored is a token with its log-probability, if the request has logprobs.
 type scored struct {
 	smelt.Token
-	offset int // of its text in the answer's
+	offset int // offset of its text in the answer's
 }
 
-// usage is what an answer took.
+// usage is the token counts of an answer.
 type usage struct{ prompt, cached, generated, reasoning int }
 
-// ask answers a question. Events of answers come mixed, each answer's in order; the channel
-// is closed after the last, and an error is the last of its answer. Answers end with ctx.
+// ask generates the answers of a question. Events of different answers are interleaved, those of
+// one answer in order, with an error as the last; the channel is closed after all answers.
+// Cancelling ctx ends them.
 func (q *question) ask(ctx context.Context) <-chan event {
 	events := make(chan event)
 	var all sync.WaitGroup
@@ -86,7 +86,7 @@ func (q *question) ask(ctx context.Context) <-chan event {
 	return events
 }
 
-// answer makes one of the answers to a prompt.
+// answer generates one of the answers to a prompt.
 func (q *question) answer(ctx context.Context, p *prompt, index, k int, send func(event) bool) {
 	engine := q.model.Engine
 	g := q.generation
@@ -94,7 +94,7 @@ func (q *question) answer(ctx context.Context, p *prompt, index, k int, send fun
 		g.N = q.tokens
 	}
 	if g.N <= 0 {
-		send(event{index: index, err: fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d with an answer",
+		send(event{index: index, err: fmt.Errorf("%w: the prompt has %d tokens, and the context has %d for prompt and answer",
 			smelt.ErrContext, len(p.tokens), engine.Context())})
 		return
 	}
@@ -147,7 +147,7 @@ func (q *question) answer(ctx context.Context, p *prompt, index, k int, send fun
 			out = event{index: index, usage: out.usage}
 		}
 	}
-	if out.usage.prompt == 0 { // broken off before the engine said
+	if out.usage.prompt == 0 { // cancelled before the engine reported it
 		out.usage.prompt = len(p.tokens)
 	}
 	if !r.stopped {
@@ -180,13 +180,13 @@ func (e *event) add(d chat.Delta, t smelt.Token, score bool, offset int) {
 	}
 }
 
-// reader makes of tokens what an answer says, up to a text that stops it. Of an answer without
-// a parser the engine does.
+// reader turns an answer's tokens into deltas, up to a stop text. Without a parser, the engine
+// finds stop texts itself.
 type reader struct {
-	parser   *chat.Parser  // nil: none
-	stops    *stops.Finder // in the content that the parser finds
-	thinking bool          // the last token was part of reasoning
-	called   bool          // a tool
+	parser   *chat.Parser  // nil: text is not parsed
+	stops    *stops.Finder // searches the parsed content
+	thinking bool          // the last token belongs to reasoning
+	called   bool          // the answer calls a tool
 	stopped  bool
 	length   int // bytes of content before the last token
 	content  int
@@ -208,8 +208,8 @@ func (r *reader) end() (chat.Delta, string) {
 	return r.heed(r.parser.End(), true)
 }
 
-// heed looks for stops in what the parser has found: what may be the beginning of one waits for
-// what follows.
+// heed searches a delta for stop texts; a possible beginning of one is withheld until more text
+// follows.
 func (r *reader) heed(d chat.Delta, last bool) (chat.Delta, string) {
 	text, stop := r.stops.Next(d.Content, last)
 	d.Content = text
@@ -221,13 +221,13 @@ func (r *reader) count(d chat.Delta, stop string) (chat.Delta, string) {
 	r.content += len(d.Content)
 	if stop != "" {
 		r.stopped = true
-		d.ToolCalls = nil // they come after the text
+		d.ToolCalls = nil // they follow the stop text
 	}
 	r.called = r.called || len(d.ToolCalls) > 0
 	return d, stop
 }
 
-// sampling reads how tokens are chosen, as the model's Sampling says unless the client does.
+// sampling reads the sampling parameters, with the model's Sampling as default.
 func (q *question) sampling(p *params) {
 	s := &q.generation.Sampling
 	*s = q.model.Sampling
@@ -245,7 +245,7 @@ func (q *question) sampling(p *params) {
 	q.stops = p.texts("stop", 16)
 	for _, stop := range q.stops {
 		if stop == "" {
-			p.fail(invalid("stop", "stop: an empty text stops nothing"))
+			p.fail(invalid("stop", "stop: want no empty text"))
 		}
 	}
 	var user string
@@ -267,7 +267,7 @@ func (q *question) bias(p *params) {
 	for name, by := range raw {
 		var id int32
 		if json.Unmarshal([]byte(name), &id) != nil || id < 0 || int(id) >= q.model.Engine.Vocab() {
-			p.fail(invalid("logit_bias", "logit_bias: %q is none of the model's %d tokens", name, q.model.Engine.Vocab()))
+			p.fail(invalid("logit_bias", "logit_bias: %q is not the id of one of the model's %d tokens", name, q.model.Engine.Vocab()))
 			return
 		}
 		if !(by >= -100 && by <= 100) {
@@ -278,7 +278,7 @@ func (q *question) bias(p *params) {
 	}
 }
 
-// most is how many answers one request may ask for.
+// most is the maximum of the parameter n.
 const most = 16
 
 func (q *question) count(p *params) {
@@ -286,7 +286,7 @@ func (q *question) count(p *params) {
 	p.whole("n", &q.answers, 1, most)
 }
 
-// shown is a text that JSON can have.
+// shown returns text as valid UTF-8, which JSON requires.
 func shown(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)

@@ -12,31 +12,31 @@ import (
 	"time"
 )
 
-// API are the endpoints. Its fields say where models come from and who may ask.
+// API serves the HTTP endpoints of [Endpoints].
 type API struct {
-	// Find returns the model of a name, which stays usable until the request of that context has
-	// ended, or an error for the client; "" is the name where a request has none.
+	// Find returns the model of a name, "" if the request has none, or an error for the client. The
+	// model stays usable until the request of the context has ended.
 	Find func(ctx context.Context, name string) (*Model, error)
-	// List are the models, in order; Describe is one of them, by its name.
+	// List returns the models, in order; Describe returns one of them by its name.
 	List     func() []Info
 	Describe func(name string) (Info, error)
-	// Admit lets so many sequences of a model in, or returns an error for the client; what it
-	// returns else is called when they have ended. nil: all.
+	// Admit reserves places for n sequences of a model, or returns an error for the client; release
+	// returns the places. nil: no limit.
 	Admit func(m *Model, sequences int) (release func(), err error)
 
-	MaxBody  int64         // bytes of a request; 0: 32 MiB
-	Ping     time.Duration // after so long without a token a stream gets a sign of life; 0: 10 s
-	Patience time.Duration // with a client that does not read what it asked for; 0: 30 s
-	Timeout  time.Duration // of a request; 0: none
+	MaxBody  int64         // maximum size of a request in bytes; 0: 32 MiB
+	Ping     time.Duration // interval without a token after which a stream gets a comment; 0: 10 s
+	Patience time.Duration // timeout of a client that does not read; 0: 30 s
+	Timeout  time.Duration // timeout of a request; 0: none
 }
 
-// Bounds where an API does not say.
+// Defaults of API's fields.
 const (
 	DefaultMaxBody  = 32 << 20
 	DefaultPatience = 30 * time.Second
 )
 
-// bounded serves a request within bounds on its size and time.
+// bounded serves a request with limits on its size and time.
 func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, http.ResponseWriter, *http.Request) error) {
 	if err := a.receive(w, r); err != nil {
 		Fail(w, r, err)
@@ -48,19 +48,19 @@ func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, h
 		r = r.WithContext(ctx)
 	}
 	if err := serve(a, w, r); err != nil {
-		if r.Context().Err() != nil { // which is why
+		if r.Context().Err() != nil { // the cause of the error
 			err = context.Cause(r.Context())
 		}
 		Fail(w, r, err)
 	}
 }
 
-// receive reads the body, for which a client has as long as for reading an answer.
+// receive reads the body, with the timeout Patience.
 func (a *API) receive(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(or(a.Patience, DefaultPatience))) // as for writes, see stream
+	_ = control.SetReadDeadline(time.Now().Add(or(a.Patience, DefaultPatience))) // like writes, see stream
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, or(a.MaxBody, DefaultMaxBody)))
-	if errors.Is(err, os.ErrDeadlineExceeded) { // what is left of it is not waited for either
+	if errors.Is(err, os.ErrDeadlineExceeded) { // the rest is not awaited either
 		w.Header().Set("Connection", "close")
 		return &Error{Status: http.StatusRequestTimeout, Type: timedOut, Code: "request_timeout", Message: "the request's body did not come"}
 	}
@@ -83,8 +83,7 @@ func or[T int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// begin reads a request and finds the model that it names, which shall be able to answer, or
-// need not.
+// begin parses a request and finds its model. If answers is set, the model must have an engine.
 func (a *API) begin(r *http.Request, answers bool) (*params, *Model, error) {
 	p, err := readParams(r)
 	if err != nil {
@@ -102,7 +101,7 @@ func (a *API) begin(r *http.Request, answers bool) (*params, *Model, error) {
 	return p, m, err
 }
 
-// admit lets a question's sequences in.
+// admit reserves places for a question's sequences.
 func (a *API) admit(m *Model, sequences int) (release func(), err error) {
 	if a.Admit == nil {
 		return func() {}, nil
@@ -110,31 +109,31 @@ func (a *API) admit(m *Model, sequences int) (release func(), err error) {
 	return a.Admit(m, sequences)
 }
 
-// newID names an answer.
+// newID returns a random id with a prefix.
 func newID(prefix string) string {
 	var b [12]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return prefix + hex.EncodeToString(b[:])
 }
 
-// form writes the answers to a question as one protocol has them.
+// form encodes the answers to a question in one protocol.
 type form interface {
-	// begin is called once, before anything of a stream.
+	// begin is called once, before the first event of a stream.
 	begin(s *stream)
-	// add is called for each event of a stream, in the answer's order.
+	// add is called for each event of a stream, in the order of each answer.
 	add(s *stream, e *event)
-	// ping is called where nothing came for a while.
+	// ping is called when no event has come for a while.
 	ping(s *stream)
 	// finish ends a stream, after the last event.
 	finish(s *stream)
-	// fail tells of an error in a stream that has begun.
+	// fail reports an error in a stream that has begun.
 	fail(s *stream, e *Error)
-	// whole is the answer to who wants no stream.
+	// whole returns the body of an answer that is not streamed.
 	whole(answers []event) any
 }
 
-// answer asks a question and writes what comes of it. An error is one that nothing was
-// written before.
+// answer generates the answers to a question and writes them. It returns an error only if nothing
+// has been written.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, q *question, streamed bool, f form) error {
 	release, err := a.admit(q.model, len(q.prompts)*q.answers)
 	if err != nil {
@@ -145,7 +144,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, q *question, stream
 	events := q.ask(ctx)
 	defer func() {
 		cancel()
-		for range events { // until nobody asks the engine any more
+		for range events { // until the engine's last sequence has ended
 		}
 	}()
 	if streamed {
@@ -171,7 +170,8 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, q *question, stream
 	return nil
 }
 
-// stream passes events on as they come. Until the first has come the answer's status is open.
+// stream writes events as they come. The status is sent with the first, so an earlier error can
+// still set it.
 func (a *API) stream(w http.ResponseWriter, r *http.Request, events <-chan event, f form) error {
 	s := newStream(w, or(a.Patience, DefaultPatience))
 	every := or(a.Ping, 10*time.Second)
@@ -204,10 +204,10 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, events <-chan event
 			quiet.Reset(every)
 		}
 	}
-	return nil // the client is gone
+	return nil // the client has disconnected
 }
 
-// broken tells of an error, in the stream where that has begun.
+// broken reports an error within the stream if that has begun, and returns it otherwise.
 func (a *API) broken(s *stream, f form, err error) error {
 	if !s.begun {
 		return err

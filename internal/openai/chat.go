@@ -9,7 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 )
 
-// chat follows https://platform.openai.com/docs/api-reference/chat.
+// chat serves POST /v1/chat/completions: https://platform.openai.com/docs/api-reference/chat.
 func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {
@@ -29,7 +29,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	var top int
 	p.read("logprobs", &logprobs)
 	if p.whole("top_logprobs", &top, 0, 20) && !logprobs {
-		p.fail(invalid("top_logprobs", "top_logprobs goes with logprobs: true"))
+		p.fail(invalid("top_logprobs", "top_logprobs requires logprobs: true"))
 	}
 	if logprobs {
 		q.generation.Logprobs, f.logprobs, f.top = max(top, 1), true, top
@@ -61,15 +61,15 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	return a.answer(w, r, q, streamed, f)
 }
 
-// conversation reads what a prompt is made of.
+// conversation is a question whose prompt is rendered from messages.
 type conversation struct {
 	chat.Conversation
 	q      *question
-	schema json.RawMessage // that an answer matches; nil for none
-	formed string          // the parameter that has it
+	schema json.RawMessage // schema of the answer; nil for none
+	formed string          // name of the parameter that has the schema
 }
 
-// tools reads declarations and what may become of them.
+// tools reads tools, tool_choice and parallel_tool_calls.
 func (c *conversation) tools(p *params) {
 	p.read("tools", &c.Tools)
 	p.read("tool_choice", &c.ToolChoice)
@@ -80,7 +80,7 @@ func (c *conversation) tools(p *params) {
 	p.only("function_call", "its successor tool_choice is honoured", `"auto"`, `"none"`)
 }
 
-// form keeps answers to what a format asks for.
+// form sets the schema that a parameter's format requires of answers.
 func (c *conversation) form(param, kind string, schema json.RawMessage) error {
 	c.formed = param
 	switch kind {
@@ -97,7 +97,7 @@ func (c *conversation) form(param, kind string, schema json.RawMessage) error {
 	return nil
 }
 
-// reasoning reads how much the model shall think, for its template.
+// reasoning reads the reasoning parameters and sets the template's variables.
 func (c *conversation) reasoning(p *params) {
 	p.read("chat_template_kwargs", &c.Variables)
 	var effort string
@@ -121,7 +121,7 @@ func (c *conversation) effort(p *params, param, effort string) {
 	}
 }
 
-// render makes the prompt.
+// render renders the conversation to the prompt and compiles its constraint.
 func (c *conversation) render() error {
 	if len(c.Messages) == 0 {
 		return invalid("messages", "messages is missing or empty")
@@ -134,7 +134,7 @@ func (c *conversation) render() error {
 	rendered, err := t.Render(c.Conversation)
 	if err != nil {
 		e := errorOf(err)
-		if e.Status >= http.StatusInternalServerError { // a template that refuses what was said
+		if e.Status >= http.StatusInternalServerError { // the template raised an exception
 			e = invalid("messages", "%v", err)
 		}
 		return e
@@ -145,7 +145,7 @@ func (c *conversation) render() error {
 		return err
 	}
 	switch c.q.generation.Constraint, err = t.Constraint(v, c.Conversation, rendered, c.schema); {
-	case errors.Is(err, chat.ErrNotKept): // as the client asked: nothing it said is strict
+	case errors.Is(err, chat.ErrNotKept): // no constraint: the request allows that
 	case err != nil && c.schema != nil:
 		return invalid(c.formed, "%s: %v", c.formed, err)
 	case err != nil:
@@ -155,7 +155,7 @@ func (c *conversation) render() error {
 	return nil
 }
 
-// chatForm are answers as chat completions.
+// chatForm encodes answers as chat completions.
 type chatForm struct {
 	model    *Model
 	id       string
@@ -183,13 +183,13 @@ type chatDelta struct {
 	ToolCalls []chatCall `json:"tool_calls,omitempty"`
 }
 
-// nothing is a null that is there.
+// nothing is a member whose value is null.
 type nothing struct{}
 
 func (nothing) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 
 type chatCall struct {
-	Index    *int   `json:"index,omitempty"` // in a stream
+	Index    *int   `json:"index,omitempty"` // only in a stream
 	ID       string `json:"id"`
 	Type     string `json:"type"`
 	Function struct {
@@ -249,14 +249,14 @@ type chatUsage struct {
 	} `json:"completion_tokens_details"`
 }
 
-// usageOf adds up what answers to one prompt took, the prompt once.
+// usageOf sums the usage of the answers to one prompt, and counts the prompt once.
 func usageOf(answers []usage) *chatUsage {
 	u := &chatUsage{}
 	for i, a := range answers {
 		if i == 0 {
 			u.Prompt, u.Prompts.Cached = a.prompt, a.cached
 		}
-		u.Prompts.Cached = min(u.Prompts.Cached, a.cached) // who came first paid
+		u.Prompts.Cached = min(u.Prompts.Cached, a.cached) // the first answer computed the prompt
 		u.Answer += a.generated
 		u.Answers.Reasoning += a.reasoning
 	}
@@ -323,8 +323,8 @@ func (f *chatForm) begin(s *stream) {
 	f.spent, f.spoken = map[int]usage{}, map[int]int{}
 }
 
-// add sends a chunk with what an event adds, the first of an answer with its role, and one for
-// its end, which adds nothing.
+// add sends a chunk for an event: the first of an answer has the role, the last only the
+// finish_reason.
 func (f *chatForm) add(s *stream, e *event) {
 	if _, begun := f.spoken[e.index]; !begun {
 		f.spoken[e.index] = 0
@@ -350,7 +350,7 @@ func (f *chatForm) add(s *stream, e *event) {
 	}
 }
 
-// comment is a line that readers of events pass over.
+// comment is a line of an event stream that clients ignore.
 var comment = []byte(": ping\n\n")
 
 func (f *chatForm) ping(s *stream) { s.write(comment) }

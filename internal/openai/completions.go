@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// completions follows https://platform.openai.com/docs/api-reference/completions.
+// completions serves POST /v1/completions:
+// https://platform.openai.com/docs/api-reference/completions.
 func (a *API) completions(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {
@@ -36,7 +37,7 @@ func (a *API) completions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(prompts)*q.answers > mostAnswers {
-		return invalid("n", "%d answers to %d prompts: want %d in all at most", q.answers, len(prompts), mostAnswers)
+		return invalid("n", "n: %d answers to %d prompts: want at most %d answers in total", q.answers, len(prompts), mostAnswers)
 	}
 	for _, ids := range prompts {
 		q.prompts = append(q.prompts, prompt{tokens: ids})
@@ -45,10 +46,10 @@ func (a *API) completions(w http.ResponseWriter, r *http.Request) error {
 	return a.answer(w, r, q, streamed, f)
 }
 
-// mostAnswers bounds those of one request.
+// mostAnswers is the maximum number of answers of one request.
 const mostAnswers = 128
 
-// textForm are answers as completions of texts.
+// textForm encodes answers as text completions.
 type textForm struct {
 	model    *Model
 	id       string
@@ -56,7 +57,7 @@ type textForm struct {
 	logprobs bool
 	top      int
 	usage    bool
-	prompts  int // answers to each
+	prompts  int // answers to each prompt
 	spent    map[int]usage
 }
 
@@ -106,7 +107,7 @@ func (f *textForm) scores(tokens []scored) *textLogprobs {
 	return l
 }
 
-// spentOn adds up what answers took, each prompt once.
+// spentOn sums the usage of all answers, and counts each prompt once.
 func (f *textForm) spentOn(spent map[int]usage) *chatUsage {
 	all := &chatUsage{}
 	for i := 0; i < len(spent); i += f.prompts {

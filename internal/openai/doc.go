@@ -1,14 +1,15 @@
-// Package openai is the HTTP API that clients of language models know: OpenAI's chat
-// completions, completions, embeddings and models, as streams and whole.
+// Package openai serves the HTTP APIs of OpenAI (chat completions, responses, completions,
+// embeddings, models) and of Anthropic (messages), streamed and whole.
 //
-// A request goes through four hands. [params] reads its members, each once, and refuses by name
-// what nobody read: a parameter that is not honoured would change the answer. A conversation
-// becomes a prompt by the model's template (package chat). A [question] asks the engine for
-// answers and makes events of what comes: text, reasoning, calls of tools, up to a text that
-// stops it. A [form] writes events as one protocol has them.
+// A request passes through four types. [params] reads its members, each once; a member that nobody
+// reads is an error with its name, since ignoring it could change the answer. A conversation
+// renders the prompt with the model's template (package chat). A [question] generates answers on
+// the engine and turns tokens into events: text, reasoning and tool calls, up to a stop text. A
+// [form] encodes events in one protocol.
 //
-// Errors keep OpenAI's form, {"error": {"message", "type", "param", "code"}}, and their status
-// until the first token has come; in a stream that has begun they are its last event.
+// Errors have OpenAI's form, {"error": {"message", "type", "param", "code"}}, or Anthropic's under
+// its path. Before the first token they have a status of their own; in a stream that has begun they
+// are the last event.
 //
-// Who is served, and how many at once, is package serve's.
+// Authorization and admission are in package serve.
 package openai

@@ -2,20 +2,20 @@ package openai
 
 import "net/http"
 
-// Endpoint is one row of the table of what the API answers: all that routes, help and
-// documents know of it.
+// Endpoint is one row of the API's table of endpoints, from which routes, help and documents are
+// made.
 type Endpoint struct {
 	Method string
-	Path   string // as [http.ServeMux] reads it
-	Doc    string // what it answers, in a line of Markdown
+	Path   string // a pattern of [http.ServeMux]
+	Doc    string // its answer, in one line of Markdown
 
 	serve func(*API, http.ResponseWriter, *http.Request) error
 }
 
-// messagesPath is where errors have Anthropic's form, and all below it.
+// messagesPath is the path at and below which errors have Anthropic's form.
 const messagesPath = "/v1/messages"
 
-// Endpoints lists what the API answers.
+// Endpoints returns the table of endpoints.
 func Endpoints() []Endpoint {
 	return []Endpoint{
 		{"GET", "/v1/models", "the models, with the length of their context", (*API).models},

@@ -14,17 +14,17 @@ import (
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
-// Error is what a client is told: https://platform.openai.com/docs/guides/error-codes.
+// Error is an error for the client: https://platform.openai.com/docs/guides/error-codes.
 type Error struct {
 	Status     int
 	Message    string
 	Type       string
-	Param      string // of the request; "" where none is to blame
-	Code       string // for programs; "" where the type says enough
+	Param      string // the parameter at fault; "" for none
+	Code       string // machine-readable; "" if Type suffices
 	RetryAfter time.Duration
 }
 
-// Types of errors.
+// Values of Error.Type.
 const (
 	invalidRequest = "invalid_request_error"
 	authentication = "authentication_error"
@@ -35,8 +35,7 @@ const (
 
 func (e *Error) Error() string { return e.Message }
 
-// MarshalJSON writes all four members, null where there is nothing to say: clients read them
-// without asking.
+// MarshalJSON writes all four members, null if empty, since clients read them without a check.
 func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Message string  `json:"message"`
@@ -53,49 +52,49 @@ func orNull(s string) *string {
 	return &s
 }
 
-// invalid is a request that cannot be served as it is.
+// invalid returns the error of a malformed request, with status 400.
 func invalid(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Type: invalidRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// refused is a parameter that would change the answer, and has no meaning here.
+// refused returns the error of a parameter that would change the answer and is not supported.
 func refused(param, why string) *Error {
 	e := invalid(param, "%s: %s", param, why)
 	e.Code = "unsupported_parameter"
 	return e
 }
 
-// Overloaded is the answer while more wait than may.
+// Overloaded returns the error of a request beyond the queue's limit.
 func Overloaded(after time.Duration) *Error {
 	return &Error{Status: http.StatusTooManyRequests, Type: overloaded, Code: "queue_full",
 		Message: "too many requests wait; try again later", RetryAfter: after}
 }
 
-// Unloaded is the answer where a model's files could not be loaded when it was asked for.
+// Unloaded returns the error of a request whose model could not be loaded.
 func Unloaded(name string) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Type: serverError, Param: "model", Code: "model_not_loaded",
 		Message: fmt.Sprintf("%s could not be loaded", name), RetryAfter: 10 * time.Second}
 }
 
-// Stopping is the answer while the server comes to its end.
+// Stopping returns the error of a request that arrives while the server shuts down.
 func Stopping() *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Type: overloaded, Code: "shutting_down",
 		Message: "the server is stopping", RetryAfter: time.Second}
 }
 
-// Unauthorized is the answer where no known key comes with a request.
+// Unauthorized returns the error of a request without a valid key.
 func Unauthorized() *Error {
 	return &Error{Status: http.StatusUnauthorized, Type: authentication, Code: "invalid_api_key",
 		Message: "the request has no API key that this server knows: Authorization: Bearer KEY"}
 }
 
-// NotFound is the answer where no model has a name.
+// NotFound returns the error of a request for an unknown model.
 func NotFound(name string) *Error {
 	return &Error{Status: http.StatusNotFound, Type: invalidRequest, Param: "model", Code: "model_not_found",
 		Message: fmt.Sprintf("no model is called %q here", name)}
 }
 
-// causes are errors of smelt that a request is to blame for, or that say how it ended.
+// causes maps smelt's errors to the status and code that the client gets.
 var causes = []struct {
 	is     error
 	status int
@@ -113,7 +112,7 @@ var causes = []struct {
 	{smelt.ErrClosed, http.StatusServiceUnavailable, overloaded, "", "shutting_down"},
 }
 
-// errorOf returns what a client is told of an error.
+// errorOf returns err as an error for the client, with status 500 if its cause is unknown.
 func errorOf(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -132,7 +131,7 @@ func errorOf(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Type: serverError, Message: err.Error()}
 }
 
-// headers sets what an error says outside its text.
+// headers sets the response headers that belong to the error.
 func (e *Error) headers(h http.Header) {
 	if e.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))

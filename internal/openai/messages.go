@@ -8,7 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 )
 
-// messages follows https://docs.anthropic.com/en/api/messages.
+// messages serves POST /v1/messages: https://docs.anthropic.com/en/api/messages.
 func (a *API) messages(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *API) messages(w http.ResponseWriter, r *http.Request) error {
 	return a.answer(w, r, q, streamed, f)
 }
 
-// countTokens returns how many tokens the prompt of a conversation has.
+// countTokens serves POST /v1/messages/count_tokens: the number of tokens of the rendered prompt.
 func (a *API) countTokens(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *API) countTokens(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// block is part of what is said in this protocol.
+// block is a content block of this protocol.
 type block struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
@@ -79,7 +79,7 @@ func (c *conversation) blocks(p *params) {
 	if raw, ok := p.take("system"); ok {
 		text, ok := parts(raw, "text")
 		if !ok {
-			p.fail(invalid("system", "system: want a text, or blocks of text"))
+			p.fail(invalid("system", "system: want a string, or text blocks"))
 			return
 		}
 		c.Messages = append(c.Messages, chat.Message{Role: "system", Content: text})
@@ -92,7 +92,7 @@ func (c *conversation) blocks(p *params) {
 	names := map[string]string{}
 	for i, one := range list {
 		if one.Role != "user" && one.Role != "assistant" {
-			p.fail(invalid("messages", "message %d is said by %q: want user or assistant", i, one.Role))
+			p.fail(invalid("messages", "message %d has the role %q: want user or assistant", i, one.Role))
 			return
 		}
 		var text string
@@ -102,7 +102,7 @@ func (c *conversation) blocks(p *params) {
 		}
 		var said []block
 		if err := json.Unmarshal(one.Content, &said); err != nil {
-			p.fail(invalid("messages", "message %d: want a text, or blocks", i))
+			p.fail(invalid("messages", "message %d: want a string, or content blocks", i))
 			return
 		}
 		message := chat.Message{Role: one.Role}
@@ -119,10 +119,10 @@ func (c *conversation) blocks(p *params) {
 				names[b.ID] = b.Name
 				message.ToolCalls = append(message.ToolCalls, chat.ToolCall{ID: b.ID, Name: b.Name, Arguments: string(b.Input)})
 				spoken = true
-			case "tool_result": // which the templates have as messages of their own
+			case "tool_result": // templates take a result as a message
 				result, ok := parts(b.Content, "text")
 				if !ok {
-					p.fail(invalid("messages", "message %d: want a result that is text", i))
+					p.fail(invalid("messages", "message %d: want a tool_result of text", i))
 					return
 				}
 				c.Messages = append(c.Messages, chat.Message{Role: "tool", Content: result, ToolCallID: b.ToolUseID, Name: names[b.ToolUseID]})
@@ -138,12 +138,12 @@ func (c *conversation) blocks(p *params) {
 	c.anthropicTools(p)
 	var thinking struct {
 		Type   string `json:"type"`
-		Budget int    `json:"budget_tokens"` // is not kept to, and so not to be given
+		Budget int    `json:"budget_tokens"` // not enforced, therefore refused
 	}
 	if p.read("thinking", &thinking) {
 		switch {
 		case thinking.Budget != 0:
-			p.fail(refused("thinking.budget_tokens", "no bound on thinking alone is kept"))
+			p.fail(refused("thinking.budget_tokens", "a budget for thinking is not supported"))
 		case thinking.Type == "disabled":
 			c.effort(p, "thinking", "none")
 		case thinking.Type == "enabled", thinking.Type == "adaptive":
@@ -198,14 +198,14 @@ func (c *conversation) anthropicTools(p *params) {
 	}
 }
 
-// messageForm is an answer as a message, and its events.
+// messageForm encodes an answer as a message and its stream events.
 type messageForm struct {
 	model  *Model
 	id     string
 	prompt int
 
-	kind string // of the block that is open
-	at   int    // its index
+	kind string // type of the open block
+	at   int    // index of the open block
 	end  event
 }
 
@@ -216,7 +216,7 @@ type messageUsage struct {
 	Output  int `json:"output_tokens"`
 }
 
-// used has what came from the cache apart, as this protocol counts it.
+// used returns the usage with cached tokens counted separately, as this protocol does.
 func (u usage) used() messageUsage {
 	return messageUsage{Input: u.prompt - u.cached, Cached: u.cached, Output: u.generated}
 }
@@ -236,7 +236,7 @@ func (f *messageForm) message() *said {
 	return &said{ID: f.id, Type: "message", Role: "assistant", Model: f.model.ID, Content: []any{}}
 }
 
-// reason is why an answer ended.
+// reason returns the stop_reason of an answer.
 func (e *event) reason() *string {
 	reason := map[string]string{finishStop: "end_turn", finishLength: "max_tokens", finishTools: "tool_use"}[e.finish]
 	if e.stop != "" && e.finish == finishStop {
@@ -248,7 +248,7 @@ func (e *event) reason() *string {
 func used(c chat.ToolCall) map[string]any {
 	input := json.RawMessage(c.Arguments)
 	if !json.Valid(input) || !strings.HasPrefix(strings.TrimSpace(c.Arguments), "{") {
-		input, _ = encode(map[string]string{"text": c.Arguments}) // a text is always JSON
+		input, _ = encode(map[string]string{"text": c.Arguments}) // a string always marshals
 	}
 	return map[string]any{"type": "tool_use", "id": c.ID, "name": c.Name, "input": input}
 }
@@ -283,7 +283,7 @@ func (f *messageForm) begin(s *stream) {
 	f.emit(s, "message_start", map[string]any{"message": m})
 }
 
-// text adds to the block of a kind, which is begun where another one is open.
+// text appends to the open block, after opening a new one if its type differs.
 func (f *messageForm) text(s *stream, kind, member, text string) {
 	if text == "" {
 		return
@@ -337,7 +337,7 @@ func (f *messageForm) ping(s *stream) { f.emit(s, "ping", nil) }
 
 func (f *messageForm) fail(s *stream, e *Error) { s.send("error", anthropicError(e)) }
 
-// anthropicTypes are what this protocol calls errors, by their status.
+// anthropicTypes maps status codes to this protocol's error types.
 var anthropicTypes = map[int]string{
 	http.StatusUnauthorized: "authentication_error", http.StatusNotFound: "not_found_error", http.StatusRequestEntityTooLarge: "request_too_large",
 	http.StatusTooManyRequests: "rate_limit_error", http.StatusInternalServerError: "api_error", http.StatusServiceUnavailable: "overloaded_error",

@@ -12,27 +12,27 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Model is what requests name.
+// Model is a model that requests name.
 type Model struct {
 	ID         string
 	Created    time.Time
-	Engine     *smelt.Engine   // nil for one that makes embeddings
-	Embedder   *smelt.Embedder // nil for one that answers
-	SaltByUser bool            // prefixes are shared only among requests with the same "user"
-	Sampling   smelt.Sampling  // of requests that do not say how
+	Engine     *smelt.Engine   // nil for an embedding model
+	Embedder   *smelt.Embedder // nil for a generative model
+	SaltByUser bool            // prefix caching only among requests with the same "user"
+	Sampling   smelt.Sampling  // defaults of requests
 
 	tokenizer       *tokenizer.Tokenizer
-	texts           [][]byte // of tokens; nil for those that are no text
+	texts           [][]byte // texts of tokens; nil for tokens without text
 	plain, withTool *chat.Template
 	templateErr     error
 	fingerprint     string
-	embedding       sync.Mutex // of the embedder, which serves one at a time
+	embedding       sync.Mutex // locks the embedder, which serves one request at a time
 }
 
-// NewModel returns a model that answers by an engine.
+// NewModel returns a generative model.
 func NewModel(id string, e *smelt.Engine) (*Model, error) {
 	p := e.Loaded().Program()
-	m := &Model{ID: id, Created: time.Now(), Engine: e, Sampling: smelt.Sampling{Temperature: 1}} // as in OpenAI's API
+	m := &Model{ID: id, Created: time.Now(), Engine: e, Sampling: smelt.Sampling{Temperature: 1}} // temperature as in OpenAI's API
 	var err error
 	if m.tokenizer, err = e.Loaded().Tokenizer(); err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)
@@ -46,20 +46,20 @@ func NewModel(id string, e *smelt.Engine) (*Model, error) {
 	return m, nil
 }
 
-// NewEmbeddings returns a model that makes embeddings.
+// NewEmbeddings returns an embedding model.
 func NewEmbeddings(id string, e *smelt.Embedder) *Model {
 	return &Model{ID: id, Created: time.Now(), Embedder: e}
 }
 
-// answers refuses a model that has no engine.
+// answers returns an error if the model has no engine.
 func (m *Model) answers() error {
 	if m.Engine == nil {
-		return invalid("model", "%s makes embeddings, and answers nothing", m.ID)
+		return invalid("model", "%s is an embedding model and generates no answers", m.ID)
 	}
 	return nil
 }
 
-// template is the one for conversations with tools or without.
+// template returns the chat template, for conversations with or without tools.
 func (m *Model) template(tools bool) (*chat.Template, error) {
 	if m.templateErr != nil {
 		return nil, m.templateErr
@@ -70,7 +70,7 @@ func (m *Model) template(tools bool) (*chat.Template, error) {
 	return m.plain, nil
 }
 
-// thinking lists what a conversation can tell the template of how much the model shall think.
+// thinking returns the template's variables that control reasoning.
 func (m *Model) thinking() (variables []string) {
 	t, err := m.template(false)
 	if err != nil {
@@ -84,8 +84,8 @@ func (m *Model) thinking() (variables []string) {
 	return variables
 }
 
-// bytesOf are those of a token's text, which need not be whole characters; of a control token,
-// those of its name.
+// bytesOf returns the bytes of a token's text, which can be part of a character; for a control
+// token those of its name.
 func (m *Model) bytesOf(id int32) []byte {
 	if int(id) < len(m.texts) && m.texts[id] != nil {
 		return m.texts[id]
@@ -93,7 +93,7 @@ func (m *Model) bytesOf(id int32) []byte {
 	return m.tokenizer.Piece(id)
 }
 
-// embed makes embeddings, for one request after the other.
+// embed returns embeddings of texts, for one request at a time.
 func (m *Model) embed(ctx context.Context, texts [][]int32) ([][]float32, error) {
 	m.embedding.Lock()
 	defer m.embedding.Unlock()

@@ -7,18 +7,18 @@ import (
 	"net/http"
 )
 
-// Info is what lists say of a model.
+// Info describes a model in the list of models.
 type Info struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
 	Created int64  `json:"created"`
 	Owner   string `json:"owned_by"`
 	Context int    `json:"context_length"`
-	// Variables are those for thinking that the model's template asks for.
+	// Variables are the template's variables that control reasoning.
 	Variables []string `json:"template_variables,omitempty"`
 }
 
-// Info describes the model.
+// Info returns the model's description.
 func (m *Model) Info() Info {
 	i := Info{ID: m.ID, Object: "model", Created: m.Created.Unix(), Owner: "smelt"}
 	if m.Engine != nil {
@@ -29,7 +29,7 @@ func (m *Model) Info() Info {
 	return i
 }
 
-// models follows https://platform.openai.com/docs/api-reference/models.
+// models serves GET /v1/models: https://platform.openai.com/docs/api-reference/models.
 func (a *API) models(w http.ResponseWriter, _ *http.Request) error {
 	reply(w, http.StatusOK, struct {
 		Object string `json:"object"`
@@ -47,7 +47,7 @@ func (a *API) oneModel(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tokenize returns a text's tokens.
+// tokenize serves a text's tokens.
 func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {
@@ -73,7 +73,7 @@ func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// detokenize returns the text of tokens.
+// detokenize serves the text of tokens.
 func (a *API) detokenize(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *API) detokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// embeddings follows https://platform.openai.com/docs/api-reference/embeddings.
+// embeddings serves POST /v1/embeddings: https://platform.openai.com/docs/api-reference/embeddings.
 func (a *API) embeddings(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, false)
 	if err != nil {
@@ -103,7 +103,7 @@ func (a *API) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if m.Embedder != nil {
 		var width int
 		if p.whole("dimensions", &width, 1, 1<<20) && width != m.Embedder.Width() {
-			p.fail(refused("dimensions", "embeddings are not cut"))
+			p.fail(refused("dimensions", "truncated embeddings are not supported"))
 		}
 	}
 	if format != "float" && format != "base64" {
@@ -113,7 +113,7 @@ func (a *API) embeddings(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if m.Embedder == nil {
-		return invalid("model", "%s answers, and makes no embeddings", m.ID)
+		return invalid("model", "%s is not an embedding model", m.ID)
 	}
 	list, err := texts("input", raw, mostTexts, m.Embedder.Vocab(), m.Embedder.Encode)
 	if err != nil {
@@ -159,7 +159,7 @@ func (a *API) embeddings(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// packed are float32 in little endian, in base64.
+// packed encodes float32 values in little-endian order as base64.
 func packed(v []float32) string {
 	b := make([]byte, 0, 4*len(v))
 	for _, x := range v {
@@ -168,5 +168,5 @@ func packed(v []float32) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// mostTexts bounds those of a request, as OpenAI does.
+// mostTexts is the maximum number of texts of a request, as in OpenAI's API.
 const mostTexts = 2048

@@ -15,15 +15,15 @@ import (
 	"strings"
 )
 
-// params are the members of a request. Each endpoint takes those that it honours; what is left
-// when it is done would change the answer, or is a mistake, and is refused by name.
+// params is the members of a request. An endpoint takes those that it supports; done fails on those
+// that are left, since they are mistakes or would change the answer.
 type params struct {
 	members map[string]json.RawMessage
-	err     *Error // the first
+	err     *Error // the first error
 }
 
-// readParams reads the object that a request has as its body. Its type has to be given as JSON:
-// pages of other sites cannot send that without being asked.
+// readParams parses the JSON object in a request's body. The content type must be application/json:
+// pages of other origins cannot send that without a CORS preflight.
 func readParams(r *http.Request) (*params, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, &Error{Status: http.StatusUnsupportedMediaType, Type: invalidRequest, Code: "unsupported_media_type",
@@ -39,10 +39,10 @@ func readParams(r *http.Request) (*params, error) {
 func parseParams(raw []byte) (*params, error) {
 	p := &params{}
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' {
-		return nil, invalid("", "the request's body is no JSON object")
+		return nil, invalid("", "the body is not a JSON object")
 	}
 	if err := json.Unmarshal(raw, &p.members); err != nil {
-		return nil, invalid("", "the request's body: %v", err)
+		return nil, invalid("", "body: %v", err)
 	}
 	return p, nil
 }
@@ -53,14 +53,14 @@ func (p *params) fail(e *Error) {
 	}
 }
 
-// take returns a member, which null is none of.
+// take removes and returns a member; null counts as absent.
 func (p *params) take(name string) (json.RawMessage, bool) {
 	raw, ok := p.members[name]
 	delete(p.members, name)
 	return raw, ok && string(raw) != "null"
 }
 
-// read decodes a member, all of whose own members are known.
+// read decodes a member; unknown members within it are errors.
 func (p *params) read(name string, to any) bool {
 	raw, ok := p.take(name)
 	if !ok {
@@ -75,7 +75,7 @@ func (p *params) read(name string, to any) bool {
 	return true
 }
 
-// explained says of JSON what is wrong in it without the names of Go.
+// explained returns the message of a JSON error without names of Go.
 func explained(err error) string {
 	var typ *json.UnmarshalTypeError
 	if errors.As(err, &typ) {
@@ -88,7 +88,7 @@ func explained(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// called is what JSON calls a type.
+// called returns JSON's name of a type.
 func called(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -105,7 +105,7 @@ func called(t reflect.Type) string {
 	return "an object"
 }
 
-// number reads one between bounds.
+// number reads a number in [least, most].
 func (p *params) number(name string, to *float64, least, most float64) bool {
 	if !p.read(name, to) {
 		return false
@@ -116,9 +116,9 @@ func (p *params) number(name string, to *float64, least, most float64) bool {
 	return true
 }
 
-// whole reads a whole number between bounds.
+// whole reads a whole number in [least, most].
 func (p *params) whole(name string, to *int, least, most int) bool {
-	var n float64 // 1e3 and 5.0 are whole too
+	var n float64 // accepts 1e3 and 5.0
 	if !p.read(name, &n) {
 		return false
 	}
@@ -130,7 +130,7 @@ func (p *params) whole(name string, to *int, least, most int) bool {
 	return true
 }
 
-// texts reads a text, or a list of texts.
+// texts reads a string or a list of at most most strings.
 func (p *params) texts(name string, most int) (list []string) {
 	raw, ok := p.take(name)
 	if !ok {
@@ -143,42 +143,43 @@ func (p *params) texts(name string, most int) (list []string) {
 		}
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
-		p.fail(invalid(name, "%s: want a text, or a list of texts", name))
+		p.fail(invalid(name, "%s: want a string, or a list of strings", name))
 		return nil
 	}
 	if len(list) > most {
-		p.fail(invalid(name, "%s has %d texts: want %d at most", name, len(list), most))
+		p.fail(invalid(name, "%s has %d strings: want at most %d", name, len(list), most))
 	}
 	return list
 }
 
-// streamOptions tells whether a stream shall end with what it took.
+// streamOptions reports whether a stream ends with its usage.
 func (p *params) streamOptions(streamed bool) (usage bool) {
 	var options struct {
 		Usage       bool `json:"include_usage"`
-		Obfuscation bool `json:"include_obfuscation"` // of lengths, which clients may be sent without
+		Obfuscation bool `json:"include_obfuscation"` // padding that hides lengths; clients need not get it
 	}
 	if p.read("stream_options", &options) && !streamed {
-		p.fail(invalid("stream_options", "stream_options goes with stream: true"))
+		p.fail(invalid("stream_options", "stream_options requires stream: true"))
 	}
 	return options.Usage
 }
 
-// ignore passes over members that change no answer.
+// ignore removes members that do not affect the answer.
 func (p *params) ignore(names ...string) {
 	for _, name := range names {
 		delete(p.members, name)
 	}
 }
 
-// only accepts a member that has one of some values, which mean what is done anyway.
+// only removes a member whose value is one of values, which describe the only behaviour; any other
+// value is an error.
 func (p *params) only(name, why string, values ...string) {
 	raw, ok := p.take(name)
 	if !ok {
 		return
 	}
 	var is, want any
-	_ = json.Unmarshal(raw, &is) // it is part of what was read as JSON
+	_ = json.Unmarshal(raw, &is) // was already parsed as JSON
 	for _, v := range values {
 		if json.Unmarshal([]byte(v), &want) == nil && reflect.DeepEqual(is, want) {
 			return
@@ -187,14 +188,14 @@ func (p *params) only(name, why string, values ...string) {
 	p.fail(refused(name, why))
 }
 
-// done refuses what was not read.
+// done returns the first error, or an error for a member that was not taken.
 func (p *params) done() error {
 	if p.err != nil {
 		return p.err
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.members)) {
 		if string(p.members[name]) != "null" {
-			return refused(name, "no such parameter is honoured here")
+			return refused(name, "this parameter is not supported")
 		}
 	}
 	return nil
@@ -208,7 +209,7 @@ func texts(param string, raw json.RawMessage, most, vocab int, encode func(strin
 	list := []json.RawMessage{raw}
 	var tokens []int32
 	if raw[0] == '[' && json.Unmarshal(raw, &tokens) != nil {
-		_ = json.Unmarshal(raw, &list) // it is part of what was read as JSON
+		_ = json.Unmarshal(raw, &list) // was already parsed as JSON
 	}
 	if len(list) == 0 || len(list) > most {
 		return nil, invalid(param, "%s has %d texts: want 1 to %d", param, len(list), most)

@@ -9,7 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 )
 
-// responses follows, but that nothing is kept,
+// responses serves POST /v1/responses, without storing them:
 // https://platform.openai.com/docs/api-reference/responses.
 func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 	p, m, err := a.begin(r, true)
@@ -57,7 +57,7 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 	}
 	p.read("text", &text)
 	if text.Verbosity != nil && *text.Verbosity != "medium" {
-		p.fail(refused("text.verbosity", "no model here has such a setting"))
+		p.fail(refused("text.verbosity", "no model has this setting"))
 	}
 	var streamed bool
 	p.read("stream", &streamed)
@@ -91,7 +91,7 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 	return a.answer(w, r, q, streamed, f)
 }
 
-// input reads a text, or a list of what was said, called and returned.
+// input reads a text, or a list of messages, calls and results.
 func (c *conversation) input(p *params) {
 	raw, ok := p.take("input")
 	if !ok {
@@ -133,7 +133,7 @@ func (c *conversation) input(p *params) {
 		case "function_call":
 			call := chat.ToolCall{ID: one.CallID, Name: one.Name, Arguments: one.Arguments}
 			names[one.CallID] = one.Name
-			if n := len(c.Messages); n > 0 && c.Messages[n-1].Role == "assistant" { // calls belong to one message
+			if n := len(c.Messages); n > 0 && c.Messages[n-1].Role == "assistant" { // the calls of one turn belong to one message
 				c.Messages[n-1].ToolCalls = append(c.Messages[n-1].ToolCalls, call)
 			} else {
 				c.Messages = append(c.Messages, chat.Message{Role: "assistant", ToolCalls: []chat.ToolCall{call}})
@@ -145,7 +145,7 @@ func (c *conversation) input(p *params) {
 				return
 			}
 			c.Messages = append(c.Messages, chat.Message{Role: "tool", Content: said, ToolCallID: one.CallID, Name: names[one.CallID]})
-		case "reasoning": // a template says what becomes of old thoughts: nothing, of nearly all
+		case "reasoning": // most templates drop earlier reasoning
 		default:
 			p.fail(invalid("input", "item %d of input has the type %q: want message, function_call or function_call_output", i, one.Type))
 			return
@@ -153,7 +153,7 @@ func (c *conversation) input(p *params) {
 	}
 }
 
-// parts joins a text that may come in parts of some types.
+// parts joins a text, which can be a list of parts of the given types.
 func parts(raw json.RawMessage, types ...string) (string, bool) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return "", true
@@ -183,7 +183,7 @@ func parts(raw json.RawMessage, types ...string) (string, bool) {
 	return b.String(), true
 }
 
-// flatTools reads declarations as this protocol has them, whose members lie beside their type.
+// flatTools reads tool declarations whose members stand beside their type, as in this protocol.
 func (c *conversation) flatTools(p *params, said *response) {
 	said.Tools, said.Choice = []json.RawMessage{}, "auto"
 	p.read("tools", &said.Tools)
@@ -198,7 +198,7 @@ func (c *conversation) flatTools(p *params, said *response) {
 			return
 		}
 		var members map[string]json.RawMessage
-		_ = json.Unmarshal(raw, &members) // as above
+		_ = json.Unmarshal(raw, &members) // was already parsed as JSON
 		delete(members, "type")
 		function, err := encode(members)
 		if err != nil {
@@ -221,7 +221,7 @@ func (c *conversation) flatTools(p *params, said *response) {
 	}
 }
 
-// response is the object of that name.
+// response is the response object.
 type response struct {
 	ID           string            `json:"id"`
 	Object       string            `json:"object"`
@@ -278,14 +278,14 @@ type responseUsage struct {
 	Total int `json:"total_tokens"`
 }
 
-// item is part of what a response consists of: reasoning, a message or a call.
+// item is an item of a response's output: reasoning, a message or a call.
 type item struct {
 	ID        string    `json:"id"`
 	Type      string    `json:"type"`
 	Status    string    `json:"status,omitempty"`
 	Role      string    `json:"role,omitempty"`
 	Content   *[]part   `json:"content,omitempty"`
-	Summary   *[]string `json:"summary,omitempty"` // of reasoning; none is made
+	Summary   *[]string `json:"summary,omitempty"` // of reasoning; always empty
 	CallID    string    `json:"call_id,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	Arguments *string   `json:"arguments,omitempty"`
@@ -305,16 +305,16 @@ func newPart(kind string) part {
 	return part{Type: "output_text", Annotations: &[]any{}, Logprobs: &[]any{}}
 }
 
-// responseForm is an answer as a response, and its events. The items are made as the answer
-// comes, in a stream or at once.
+// responseForm encodes an answer as a response and its stream events. Items are built as the answer
+// arrives, streamed or not.
 type responseForm struct {
 	model  *Model
 	said   response
 	number int
-	open   *item // the last one, while it grows
+	open   *item // the last item while it grows
 }
 
-// responseEvent is one of a stream.
+// responseEvent is an event of a stream.
 type responseEvent struct {
 	Type      string    `json:"type"`
 	Number    int       `json:"sequence_number"`
@@ -333,7 +333,7 @@ type responseEvent struct {
 	Message   string    `json:"message,omitempty"`
 }
 
-// emit sends an event, unless the answer is given whole.
+// emit sends an event if the answer is streamed.
 func (f *responseForm) emit(s *stream, e responseEvent) {
 	if s == nil {
 		return
@@ -347,7 +347,7 @@ func (f *responseForm) at() *int { n := len(f.said.Output) - 1; return &n }
 
 var first = 0
 
-// text adds to the item of a kind, which is made where another one is open.
+// text appends to the open item, after opening a new one if its type differs.
 func (f *responseForm) text(s *stream, kind, text string) {
 	if text == "" {
 		return
@@ -374,7 +374,7 @@ func (f *responseForm) text(s *stream, kind, text string) {
 	f.emit(s, e)
 }
 
-// close ends the item that grows.
+// close completes the open item.
 func (f *responseForm) close(s *stream) {
 	if f.open == nil {
 		return
@@ -418,7 +418,7 @@ func (f *responseForm) add(s *stream, e *event) {
 	if e.finish == "" {
 		return
 	}
-	if len(f.said.Output) == 0 { // an answer without a word is a message too
+	if len(f.said.Output) == 0 { // an empty answer has one message too
 		f.open = &item{ID: newID("msg_"), Type: "message", Role: "assistant", Content: &[]part{newPart("message")}}
 		f.said.Output = append(f.said.Output, f.open)
 		f.emit(s, responseEvent{Type: "response.output_item.added", Output: f.at(), Item: f.open})

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// encode writes JSON with <, > and & as they are, without a line end.
+// encode encodes JSON without escaping <, > and &, and without a line end.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -20,21 +20,20 @@ func encode(v any) ([]byte, error) {
 }
 
 // stream writes server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
-// Its head goes out with the first of them, so that until then a request can fail with a status
-// of its own.
+// The header is sent with the first event, so that an earlier failure can still set the status.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	patient time.Duration // with a client that does not read; 0: for ever
+	patient time.Duration // write timeout; 0: none
 	begun   bool
-	err     error // the first; nothing is written after it
+	err     error // the first error; nothing is written after it
 }
 
 func newStream(w http.ResponseWriter, patient time.Duration) *stream {
 	return &stream{w: w, control: http.NewResponseController(w), patient: patient}
 }
 
-// send writes an event, with a name where it has one.
+// send writes an event, with an event name unless that is "".
 func (s *stream) send(name string, v any) {
 	data, err := encode(v)
 	if err != nil {
@@ -60,29 +59,29 @@ func (s *stream) write(text []byte) {
 		h := s.w.Header()
 		h.Set("Content-Type", "text/event-stream; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
-		h.Set("X-Accel-Buffering", "no") // proxies shall pass on what comes
+		h.Set("X-Accel-Buffering", "no") // proxies must not buffer the stream
 		s.w.WriteHeader(http.StatusOK)
 	}
 	if s.patient > 0 {
-		_ = s.control.SetWriteDeadline(time.Now().Add(s.patient)) // a writer without deadlines has a patient client
+		_ = s.control.SetWriteDeadline(time.Now().Add(s.patient)) // ignored by writers without deadlines
 	}
 	if _, s.err = s.w.Write(text); s.err == nil {
 		s.err = s.control.Flush()
 	}
 }
 
-// reply writes a whole answer.
+// reply writes a whole JSON answer.
 func reply(w http.ResponseWriter, status int, v any) {
 	data, err := encode(v)
-	if err != nil { // nothing that is answered has such values
+	if err != nil { // no answer has values that fail to encode
 		status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"the answer cannot be written","type":"server_error","param":null,"code":null}}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n')) // a client that is gone reads no error either
+	_, _ = w.Write(append(data, '\n')) // the client may have disconnected
 }
 
-// Fail writes what a client is told of an error, in the form of the protocol that it speaks.
+// Fail writes an error to the client, in the form of the request's protocol.
 func Fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := errorOf(err)
 	e.headers(w.Header())
