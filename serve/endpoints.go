@@ -7,18 +7,18 @@ import (
 	"github.com/smelt-ml/smelt/internal/openai"
 )
 
-// Endpoint is one row of the table of what a [Server] answers.
+// Endpoint is one row of the table of a [Server]'s endpoints.
 type Endpoint struct {
 	Method string
-	Path   string // as [http.ServeMux] reads it
-	Doc    string // what it answers, in a line of Markdown
+	Path   string // a pattern of [http.ServeMux]
+	Doc    string // its answer, in one line of Markdown
 }
 
-// ownEndpoint is an endpoint that is no part of a model's API.
+// ownEndpoint is an endpoint outside of the model API.
 type ownEndpoint struct {
 	Endpoint
-	keyless bool // whoever watches over a server, and the page that asks for a key, have none
-	page    bool // only where Options.Page is set
+	keyless bool // needs no key: for monitors, and for the page that asks for the key
+	page    bool // exists only with Options.Page
 	serve   func(*Server, http.ResponseWriter, *http.Request)
 }
 
@@ -34,7 +34,7 @@ func ownEndpoints() []ownEndpoint {
 	}
 }
 
-// Endpoints lists what a server answers, its page included.
+// Endpoints returns the table of a server's endpoints, including those of the page.
 func Endpoints() []Endpoint {
 	var all []Endpoint
 	for _, e := range openai.Endpoints() {
@@ -46,12 +46,12 @@ func Endpoints() []Endpoint {
 	return all
 }
 
-// Shown returns the path as documents write it: "/v1/models/{model}".
+// Shown returns the path as documentation writes it: "/v1/models/{model}".
 func (e *Endpoint) Shown() string {
 	return strings.NewReplacer("...}", "}", "{$}", "").Replace(e.Path)
 }
 
-// register adds the server's own endpoints, and an answer for what is not served.
+// register adds the server's own endpoints, and the response to unknown paths.
 func (s *Server) register() {
 	for _, e := range ownEndpoints() {
 		if e.page && !s.options.Page {
@@ -66,7 +66,7 @@ func (s *Server) register() {
 	s.mux.HandleFunc("/", notServed)
 }
 
-// needsKey reports whether a request has to have a key.
+// needsKey reports whether a request must have a key.
 func (s *Server) needsKey(r *http.Request) bool {
 	if len(s.keys) == 0 {
 		return false

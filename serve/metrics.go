@@ -11,10 +11,9 @@ import (
 	"github.com/smelt-ml/smelt"
 )
 
-// Metrics has an engine tell this server what it does, for /metrics: it is for the
-// [smelt.EngineOptions] of an engine that is then added under the same name. Gauges and
-// counters are called as vLLM calls its own where that has them, since routers look for those
-// names; see docs/serve.md.
+// Metrics returns the [smelt.EngineOptions] field by which an engine reports to this server's
+// /metrics; the engine is then added under the same name. Metrics have vLLM's names where vLLM has
+// them, since routers look for those; see docs/serve.md.
 func (s *Server) Metrics(name string) smelt.Metrics {
 	of := func(metric string) string { return fmt.Sprintf("%s{model_name=%q}", metric, name) }
 	return &told{
@@ -29,7 +28,7 @@ func (s *Server) Metrics(name string) smelt.Metrics {
 	}
 }
 
-// Bounds of histograms.
+// Buckets of histograms.
 var (
 	latencies = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100}
 	powers    = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
@@ -64,12 +63,12 @@ func (t *told) Ended(u smelt.Usage, err error) {
 	}
 }
 
-// Parsers of other makers take a metric without a type for none at all: the endpoint picker of the
-// Gateway API's inference extension reads 0. The library has one switch for all of a program.
+// Some parsers ignore a metric without a type: the endpoint picker of the Gateway API's inference
+// extension reads 0. The library's switch is global to the program.
 func init() { metrics.ExposeMetadata(true) }
 
-// observe shows what an engine says of itself at any time, or those that answer for a model one
-// after the other; e is nil where there is none.
+// observe exports the gauges and counters of a model's engine. stats also covers earlier engines of
+// the model; e is nil if the model has none.
 func (s *Server) observe(name string, e *smelt.Engine, stats func() smelt.EngineStats) {
 	if e == nil {
 		return
@@ -105,7 +104,7 @@ func (s *Server) observe(name string, e *smelt.Engine, stats func() smelt.Engine
 	})
 }
 
-// writeMetrics answers with all that is known at this moment.
+// writeMetrics writes the current values of all metrics.
 func (s *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	s.mu.RLock()
@@ -117,7 +116,7 @@ func (s *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	s.metrics.WritePrometheus(w)
 }
 
-// observePlace shows how often a model that is loaded when it is asked for was, and whether it is.
+// observePlace exports the state and the counters of a model that is loaded on demand.
 func (s *Server) observePlace(p *place) {
 	of := func(metric string) string { return fmt.Sprintf("%s{model_name=%q}", metric, p.name) }
 	for metric, value := range map[string]func() float64{

@@ -22,18 +22,18 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// The page is plain HTML, CSS and modules: main.js says which does what.
+// The page is plain HTML, CSS and modules without a build step; main.js lists the modules.
 //
 //go:embed page
 var pageFiles embed.FS
 
-// pageTypes are those of the page's files. What a system would say of them differs.
+// pageTypes are the content types of the page's files. Those of the system's MIME table vary.
 var pageTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// pageHeaders keep the page to itself: it loads its own files and asks its own server, nothing
-// else; a text becomes no script, whatever a model or a person says; no site shows it in a frame.
+// pageHeaders isolate the page: it loads only its own files and requests only its own server, text
+// never becomes a script, and no other site can frame it.
 var pageHeaders = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
@@ -41,7 +41,7 @@ var pageHeaders = map[string]string{
 	"Referrer-Policy":              "no-referrer",
 	"Cross-Origin-Opener-Policy":   "same-origin",
 	"Cross-Origin-Resource-Policy": "same-origin",
-	"Cache-Control":                "no-cache", // asked for again each time, by its hash
+	"Cache-Control":                "no-cache", // revalidated each time by its hash
 }
 
 func (s *Server) index(w http.ResponseWriter, r *http.Request) { writePage(w, r, "index.html") }
@@ -50,7 +50,7 @@ func (s *Server) pageFile(w http.ResponseWriter, r *http.Request) {
 	writePage(w, r, r.PathValue("file"))
 }
 
-// writePage answers with a file of the page.
+// writePage serves a file of the page.
 func writePage(w http.ResponseWriter, r *http.Request, name string) {
 	text, err := pageFiles.ReadFile("page/" + name)
 	if err != nil {
@@ -65,14 +65,14 @@ func writePage(w http.ResponseWriter, r *http.Request, name string) {
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(text))
 }
 
-// keptGraphs is how many answers of GET /graph are kept.
+// keptGraphs is the size of the cache of GET /graph.
 const keptGraphs = 8
 
-// graphs are answers of GET /graph. Making one takes seconds: who asks meanwhile waits, and what
-// was made is kept.
+// graphs caches answers of GET /graph. Computing one takes seconds; concurrent requests wait for
+// it.
 type graphs struct {
 	making sync.Mutex
-	kept   []keptGraph // the oldest first
+	kept   []keptGraph // oldest first
 }
 
 type keptGraph struct {
@@ -80,10 +80,10 @@ type keptGraph struct {
 	text []byte
 }
 
-// graphOf is what GET /graph asks for.
+// graphOf is the parameters of GET /graph.
 type graphOf struct{ model, phase, target, chip string }
 
-// defaultChip is what times are predicted for where no chip is asked for.
+// defaultChip is the chip of predicted times if the request names none.
 const defaultChip = "m4-max"
 
 func (s *Server) graph(w http.ResponseWriter, r *http.Request) {
@@ -93,12 +93,11 @@ func (s *Server) graph(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // who asked may be gone
+	_, _ = w.Write(text) // the client may have disconnected
 }
 
-// makeGraph returns page.Data of a model's phase. The query's members are model, phase (decode
-// or prefill), target (that of the device, unless it says cpu or metal) and chip, which times are
-// predicted for.
+// makeGraph returns page.Data of a model's phase. The query has model, phase (decode or prefill),
+// target (cpu or metal; default: that of the device) and chip, for which times are predicted.
 func (s *Server) makeGraph(r *http.Request) ([]byte, error) {
 	q := r.URL.Query()
 	ctx, release := holding(r.Context())
@@ -138,7 +137,7 @@ func (s *Server) makeGraph(r *http.Request) ([]byte, error) {
 			return g.text, nil
 		}
 	}
-	if err := r.Context().Err(); err != nil { // gone while it waited
+	if err := r.Context().Err(); err != nil { // disconnected while it waited
 		return nil, err
 	}
 	text, err := drawGraph(r, p, of)
@@ -152,10 +151,10 @@ func (s *Server) makeGraph(r *http.Request) ([]byte, error) {
 	return text, nil
 }
 
-// drawGraph compiles a model once more, to see what each pass does.
+// drawGraph compiles a model again and traces its passes.
 func drawGraph(r *http.Request, served *smelt.Program, of graphOf) ([]byte, error) {
 	o := served.Options()
-	if of.target != o.Target { // nothing of a device that is not here is known but the chip
+	if of.target != o.Target { // nothing is known of another device but the chip
 		o = smelt.Options{Target: of.target, Level: o.Level, KV: o.KV, Context: o.Context, Prefill: o.Prefill, Sequences: o.Sequences, Block: o.Block}
 		t, err := lower.NewTarget(of.target, lower.DecodeTokens)
 		if err != nil {
@@ -167,7 +166,7 @@ func drawGraph(r *http.Request, served *smelt.Program, of graphOf) ([]byte, erro
 	}
 	var trace page.Trace
 	o.Observer = func(phase, pass string, f *ir.Func) {
-		if phase == of.phase { // the last one that is seen
+		if phase == of.phase { // the last of several phases remains
 			trace.Observe(pass, f)
 		}
 	}

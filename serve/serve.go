@@ -1,7 +1,7 @@
-// Package serve answers HTTP requests with smelt's engines, in the form of OpenAI's API and of
-// Anthropic's messages. [Endpoints] is the table of what it answers.
+// Package serve is an HTTP server for smelt's engines, with the APIs of OpenAI and Anthropic's
+// messages. [Endpoints] is the table of its endpoints.
 //
-// A [Server] is an http.Handler, which any program can mount:
+// A [Server] is an http.Handler that any program can mount:
 //
 //	s := serve.New(serve.Options{})
 //	engine, err := loaded.NewEngine(smelt.EngineOptions{Metrics: s.Metrics("tiny")})
@@ -10,10 +10,10 @@
 //
 // # Laws
 //
-// An answer depends on the request alone: not on who else is asking, nor on what was asked
-// before. A parameter that would change the answer and is not honoured is refused by name. A
-// client that is gone costs no further step. Whoever asks while too many wait is told so at
-// once, with a time after which to come again. What is said is never logged.
+// An answer depends only on its request, not on concurrent or earlier requests. A parameter that
+// would change the answer and is not supported is an error with its name. The engine computes no
+// further step for a client that has disconnected. Requests beyond the queue's limit get 429 with
+// Retry-After at once. Prompts and answers are never logged.
 package serve
 
 import (
@@ -35,36 +35,35 @@ import (
 	"github.com/smelt-ml/smelt/internal/openai"
 )
 
-// Options bound a server. Zero fields take defaults.
+// Options configure a server. Zero fields take defaults.
 type Options struct {
-	// Keys are what clients have to know one of: as Authorization: Bearer KEY or x-api-key: KEY.
-	// None: everybody is served.
+	// Keys are the accepted API keys, sent as Authorization: Bearer KEY or x-api-key: KEY. An empty
+	// list accepts every request.
 	Keys     []string
-	MaxQueue int           // sequences that wait beside those that run, of each model; 0: DefaultMaxQueue, below 0: none
-	MaxBody  int64         // bytes of a request; 0: 32 MiB
-	Timeout  time.Duration // of a request, its time in the queue included; 0: none
-	Ping     time.Duration // after so long without a token a stream gets a sign of life; 0: 10 s
-	Patience time.Duration // with a client that does not read what it asked for, or does not send it; 0: 30 s
-	// SaltByUser shares prefixes only among requests that have the same "user": nobody learns by
-	// the time that an answer takes what others ask.
+	MaxQueue int           // sequences of each model that wait beside the running ones; 0: DefaultMaxQueue, below 0: none
+	MaxBody  int64         // size limit of a request in bytes; 0: 32 MiB
+	Timeout  time.Duration // limit on a request's time, including its wait in the queue; 0: none
+	Ping     time.Duration // interval without a token after which a stream gets a comment; 0: 10 s
+	Patience time.Duration // timeout of reads from and writes to a client; 0: 30 s
+	// SaltByUser shares cached prefixes only among requests with the same "user". Otherwise the
+	// latency of a request reveals which prefixes other users have sent.
 	SaltByUser bool
-	// Sampling is how tokens are chosen of requests that do not say; its Seed does not count. nil:
-	// with the temperature 1, as in OpenAI's API.
+	// Sampling is the default of requests, except for its Seed. nil: temperature 1, as in OpenAI's
+	// API.
 	Sampling *smelt.Sampling
-	Log      *slog.Logger // of requests, a line each; nil: none
-	Memory   int64        // bytes of the models that are loaded when they are asked for; see [Server.AddOnDemand]
-	// Page serves a page to talk with the models at /, which shows their graphs and schedules.
+	Log      *slog.Logger // logs one line per request; nil: none
+	Memory   int64        // bound in bytes on models loaded on demand; see [Server.AddOnDemand]
+	// Page serves a chat page at /, which also shows the models' graphs and schedules.
 	Page bool
 }
 
-// DefaultMaxQueue is how many sequences wait for each model at most.
+// DefaultMaxQueue is the default of Options.MaxQueue.
 const DefaultMaxQueue = 256
 
-// ErrName is wrapped where two models shall have the same name, or one none.
-var ErrName = errors.New("a model needs a name of its own")
+// ErrName is wrapped where a model's name is empty or taken.
+var ErrName = errors.New("a model needs a unique name")
 
-// Server is an http.Handler. It may be used by several goroutines, and models may be added
-// while it serves.
+// Server is an http.Handler. It is safe for concurrent use; models can be added while it serves.
 type Server struct {
 	options Options
 	mux     *http.ServeMux
@@ -74,24 +73,24 @@ type Server struct {
 	gate    gate
 	graphs  graphs
 
-	ending   context.Context // of what is still under way when a drain's time is over
+	ending   context.Context // cancelled when the time of Drain is over
 	breakOff context.CancelFunc
 
 	shelf shelf
 
 	mu      sync.RWMutex
-	models  []*model // in the order in which they were added
+	models  []*model // in the order of Add
 	named   map[string]*model
-	refresh []func() // of counters that engines keep
+	refresh []func() // updates of counters that engines hold
 }
 
-// model is one that is served.
+// model is one model of the server.
 type model struct {
 	info   openai.Info
-	always *openai.Model // nil for one that is loaded when it is asked for
-	place  *place        // of that
-	most   int64         // sequences that run or wait
-	begun  atomic.Int64  // sequences under way
+	always *openai.Model // nil for a model loaded on demand
+	place  *place        // nil unless the model is loaded on demand
+	most   int64         // maximum of running and waiting sequences
+	begun  atomic.Int64  // running and waiting sequences
 }
 
 // New returns a server without models.
@@ -118,11 +117,10 @@ func notServed(w http.ResponseWriter, r *http.Request) {
 func say(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text + "\n")) // who asked may be gone
+	_, _ = w.Write([]byte(text + "\n")) // the client may have disconnected
 }
 
-// Add serves a model under a name. The engine stays the caller's, who closes it after the
-// server has come to its end.
+// Add serves an engine under a name. The caller keeps the engine and closes it after Drain.
 func (s *Server) Add(name string, e *smelt.Engine) error {
 	if err := s.addAlways(name, Resident{Engine: e}); err != nil {
 		return err
@@ -131,7 +129,7 @@ func (s *Server) Add(name string, e *smelt.Engine) error {
 	return nil
 }
 
-// AddEmbedder serves a model that makes embeddings.
+// AddEmbedder serves an embedding model under a name.
 func (s *Server) AddEmbedder(name string, e *smelt.Embedder) error {
 	return s.addAlways(name, Resident{Embedder: e})
 }
@@ -144,7 +142,7 @@ func (s *Server) addAlways(name string, l Resident) error {
 	return s.add(&model{info: m.Info(), always: m, most: s.most(m)})
 }
 
-// model makes what requests are answered with.
+// model returns the API's model of a loaded model.
 func (s *Server) model(name string, l Resident) (*openai.Model, error) {
 	if l.Embedder != nil {
 		return openai.NewEmbeddings(name, l.Embedder), nil
@@ -161,7 +159,7 @@ func (s *Server) model(name string, l Resident) (*openai.Model, error) {
 	return m, err
 }
 
-// most is how many sequences of a model may run or wait.
+// most returns the maximum number of sequences of a model that run or wait.
 func (s *Server) most(m *openai.Model) int64 {
 	running := 1
 	if m.Engine != nil {
@@ -190,7 +188,7 @@ func (s *Server) list() (list []openai.Info) {
 	return list
 }
 
-// describe says what the list does of one model.
+// describe returns the entry of one model in the list of models.
 func (s *Server) describe(name string) (openai.Info, error) {
 	m, err := s.lookUp(name)
 	if err != nil {
@@ -199,8 +197,8 @@ func (s *Server) describe(name string) (openai.Info, error) {
 	return m.info, nil
 }
 
-// lookUp returns the model of a name, or of a file of that name; where there is only one, a
-// request need not name it.
+// lookUp returns the model of a name or of a file with that base name. If the server has only one
+// model, the name can be empty.
 func (s *Server) lookUp(name string) (*model, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -216,7 +214,7 @@ func (s *Server) lookUp(name string) (*model, error) {
 	return nil, openai.NotFound(name)
 }
 
-// find returns the model of a name for as long as the request lasts that asks for it.
+// find returns the model of a name and keeps it loaded until the request of ctx ends.
 func (s *Server) find(ctx context.Context, name string) (*openai.Model, error) {
 	m, err := s.lookUp(name)
 	if err != nil {
@@ -234,15 +232,15 @@ func (s *Server) find(ctx context.Context, name string) (*openai.Model, error) {
 		return found, nil
 	}
 	release()
-	return nil, fmt.Errorf("%s: asked for by no request", name)
+	return nil, fmt.Errorf("%s: there is no request that holds it", name)
 }
 
-// hold is what a request keeps loaded.
+// hold is the models that a request keeps loaded.
 type hold struct{ release []func() }
 
 type holdKey struct{}
 
-// holding has a context's request keep loaded what it finds, until release is called.
+// holding returns a context in which find keeps models loaded until release is called.
 func holding(ctx context.Context) (_ context.Context, release func()) {
 	h := &hold{}
 	return context.WithValue(ctx, holdKey{}, h), func() {
@@ -252,20 +250,20 @@ func holding(ctx context.Context) (_ context.Context, release func()) {
 	}
 }
 
-// admit lets sequences in while not too many wait.
+// admit reserves places for sequences of a model, or returns 429 if its queue is full.
 func (s *Server) admit(of *openai.Model, sequences int) (release func(), err error) {
 	s.mu.RLock()
 	m := s.named[of.ID]
 	s.mu.RUnlock()
 	n := int64(sequences)
-	if begun := m.begun.Add(n); begun > m.most && begun > n { // one that asks for many is alone with them at worst
+	if begun := m.begun.Add(n); begun > m.most && begun > n { // a request of many sequences is admitted if it is alone
 		m.begun.Add(-n)
 		return nil, openai.Overloaded(time.Second)
 	}
 	return func() { m.begun.Add(-n) }, nil
 }
 
-// ServeHTTP answers a request.
+// ServeHTTP serves a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	noted := &noting{ResponseWriter: w, status: http.StatusOK, last: &s.gate.shut}
@@ -287,7 +285,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve answers a request that has entered.
+// serve serves a request that has entered the gate.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.gate.leave()
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -298,8 +296,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// knows reports whether a request has one of the keys. All are compared, whole, so that time
-// tells nothing of them.
+// knows reports whether a request has a valid key. It compares with all keys in constant time, so
+// that its latency reveals nothing about them.
 func (s *Server) knows(r *http.Request) bool {
 	key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
@@ -312,10 +310,9 @@ func (s *Server) knows(r *http.Request) bool {
 	return known == 1
 }
 
-// Drain has the server refuse what comes from now on, and returns when what is under way has
-// ended. What is still under way when ctx ends is broken off, and Drain returns its error: a
-// request whose answer has not begun is refused like those that came later, so that its client
-// asks again.
+// Drain refuses new requests and returns when the running ones have ended. When ctx ends, the rest
+// are cancelled and Drain returns ctx's error. A request whose answer has not begun then gets the
+// same refusal as a new one, so that its client retries.
 func (s *Server) Drain(ctx context.Context) error {
 	empty := s.gate.close()
 	select {
@@ -325,31 +322,31 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 	s.breakOff()
 	select {
-	case <-empty: // after the step under way
+	case <-empty: // after the current step
 	case <-time.After(lastStep):
 	}
 	return ctx.Err()
 }
 
-// Close closes the models that were loaded because they were asked for, and loads none from now
-// on. Those of [Server.Add] stay their owner's.
+// Close closes the models that were loaded on demand and loads no more. Engines of [Server.Add]
+// stay open.
 func (s *Server) Close() error {
 	s.shelf.close()
 	return nil
 }
 
-// lastStep is how long what is broken off has to say so.
+// lastStep is the time that cancelled requests have to write their error.
 const lastStep = 2 * time.Second
 
-// gate counts requests under way, and lets none in once it is shut.
+// gate counts running requests and admits none once it is closed.
 type gate struct {
 	mu    sync.Mutex
 	shut  atomic.Bool // written under mu
 	open  int
-	empty chan struct{} // closed when it is shut and all have left; nil: open
+	empty chan struct{} // closed when the gate is closed and all requests have left; nil while open
 }
 
-// enter reports whether a request may begin, which then has to leave.
+// enter reports whether a request may begin; if so, it must leave.
 func (g *gate) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -368,7 +365,7 @@ func (g *gate) leave() {
 	}
 }
 
-// close shuts the gate; the channel is closed when all have left.
+// close closes the gate and returns a channel that is closed when all requests have left.
 func (g *gate) close() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -380,12 +377,12 @@ func (g *gate) close() <-chan struct{} {
 	return g.empty
 }
 
-// noting remembers what was answered.
+// noting records the status of a response.
 type noting struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
-	last   *atomic.Bool // the connection's client shall not ask here again
+	last   *atomic.Bool // makes the response close its connection
 }
 
 func (n *noting) WriteHeader(status int) {

@@ -14,25 +14,25 @@ import (
 	"github.com/smelt-ml/smelt/internal/openai"
 )
 
-// Resident is a model in memory: an engine that answers, or what makes embeddings.
+// Resident is a loaded model: an engine, or an embedder.
 type Resident struct {
 	Engine   *smelt.Engine
 	Embedder *smelt.Embedder
-	Memory   int64        // bytes that it takes until it is closed
-	Close    func() error // gives them back
+	Memory   int64        // bytes that it occupies until it is closed
+	Close    func() error // frees Memory
 }
 
-// ErrMemory is wrapped where a model does not fit into [Options.Memory], whatever else is loaded.
-var ErrMemory = errors.New("the memory for models does not suffice")
+// ErrMemory is wrapped where a model alone exceeds [Options.Memory].
+var ErrMemory = errors.New("the model does not fit into the memory for models")
 
-// AddOnDemand serves a model that is in memory while it is asked for, and as long as no other one
-// needs the room: [Options.Memory] bounds all that are added so. load is called now, to see
-// that it can be and what it takes, and whenever it is asked for and not there; never twice at
-// once. The server closes what load returned.
+// AddOnDemand serves a model that is loaded when a request names it and evicted when other models
+// need its memory; [Options.Memory] bounds all such models together. load is called at once, to
+// check the model and measure it, and then for each load, never concurrently. The server closes
+// what load returned.
 //
-// A model is put away when another one is asked for that has no room beside it, the one first
-// that was not used for the longest, and once no request that uses it is under way. Whoever asks
-// for it from then on waits behind who asked for the other one, so that everybody's turn comes.
+// A request for a model that does not fit evicts the least recently used models once their running
+// requests have ended. Later requests for these queue behind the request that evicts them, so that
+// no model starves.
 func (s *Server) AddOnDemand(name string, load func() (Resident, error)) error {
 	p := &place{name: name, bytes: s.options.Memory, waiters: max(s.options.MaxQueue, 1)}
 	p.load = func() (*openai.Model, Resident, error) {
@@ -46,7 +46,7 @@ func (s *Server) AddOnDemand(name string, load func() (Resident, error)) error {
 		}
 		return m, l, nil
 	}
-	// What it takes is not known yet: all there is is kept free for it.
+	// The size is not known yet: reserve all memory.
 	s.shelf.add(p)
 	m, release, err := s.shelf.take(context.Background(), p)
 	if err == nil {
@@ -64,38 +64,37 @@ func (s *Server) AddOnDemand(name string, load func() (Resident, error)) error {
 	return nil
 }
 
-// shelf keeps models within a bound on memory, and says whose turn it is.
+// shelf is a cache of loaded models with a bound on memory, and the queue of requests for them.
 type shelf struct {
 	bound int64
 	log   *slog.Logger
 
 	mu     sync.Mutex
 	places []*place
-	used   int64     // by models that are loaded, being loaded or being closed
-	queue  []*ticket // who waits, in the order in which they came
-	now    int64     // a clock that each use moves
+	used   int64     // bytes of models that are loaded, loading or closing
+	queue  []*ticket // in order of arrival
+	now    int64     // logical clock, incremented by each use
 	shut   bool
-	work   sync.WaitGroup // loads and closes under way
+	work   sync.WaitGroup // running loads and closes
 }
 
-// place is a model's on the shelf. Its fields are guarded by the shelf's lock, but for those that
-// do not change.
+// place is the state of one model. The shelf's lock guards its mutable fields.
 type place struct {
 	name    string
-	waiters int // at most
+	waiters int // maximum queue length
 	load    func() (*openai.Model, Resident, error)
 
 	state     placeState
 	bytes     int64
 	model     *openai.Model
 	loaded    Resident
-	users     int   // requests under way
-	used      int64 // when, by the shelf's clock
-	leaving   bool  // others wait for its room: no further request gets it
-	failed    error // of the last load
+	users     int   // running requests
+	used      int64 // time of the last use, by the shelf's clock
+	leaving   bool  // to be evicted: admits no further request
+	failed    error // error of the last load
 	loads     int64
 	evictions int64
-	before    smelt.EngineStats // what was counted by engines that were closed
+	before    smelt.EngineStats // counters of closed engines
 }
 
 type placeState int
@@ -121,7 +120,7 @@ func (s *shelf) add(p *place) {
 	s.places = append(s.places, p)
 }
 
-// remove takes a model from the shelf that nobody asks for any more.
+// remove removes a model that has no requests.
 func (s *shelf) remove(p *place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +130,7 @@ func (s *shelf) remove(p *place) {
 	}
 }
 
-// take returns a model that stays loaded until release is called, after loading it if need be.
+// take returns a model, loading it if necessary; the model stays loaded until release is called.
 func (s *shelf) take(ctx context.Context, p *place) (m *openai.Model, release func(), err error) {
 	s.mu.Lock()
 	if s.shut {
@@ -168,7 +167,7 @@ func (s *shelf) take(ctx context.Context, p *place) (m *openai.Model, release fu
 	}), nil
 }
 
-// waiting counts those who wait for a model.
+// waiting returns the number of requests that wait for a model.
 func (s *shelf) waiting(p *place) (n int) {
 	for _, t := range s.queue {
 		if t.place == p {
@@ -189,15 +188,14 @@ func (s *shelf) touch(p *place) {
 	p.used = s.now
 }
 
-// leave takes a ticket out of the queue, if it is there.
+// leave removes a ticket from the queue, if it is there.
 func (s *shelf) leave(t *ticket) {
 	s.queue = slices.DeleteFunc(s.queue, func(other *ticket) bool { return other == t })
 	s.advance()
 }
 
-// advance does what can be done for those who wait, in their order. The first one for whom there
-// is no room has the models marked whose room it will get; who comes later gets none of these,
-// and no room of others.
+// advance serves the queue in order. The first request without room marks the models to evict for
+// it; later requests can use neither those nor memory that becomes free.
 func (s *shelf) advance() {
 	for _, p := range s.places {
 		p.leaving = false
@@ -223,7 +221,7 @@ func (s *shelf) advance() {
 	})
 }
 
-// makeRoom reports whether a model can be loaded now, and sees to it that it can later.
+// makeRoom reports whether a model can be loaded now; if not, it marks or evicts models in its way.
 func (s *shelf) makeRoom(p *place) bool {
 	need := s.used + p.bytes - s.bound
 	if need <= 0 {
@@ -254,7 +252,7 @@ func (s *shelf) makeRoom(p *place) bool {
 	return false
 }
 
-// begin loads a model.
+// begin starts to load a model.
 func (s *shelf) begin(p *place) {
 	p.state = loading
 	s.used += p.bytes
@@ -270,8 +268,8 @@ func (s *shelf) begin(p *place) {
 			p.state = away
 			s.say("a model could not be loaded", slog.String("model", p.name), slog.Any("error", err))
 			s.refuse(p, openai.Unloaded(p.name))
-		case l.Memory > p.bytes: // all there is, the first time; and what it took then, later
-			p.failed = fmt.Errorf("%s takes %d bytes of weights, cache and arena, and has %d: %w", p.name, l.Memory, p.bytes, ErrMemory)
+		case l.Memory > p.bytes: // at first the bound, later the bytes of the previous load
+			p.failed = fmt.Errorf("%s takes %d bytes of weights, cache and arena, but may take %d: %w", p.name, l.Memory, p.bytes, ErrMemory)
 			s.say("a model could not be loaded", slog.String("model", p.name), slog.Any("error", p.failed))
 			s.refuse(p, openai.Unloaded(p.name))
 			s.putAway(p)
@@ -290,7 +288,7 @@ func (s *shelf) begin(p *place) {
 	})
 }
 
-// refuse gives an error to all who wait for a model.
+// refuse fails all requests that wait for a model.
 func (s *shelf) refuse(p *place, err error) {
 	s.queue = slices.DeleteFunc(s.queue, func(t *ticket) bool {
 		if t.place == p {
@@ -301,7 +299,7 @@ func (s *shelf) refuse(p *place, err error) {
 	})
 }
 
-// putAway closes a model that nobody uses.
+// putAway closes a model without requests.
 func (s *shelf) putAway(p *place) {
 	p.state = closing
 	p.evictions++
@@ -327,7 +325,8 @@ func (s *shelf) say(what string, attributes ...slog.Attr) {
 	}
 }
 
-// counted adds the counters of two engines that served one model after the other.
+// counted returns the sum of the counters of two consecutive engines of a model, and b's other
+// stats.
 func counted(a, b smelt.EngineStats) smelt.EngineStats {
 	b.Steps, b.Tokens, b.Preempted = a.Steps+b.Steps, a.Tokens+b.Tokens, a.Preempted+b.Preempted
 	b.Asked, b.Cached = a.Asked+b.Asked, a.Cached+b.Cached
@@ -336,7 +335,7 @@ func counted(a, b smelt.EngineStats) smelt.EngineStats {
 	return b
 }
 
-// stats are those of a model since it was added; what is in use is nothing while it is away.
+// stats returns a model's counters since it was added; its gauges are zero while it is not loaded.
 func (s *shelf) stats(p *place) smelt.EngineStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,8 +347,7 @@ func (s *shelf) stats(p *place) smelt.EngineStats {
 	return away
 }
 
-// close puts all models away, those that are being loaded too, and refuses who waits. Requests
-// that are under way are broken off.
+// close closes all models, including those being loaded, and fails waiting requests.
 func (s *shelf) close() {
 	s.mu.Lock()
 	s.shut = true

@@ -1,20 +1,20 @@
-// Package batch writes the inputs of a step: which tokens it has, of which sequences, and
-// where their keys and values go.
+// Package batch builds the inputs of a step: its tokens, the sequences that they belong to, and the
+// cache slots of their keys and values.
 //
-// A step packs what several sequences bring, one after the other and without padding: a
-// whole prompt, a piece of one, a single token. A [Piece] says what it is and which
-// blocks of the cache it owns; everything else follows from that:
+// A step packs pieces of several sequences one after the other without padding: a whole prompt, a
+// part of one, or a single token. A [Piece] gives its tokens, its position and its sequence's cache
+// blocks; everything else follows from that:
 //
 //	step := batch.Pack(16, 4096,
 //		batch.Piece{Tokens: []int32{7}, Start: 40, Blocks: []int32{3, 0, 5}},
 //		batch.Piece{Tokens: prompt, Blocks: []int32{2, 4}, Rows: batch.All})
 //
-// Laws, for any mixture: tokens, positions, ends and slots run in parallel, a sequence's in
-// their order; cu_seqlens rises from 0 to T; no two tokens share a slot where no two
-// sequences share a block that both write to; position p of a sequence lies in slot
-// p % block of its block p / block, so that what was written under one step is found by
-// the next. The interpreter, devices, tests and measurements all take their steps from
-// here.
+// Laws, for any mixture: tokens, positions, span ends and slots are parallel arrays in the order of
+// the sequences; cu_seqlens rises from 0 to T; no two tokens share a slot if no two sequences share
+// a block that both write to; position p of a sequence is in slot p % block of its block p / block,
+// so that the next step finds what this one wrote.
+//
+// The interpreter, devices, tests and benchmarks all build their steps here.
 package batch
 
 import (
@@ -23,48 +23,48 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Piece is what a step adds to one sequence.
+// Piece is the tokens that a step adds to one sequence.
 type Piece struct {
-	Tokens []int32 // one or more
-	Start  int     // tokens of the sequence that earlier steps have written
-	Blocks []int32 // its cache blocks, in order, with room for the tokens
+	Tokens []int32 // at least one
+	Start  int     // number of the sequence's tokens that earlier steps have written
+	Blocks []int32 // the sequence's cache blocks in order, with room for Tokens
 	Rows   Rows
 }
 
-// Rows says which of a sequence's tokens get a row of logits. Rows come in the order of
-// sequences, and of tokens in each.
+// Rows selects the tokens of a piece that get a row of logits. Rows are in the order of sequences,
+// then of tokens.
 type Rows uint8
 
-// The zero value asks for what the next token is chosen by.
+// The zero value is for choosing the next token.
 const (
 	Last Rows = iota // the last token
 	All              // every token
-	None             // none: more of the prompt follows in another step
+	None             // no token: more of the prompt follows in another step
 )
 
-// grain is what the bound on the context is rounded up to, so that grids and choices that
-// depend on it change rarely while a sequence grows.
+// grain is the multiple to which the bound on the context is rounded up, so that grids and choices
+// that depend on it change rarely as a sequence grows.
 const grain = 64
 
 // Step is the inputs of one step and their sizes.
 type Step struct {
-	Inputs  map[string][]int32 // by name, as package ir has them
+	Inputs  map[string][]int32 // by name, see package ir
 	Sizes   sym.Sizes
-	Longest int64 // tokens of the sequence that brings most
+	Longest int64 // tokens of the longest piece
 
 	tokens, positions, ends, types, slots, starts, lens, table, rows, copies []int32
 }
 
-// Pack returns the step of pieces of sequences whose cache blocks have `block` slots, none of
-// them longer than context.
+// Pack returns the step of pieces. Cache blocks have block slots, and no sequence is longer than
+// context.
 func Pack(block, context int, pieces ...Piece) *Step {
 	s := new(Step)
 	s.Pack(block, context, pieces...)
 	return s
 }
 
-// Pack replaces the step, in the memory that it has. It panics where a sequence brings no
-// token or has no room for them: whoever gives out blocks sees to that.
+// Pack overwrites s with the step of pieces and reuses its memory. It panics if a piece has no
+// token, or more than its blocks hold: the allocator of blocks prevents that.
 func (s *Step) Pack(block, context int, pieces ...Piece) {
 	s.tokens, s.positions, s.ends, s.types, s.slots, s.starts = s.tokens[:0], s.positions[:0], s.ends[:0], s.types[:0], s.slots[:0], append(s.starts[:0], 0)
 	s.lens, s.table, s.rows, s.copies, s.Longest = s.lens[:0], s.table[:0], s.rows[:0], s.copies[:0], 0
@@ -89,11 +89,11 @@ func (s *Step) Pack(block, context int, pieces ...Piece) {
 		sym.Smax: Smax(longest, context)}
 }
 
-// Copy is a cache block that another is to become like.
+// Copy copies the cache block From to the block To.
 type Copy struct{ From, To int32 }
 
-// PackCopies replaces the step by one that copies blocks and does nothing else, before the
-// step of whoever writes there.
+// PackCopies overwrites s with a step that only copies blocks. It runs before the step that writes
+// to them.
 func (s *Step) PackCopies(copies ...Copy) {
 	s.Pack(1, 0)
 	for _, c := range copies {
@@ -102,21 +102,20 @@ func (s *Step) PackCopies(copies ...Copy) {
 	s.Inputs[sym.Copies], s.Sizes[sym.C] = s.copies, int64(len(copies))
 }
 
-// SetTokens replaces the tokens of a step by what its pieces have there now, of which there
-// must be as many: a step can be packed before all of them are known.
+// SetTokens replaces the tokens of a packed step by those of the same pieces, which must have as
+// many. A step can thus be packed before its tokens are known.
 func (s *Step) SetTokens(pieces ...Piece) {
 	s.tokens = s.tokens[:0]
 	for i := range pieces {
 		s.tokens = append(s.tokens, pieces[i].Tokens...)
 	}
 	if len(s.tokens) != int(s.Sizes[sym.T]) {
-		panic(fmt.Sprintf("batch: %d tokens in the place of %d", len(s.tokens), s.Sizes[sym.T]))
+		panic(fmt.Sprintf("batch: SetTokens: %d tokens, want %d", len(s.tokens), s.Sizes[sym.T]))
 	}
 	s.Inputs[sym.Tokens] = s.tokens
 }
 
-// add appends a sequence, with a row of width in the table of blocks; unused entries of it
-// name no block.
+// add appends a piece and its row of the block table; unused entries of the row are -1.
 func (s *Step) add(q *Piece, block, width int) {
 	first := len(s.tokens)
 	s.tokens = append(s.tokens, q.Tokens...)
@@ -148,19 +147,17 @@ func (s *Step) add(q *Piece, block, width int) {
 func (q *Piece) check(i, block, context int) {
 	end := q.Start + len(q.Tokens)
 	if len(q.Tokens) == 0 || q.Start < 0 || end > context || end > len(q.Blocks)*block {
-		panic(fmt.Sprintf("batch: sequence %d brings %d tokens after %d into %d blocks of %d slots, of a context of %d",
+		panic(fmt.Sprintf("batch: sequence %d adds %d tokens after %d to %d blocks of %d slots, of a context of %d",
 			i, len(q.Tokens), q.Start, len(q.Blocks), block, context))
 	}
 }
 
-// Smax returns the bound on the context that a step works with whose longest sequence has
-// so many tokens.
+// Smax returns the bound on the context of a step whose longest sequence has that many tokens.
 func Smax(tokens, context int) int64 {
 	return int64(min(context, (tokens+grain-1)/grain*grain))
 }
 
-// Contiguous returns the blocks of a sequence that owns the first ones of a cache, in
-// order: as many as hold a whole context.
+// Contiguous returns the first blocks of a cache, in order, as many as a whole context needs.
 func Contiguous(block, context int) []int32 {
 	blocks := make([]int32, (context+block-1)/block)
 	for i := range blocks {

@@ -137,10 +137,10 @@ func TestLaws(t *testing.T) {
 
 func TestNoRoom(t *testing.T) {
 	for want, q := range map[string]batch.Piece{
-		"brings 0 tokens":                      {Blocks: []int32{0}},
-		"3 tokens after 6 into 2 blocks of 4":  {Tokens: []int32{1, 2, 3}, Start: 6, Blocks: []int32{0, 1}},
-		"2 tokens after 9 into 9 blocks of 4 ": {Tokens: []int32{1, 2}, Start: 9, Blocks: make([]int32, 9)}, // over the context
-		"1 tokens after -1":                    {Tokens: []int32{1}, Start: -1, Blocks: []int32{0}},
+		"adds 0 tokens":                      {Blocks: []int32{0}},
+		"3 tokens after 6 to 2 blocks of 4":  {Tokens: []int32{1, 2, 3}, Start: 6, Blocks: []int32{0, 1}},
+		"2 tokens after 9 to 9 blocks of 4 ": {Tokens: []int32{1, 2}, Start: 9, Blocks: make([]int32, 9)}, // over the context
+		"1 tokens after -1":                  {Tokens: []int32{1}, Start: -1, Blocks: []int32{0}},
 	} {
 		func() {
 			defer func() { require.Contains(t, recover(), want) }()

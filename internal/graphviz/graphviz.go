@@ -1,12 +1,11 @@
-// Package graphviz lays out graphs with Graphviz, compiled to WebAssembly, so that
-// nobody has to install it. Nothing of it runs, or is unpacked, before a graph is
-// asked for.
+// Package graphviz lays out graphs with Graphviz compiled to WebAssembly, so that users need not
+// install it. The module is unpacked and run only when a graph is rendered.
 //
 //	svg, err := graphviz.Render(ctx, dot, "svg")
 //
-// The module is that of @viz-js/viz on npm; see NOTICE. It sees no files, no clock and
-// no environment, so the same graph gives the same bytes. "go generate" makes the
-// module anew from the package, whose version and checksum stand in fetch.go.
+// The module is that of @viz-js/viz on npm; see NOTICE. It has no access to files, clock and
+// environment, so equal graphs give equal bytes. "go generate" rebuilds the module from the
+// package, whose version and checksum are in fetch.go.
 package graphviz
 
 import (
@@ -28,10 +27,10 @@ import (
 //go:embed graphviz.wasm.gz
 var packed []byte
 
-// ErrGraph is wrapped where Graphviz refuses a graph.
-var ErrGraph = errors.New("graphviz refuses the graph")
+// ErrGraph is wrapped where Graphviz rejects a graph.
+var ErrGraph = errors.New("graphviz rejects the graph")
 
-// What the module exports, by the names that its linker left.
+// The module's exports, by the names that its linker assigned.
 const (
 	construct     = "A" // runs the constructors of C's globals
 	allocate      = "F" // (bytes) → address
@@ -41,9 +40,9 @@ const (
 	write         = "_" // (context, graph, name of the format) → text, or 0
 )
 
-// Render lays out a graph in DOT, in ranks, and returns it in one of Graphviz's
-// formats, such as "svg" or "plain". It returns when ctx ends, with ctx's error; the
-// layout of a large graph may be left behind, to end by itself.
+// Render lays out a graph in DOT with the engine dot and returns it in one of Graphviz's formats,
+// such as "svg" or "plain". When ctx ends it returns ctx's error; the layout of a large graph can
+// then keep running in the background until it is done.
 func Render(ctx context.Context, dot []byte, format string) ([]byte, error) {
 	type answer struct {
 		out []byte
@@ -74,12 +73,12 @@ func renderHere(ctx context.Context, dot []byte, format string) ([]byte, error) 
 	return m.render(dot, format)
 }
 
-// largeGraph is the size in bytes from which compiling the module, which takes half a
-// second, is made up for by a layout several times as fast.
+// largeGraph is the size in bytes from which a graph is laid out by compiled code. Compiling the
+// module takes half a second and makes the layout several times faster.
 const largeGraph = 16 << 10
 
-// config chooses how the module is run. Only the interpreter looks whether ctx has
-// ended: in compiled code that would cost more than half of the time.
+// config selects the interpreter or the compiler. Only the interpreter checks whether ctx has
+// ended; the check would more than double the time of compiled code.
 func config(dot []byte) wazero.RuntimeConfig {
 	if len(dot) < largeGraph {
 		return wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true)
@@ -87,15 +86,15 @@ func config(dot []byte) wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfig().WithCompilationCache(compiled)
 }
 
-// compiled keeps the machine code of the module for the next large graph: a page has three.
+// compiled caches the module's machine code for further large graphs: a page has three.
 var compiled = wazero.NewCompilationCache()
 
-// module is a running Graphviz. What its functions allocate is freed with it.
+// module is a running Graphviz. Its functions allocate memory that is freed with it.
 type module struct {
 	ctx      context.Context
 	runtime  wazero.Runtime
 	instance api.Module
-	said     strings.Builder // complaints
+	said     strings.Builder // error messages
 }
 
 func (m *module) instantiate() error {
@@ -115,7 +114,7 @@ func (m *module) instantiate() error {
 	if _, err := host.Instantiate(m.ctx); err != nil {
 		return err
 	}
-	ready, err := m.runtime.CompileModule(m.ctx, code) // not closed, which would take it out of compiled
+	ready, err := m.runtime.CompileModule(m.ctx, code) // not closed, since that would remove it from the cache
 	if err != nil {
 		return err
 	}
@@ -129,17 +128,17 @@ func (m *module) instantiate() error {
 func (m *module) close() { _ = m.runtime.Close(context.WithoutCancel(m.ctx)) }
 
 func (m *module) render(dot []byte, format string) ([]byte, error) {
-	var args [3]uint64 // the graph and two names
+	var args [3]uint64 // the graph, the engine, the format
 	for i, s := range [][]byte{dot, []byte("dot"), []byte(format)} {
 		if bytes.IndexByte(s, 0) >= 0 {
-			return nil, fmt.Errorf("%w: there is a zero byte in it", ErrGraph)
+			return nil, fmt.Errorf("%w: it contains a zero byte", ErrGraph)
 		}
 		at, err := m.call(allocate, uint64(len(s)+1))
 		if err != nil {
 			return nil, err
 		}
 		if !m.instance.Memory().Write(uint32(at), append(bytes.Clone(s), 0)) {
-			return nil, fmt.Errorf("%w: %d bytes are more than its memory takes", ErrGraph, len(s))
+			return nil, fmt.Errorf("%w: %d bytes exceed its memory", ErrGraph, len(s))
 		}
 		args[i] = at
 	}
@@ -169,7 +168,7 @@ func (m *module) call(name string, args ...uint64) (uint64, error) {
 	return results[0], nil
 }
 
-// refused is why a graph was not laid out: a trap, or what Graphviz said.
+// refused returns the reason why a graph was not laid out: a trap, or Graphviz's error messages.
 func (m *module) refused(trap error) error {
 	why := strings.Join(strings.Fields(m.said.String()), " ")
 	if trap != nil {

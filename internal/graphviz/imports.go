@@ -8,24 +8,23 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// imported is a function that the module asks of its host, by the name that its linker
-// left. Types are those of WebAssembly: i and I are integers of 32 and 64 bits, F is a
-// float of 64.
+// imported is a function that the module imports, by the name that its linker assigned. Types are
+// those of WebAssembly: i and I are integers of 32 and 64 bits, F is a float of 64 bits.
 type imported struct {
 	name, is        string // is: its name in C
 	params, results string
-	call            func(mem api.Memory, stack []uint64) // nil: answers 0
+	call            func(mem api.Memory, stack []uint64) // nil: returns 0
 }
 
-// Errors that calls answer with, as C's library of Emscripten numbers them.
+// Error codes of calls, as numbered in Emscripten's C library.
 const (
 	noFile  = -44
 	noCall  = -52
 	badFile = 8 // of WASI, whose errors are positive
 )
 
-// imports are all that the module can reach of the world: its errors, its memory, and
-// a file system, clock and environment that hold nothing.
+// imports returns the module's only access to its host: its errors, its memory, and a file system,
+// clock and environment that are empty.
 func (m *module) imports() []imported {
 	return []imported{
 		{"a", "__assert_fail", "iiii", "", stops("a failed assertion")},
@@ -66,7 +65,7 @@ func (m *module) imports() []imported {
 	}
 }
 
-// export makes the function part of what the module is linked with.
+// export calls the function with the module's memory; without call it returns 0.
 func (f *imported) export(_ context.Context, in api.Module, stack []uint64) {
 	switch {
 	case f.call != nil:
@@ -76,7 +75,7 @@ func (f *imported) export(_ context.Context, in api.Module, stack []uint64) {
 	}
 }
 
-// types spells a signature out.
+// types expands a signature.
 func types(letters string) (list []api.ValueType) {
 	for _, l := range letters {
 		list = append(list, map[rune]api.ValueType{'i': api.ValueTypeI32, 'I': api.ValueTypeI64, 'F': api.ValueTypeF64}[l])
@@ -88,12 +87,12 @@ func answers(result int32) func(api.Memory, []uint64) {
 	return func(_ api.Memory, stack []uint64) { stack[0] = api.EncodeI32(result) }
 }
 
-// stops traps: the runtime makes an error of the panic.
+// stops returns a function that traps; the runtime turns the panic into an error.
 func stops(why string) func(api.Memory, []uint64) {
-	return func(api.Memory, []uint64) { panic(fmt.Errorf("it stopped by %s", why)) }
+	return func(api.Memory, []uint64) { panic(fmt.Errorf("it ended with %s", why)) }
 }
 
-// span is a part of the module's memory; one that lies outside of it traps.
+// span returns a range of the module's memory; it traps if the range is outside.
 func span(mem api.Memory, at, size uint64) []byte {
 	b, ok := mem.Read(uint32(at), uint32(size))
 	if !ok {
@@ -102,21 +101,21 @@ func span(mem api.Memory, at, size uint64) []byte {
 	return b
 }
 
-// text copies what C keeps at an address, up to a zero byte.
+// text copies the zero-terminated string at an address.
 func text(mem api.Memory, at uint32) []byte {
 	all := span(mem, uint64(at), uint64(mem.Size()-at))
 	end := bytes.IndexByte(all, 0)
 	return bytes.Clone(all[:max(end, 0)])
 }
 
-// page is what WebAssembly's memory grows by.
+// page is the granularity of growing WebAssembly's memory.
 const page = 64 << 10
 
-// grow answers 1 if the memory has the bytes that are asked for.
+// grow returns 1 if the memory has, or now has, the requested number of bytes.
 func grow(mem api.Memory, stack []uint64) {
 	missing := int64(uint32(stack[0])) - int64(mem.Size())
 	stack[0] = 1
-	// Doubling keeps the number of copies small.
+	// Doubling bounds the number of copies.
 	for _, more := range []int64{max(missing, int64(mem.Size())), missing} {
 		if _, ok := mem.Grow(uint32((max(more, 0) + page - 1) / page)); ok {
 			return
@@ -125,7 +124,7 @@ func grow(mem api.Memory, stack []uint64) {
 	stack[0] = 0
 }
 
-// print keeps what is written to a file, which can only be standard error.
+// print records writes to a file, which can only be standard error.
 func (m *module) print(mem api.Memory, stack []uint64) {
 	total := 0
 	for i := range uint64(uint32(stack[2])) {
@@ -138,7 +137,7 @@ func (m *module) print(mem api.Memory, stack []uint64) {
 	stack[0] = 0
 }
 
-// complain keeps what Graphviz says of a graph.
+// complain records an error message of Graphviz.
 func (m *module) complain(mem api.Memory, stack []uint64) {
 	m.said.Write(text(mem, uint32(stack[0])))
 	stack[0] = 0

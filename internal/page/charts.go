@@ -12,7 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// chart is a picture of bars over an axis, in pixels.
+// chart is a bar chart over an axis, in pixels.
 type chart struct {
 	Title, Note   string
 	Width, Height int
@@ -24,7 +24,7 @@ type chart struct {
 type bar struct {
 	X, Y, W, H    float64
 	Colour, Title string
-	Text          string // inside, where there is room
+	Text          string // inside the bar if it fits
 }
 
 // rule is a line: a barrier, a tick or a bound.
@@ -39,7 +39,7 @@ type label struct {
 	Class string
 }
 
-// legend lists the colours that the charts of a phase have.
+// legend returns the colours used in the charts of a phase.
 func (in *Input) legend() []swatch {
 	used := map[ir.Category]bool{}
 	for i := range in.Phase.Dispatches {
@@ -56,11 +56,11 @@ func (in *Input) legend() []swatch {
 
 const (
 	chartWidth = 1240
-	margin     = 150 // for the labels on the left
+	margin     = 150 // for labels on the left
 	lane       = 22
 )
 
-// schedule draws the step, and closer the part of it up to the end of layer 1.
+// schedule returns the chart of the step, and an enlargement up to the end of layer 1.
 func (in *Input) schedule() []chart {
 	t := in.Timeline
 	end := t.Total
@@ -125,7 +125,7 @@ func (in *Input) timeline(title string, from, to float64) chart {
 	return c
 }
 
-// lanes puts dispatches that run at once in different rows.
+// lanes assigns concurrent dispatches to different rows.
 func (in *Input) lanes() []int {
 	lanes := make([]int, len(in.Phase.Dispatches))
 	var busy []float64
@@ -154,7 +154,7 @@ func (c *chart) ticks(from, to, bottom float64, x func(float64) float64) {
 	}
 }
 
-// clock prints a time on an axis that ends at to.
+// clock formats a time on an axis that ends at to.
 func clock(us, to float64) string {
 	if to >= 5000 {
 		return fmt.Sprintf("%g ms", us/1000)
@@ -164,7 +164,8 @@ func clock(us, to float64) string {
 
 func span(start, end float64) string { return fmt.Sprintf("%.1f–%.1f µs", start, end) }
 
-// arena draws where each value lives and from which dispatch to which.
+// arena returns the chart of the arena: the address range of each value over its lifetime in
+// dispatches.
 func (in *Input) arena() chart {
 	const height = 300
 	ph := in.Phase

@@ -12,12 +12,12 @@ import (
 type column struct {
 	Name, Doc   string
 	Values      int
-	Fewer, More int  // values than before
+	Fewer, More int  // values less and more than before the pass
 	Same        bool // the pass changed nothing
 	Groups      []group
 }
 
-// group is a part of a graph.
+// group is a section of a column.
 type group struct {
 	Title string
 	Open  bool
@@ -50,8 +50,8 @@ func (in *Input) columns() []column {
 	return out
 }
 
-// groups shows what is outside of the layers, layer 0, and one of each kind of
-// layer that differs from it.
+// groups returns the values outside of the layers, layer 0, and the first layer of each further
+// kind.
 func groups(before, s *step) []group {
 	out := []group{{Title: "outside the layers", Open: true, Lines: diff(before, s, ir.NoLayer)}}
 	layers := s.f.Layers()
@@ -61,7 +61,7 @@ func groups(before, s *step) []group {
 	keys := make([]string, layers)
 	for _, v := range s.f.Values {
 		if v.Layer != ir.NoLayer {
-			keys[v.Layer] += "." // so that layers without values differ from none
+			keys[v.Layer] += "." // so that layers without values equal no others
 		}
 	}
 	for layer, key := range layerKeys(s.f) {
@@ -88,7 +88,7 @@ func groups(before, s *step) []group {
 	return out
 }
 
-// ranges prints 1, 2, 3, 5 as "1–3, 5".
+// ranges formats 1, 2, 3, 5 as "1–3, 5".
 func ranges(list []int) string {
 	var parts []string
 	for i := 0; i < len(list); {
@@ -106,8 +106,7 @@ func ranges(list []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// layerKeys returns a text for each layer that is the same for layers that do the
-// same: values are numbered as they appear.
+// layerKeys returns a key for each layer, equal for layers with equal values up to numbering.
 func layerKeys(f *ir.Func) []string {
 	keys := make([]strings.Builder, f.Layers())
 	numbers := make([]map[ir.ID]int, len(keys))
@@ -149,7 +148,7 @@ func layerKeys(f *ir.Func) []string {
 	return out
 }
 
-// weight is a tensor's name without its layer, and its type.
+// weight returns a tensor's name without its layer, and its type.
 func weight(v *ir.Value) string {
 	name := v.Name()
 	if rest, ok := strings.CutPrefix(name, "blk."); ok {
@@ -160,7 +159,7 @@ func weight(v *ir.Value) string {
 	return strings.TrimSuffix(name, ".weight") + "·" + v.Type.DType.String()
 }
 
-// text is a value as a line: weights stand where they are read.
+// text formats a value as a line; weights are shown as operands.
 func text(v *ir.Value) string {
 	full := strings.TrimSuffix(v.LongString(), fmt.Sprintf(" @%d", v.Layer))
 	head := fmt.Sprintf("%s = %s", v, v.Op)
@@ -182,8 +181,7 @@ func text(v *ir.Value) string {
 	return b.String()
 }
 
-// lines lists the values of a layer, without weights, and outside the layers the
-// results.
+// lines returns the values of a layer without weights, and outside of the layers the results too.
 func lines(f *ir.Func, layer int) (ids []ir.ID, texts []string) {
 	for _, v := range f.Values {
 		if v.Layer == layer && v.Op != ir.OpWeight {
@@ -206,8 +204,7 @@ func lines(f *ir.Func, layer int) (ids []ir.ID, texts []string) {
 	return ids, texts
 }
 
-// diff lists the values of a layer and those that the pass removed, where they
-// stood.
+// diff returns the values of a layer, with those that the pass removed at their old positions.
 func diff(before, now *step, layer int) []line {
 	oldIDs, oldTexts := lines(before.f, layer)
 	ids, texts := lines(now.f, layer)
@@ -248,7 +245,7 @@ func diff(before, now *step, layer int) []line {
 	return out
 }
 
-// common is a longest list that both hold in order.
+// common returns a longest common subsequence of two lists.
 func common(a, b []ir.ID) []ir.ID {
 	best := make([][]int, len(a)+1)
 	for i := range best {

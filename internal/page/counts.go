@@ -10,7 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// counts are the tables of figures.
+// counts are the page's tables of figures.
 type counts struct {
 	Ops     []opCount
 	Kernels []kernelCount
@@ -18,10 +18,10 @@ type counts struct {
 	Rules   []ruleCount
 }
 
-// ruleCount is a Fusion, printed.
+// ruleCount is a formatted Fusion.
 type ruleCount struct{ Rule, Doc, Matches, Dispatches, Read, Written, Micros string }
 
-// opCount is how often an op occurs in either graph; 0 is printed as a dot.
+// opCount is the number of occurrences of an op in both graphs; 0 is shown as a dot.
 type opCount struct{ Op, Source, Fused string }
 
 type kernelCount struct {
@@ -29,7 +29,7 @@ type kernelCount struct {
 	Dispatches        int
 	Read, Written     string
 	Ops, Micros       string
-	Share             float64 // of the predicted time, in percent
+	Share             float64 // percent of the predicted time
 	bytes, operations int64
 	micros            float64
 }
@@ -100,7 +100,7 @@ func dot(n int) string {
 	return fmt.Sprint(n)
 }
 
-// amount prints operations with three digits.
+// amount formats a number of operations with three digits.
 func amount(n int64) string {
 	x := float64(n)
 	for _, unit := range []string{"", " k", " M", " G"} {

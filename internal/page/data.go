@@ -14,8 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// Data is what a page shows of the graphs and of the schedule, for programs that draw it
-// themselves.
+// Data is a page's graphs and schedule, for programs that draw them themselves.
 type Data struct {
 	Model      string             `json:"model"`
 	Phase      string             `json:"phase"`
@@ -24,17 +23,17 @@ type Data struct {
 	Pictures   []Picture          `json:"pictures"`
 	Dispatches []Dispatch         `json:"dispatches"`
 	Buffers    []CommandBuffer    `json:"command_buffers"`
-	Rules      map[string]string  `json:"rules"`  // what passes and rules do, those that dispatches name
+	Rules      map[string]string  `json:"rules"`  // documentation of the passes and rules that dispatches name
 	Legend     []Colour           `json:"legend"` // of Dispatch.Colour
 }
 
-// Colour is what a colour stands for.
+// Colour is an entry of a legend.
 type Colour struct {
 	Colour string `json:"colour"`
 	Text   string `json:"text"`
 }
 
-// Picture is the graph of a stage, laid out. Lengths are in points, from the upper left corner.
+// Picture is the laid out graph of a stage. Lengths are in points from the upper left corner.
 type Picture struct {
 	Name   string  `json:"name"` // "source", "fused" or "plan"
 	Text   string  `json:"text"`
@@ -44,34 +43,34 @@ type Picture struct {
 	Arrows []Arrow `json:"arrows"`
 }
 
-// Box is a vertex: an op, or a dispatch. X and Y are its middle.
+// Box is a vertex: an op or a dispatch. X and Y are its centre.
 type Box struct {
 	X          float64  `json:"x"`
 	Y          float64  `json:"y"`
 	Width      float64  `json:"width"`
 	Height     float64  `json:"height"`
 	Lines      []string `json:"lines"`
-	Size       int      `json:"size"`   // of the text
+	Size       int      `json:"size"`   // font size
 	Colour     string   `json:"colour"` // "" for none
 	Dashed     bool     `json:"dashed"`
-	Dispatches []int    `json:"dispatches"` // that compute it, alone or with others
+	Dispatches []int    `json:"dispatches"` // dispatches that compute it, possibly with other boxes
 }
 
-// Arrow goes along Bézier curves: a point, then three for each curve. It is pointed beyond the
-// last of them.
+// Arrow is a path of Bézier curves: a start point, then three points for each curve. Its head lies
+// beyond the last point.
 type Arrow struct {
 	Points [][2]float64 `json:"points"`
 }
 
-// Dispatch is one launch of a kernel, in the step that the prediction is of. Times are in µs from
-// the step's begin.
+// Dispatch is one launch of a kernel in the predicted step. Times are in µs from the start of the
+// step.
 type Dispatch struct {
 	Kernel  string    `json:"kernel"`
 	Summary string    `json:"summary"` // of the kernel
 	Label   string    `json:"label"`
 	Layer   int       `json:"layer"` // ir.NoLayer outside of the layers
 	Grid    [3]int64  `json:"grid"`  // threadgroups
-	Group   [3]uint32 `json:"group"` // threads of one
+	Group   [3]uint32 `json:"group"` // threads of a threadgroup
 	Barrier bool      `json:"barrier"`
 	Buffers []Binding `json:"buffers"`
 	Read    int64     `json:"read"` // bytes
@@ -79,7 +78,7 @@ type Dispatch struct {
 	Ops     int64     `json:"ops"`
 	Start   float64   `json:"start"`
 	End     float64   `json:"end"`
-	Lane    int       `json:"lane"` // of dispatches that run at once each has its own
+	Lane    int       `json:"lane"` // row of the timeline; concurrent dispatches have different ones
 	Rules   []string  `json:"rules"`
 	Colour  string    `json:"colour"`
 }
@@ -88,20 +87,20 @@ type Dispatch struct {
 type Binding struct {
 	Index  uint32 `json:"index"`
 	Name   string `json:"name"`   // of the kernel's argument
-	Buffer string `json:"buffer"` // what is bound: its kind, and its name where it has one
+	Buffer string `json:"buffer"` // kind of the buffer, and its name if it has one
 	Offset int64  `json:"offset"`
 	Bytes  int64  `json:"bytes"`
 	Access string `json:"access"` // "read", "write" or "read and write"
 }
 
-// CommandBuffer is when one runs, and where its first dispatch stands.
+// CommandBuffer is the time and the first dispatch of a command buffer.
 type CommandBuffer struct {
 	First int     `json:"first"`
 	Start float64 `json:"start"`
 	End   float64 `json:"end"`
 }
 
-// NewData returns what the page of an input shows.
+// NewData returns the data of the page of an input.
 func NewData(in *Input) (*Data, error) {
 	if in.Trace == nil || len(in.Trace.steps) == 0 {
 		return nil, ErrNoTrace
@@ -139,7 +138,7 @@ func (in *Input) launches() []Dispatch {
 	for i := range out {
 		d := &in.Phase.Dispatches[i]
 		cost := predict.CostOf(in.Plan, d, in.Sizes)
-		kernel, _ := kernels.Lookup(d.Kernel) // a plan that was lowered here has none that is unknown
+		kernel, _ := kernels.Lookup(d.Kernel) // found: the plan was lowered by this program
 		to := &out[i]
 		*to = Dispatch{
 			Kernel: d.Kernel, Summary: kernel.Summary, Label: d.Label(), Layer: d.Layer, Group: d.Group, Barrier: d.Barrier,
@@ -175,7 +174,7 @@ func (in *Input) binding(kernel *kernels.Kernel, b *plan.Binding) Binding {
 	return out
 }
 
-// laidOut is what Graphviz says of a graph: https://graphviz.org/docs/outputs/json/.
+// laidOut is Graphviz's JSON output: https://graphviz.org/docs/outputs/json/.
 type laidOut struct {
 	Box     string `json:"bb"`
 	Objects []struct {
@@ -184,8 +183,8 @@ type laidOut struct {
 	Edges []struct{ Pos string }
 }
 
-// layOut has Graphviz place a drawing, whose lengths are in points from the lower left corner, and
-// of boxes in inches.
+// layOut lays out a drawing with Graphviz, whose lengths are in points from the lower left corner,
+// and in inches for the sizes of boxes.
 func (in *Input) layOut(d *drawing) (Picture, error) {
 	p := Picture{Name: d.name, Text: d.text, Boxes: make([]Box, len(d.vertices))}
 	raw, err := in.Draw(d.dot(), "json0")
@@ -226,7 +225,7 @@ func (in *Input) layOut(d *drawing) (Picture, error) {
 	}
 	for _, e := range g.Edges {
 		points := strings.Fields(e.Pos)
-		if len(points) > 0 && strings.HasPrefix(points[0], "e,") { // where the arrow's tip is
+		if len(points) > 0 && strings.HasPrefix(points[0], "e,") { // the tip of the arrow
 			points = points[1:]
 		}
 		numbers, err := coordinates(strings.Join(points, ","))
@@ -244,7 +243,7 @@ func (in *Input) layOut(d *drawing) (Picture, error) {
 
 const pointsPerInch = 72
 
-// coordinates reads numbers between commas.
+// coordinates parses numbers separated by commas.
 func coordinates(text string) (list []float64, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		x, err := strconv.ParseFloat(part, 64)

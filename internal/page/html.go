@@ -13,7 +13,7 @@ import (
 //go:embed page.css
 var style string
 
-// view is what a page says.
+// view is the content of a page.
 type view struct {
 	model, phase, target string
 	prediction           predict.Prediction
@@ -62,7 +62,7 @@ func (v *view) document() g.Node {
 
 func link(section, name string) g.Node { return h.A(h.Href("#"+section), g.Text(name)) }
 
-// head is the first row of a table; a name that begins with # is that of a column of numbers.
+// head returns the header row of a table; a name with the prefix # is a column of numbers.
 func head(names ...string) g.Node {
 	return h.THead(h.Tr(g.Map(names, func(name string) g.Node {
 		if name[0] == '#' {
@@ -139,7 +139,7 @@ func (v *view) passes() g.Node {
 	)
 }
 
-// elements show what a pass did to a value.
+// elements maps what a pass did to a value to an HTML element.
 var elements = map[string]string{"new": "ins", "gone": "del", "edit": "mark", "": "span"}
 
 func (l line) node() g.Node {

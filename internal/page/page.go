@@ -1,9 +1,9 @@
-// Package page writes what the compiler did for one phase as one HTML page, which
-// needs no network and no scripts: what each pass changed, the graph of each stage
-// as a picture, the schedule as a timeline and the arena as a chart.
+// Package page writes the compiler's work on one phase as a self-contained HTML page without
+// scripts: the changes of each pass, the graph of each stage, the schedule as a timeline, and the
+// arena as a chart.
 //
-// Layers of a model are alike, so the page shows what is outside of them and layer
-// 0, and says which other layers are the same.
+// Layers of a model are alike, so the page shows layer 0 and what is outside of the layers, and
+// lists the layers that are equal to layer 0.
 //
 //	var trace page.Trace // its Observe method watches the passes
 //	…
@@ -22,7 +22,7 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// Input is what a page shows.
+// Input is the content of a page.
 type Input struct {
 	Plan     *plan.Plan
 	Phase    *plan.Phase
@@ -34,12 +34,12 @@ type Input struct {
 	WeightBytes int64
 	CacheBytes  int64
 
-	// Draw lays out a graph in DOT, in a format of Graphviz: "svg" or "json0".
+	// Draw lays out a graph in DOT and returns it in a format of Graphviz: "svg" or "json0".
 	Draw func(dot []byte, format string) ([]byte, error)
 }
 
-// Fusion is what a rule did, and what a step takes more without it: see Savings of
-// package smelt. The last is of all rules together and has no name.
+// Fusion is the effect of one rule: its matches, and the cost that a step has without it; see
+// Savings of package smelt. The last Fusion is of all rules together and has no name.
 type Fusion struct {
 	Rule                string
 	Matches, Dispatches int
@@ -47,7 +47,7 @@ type Fusion struct {
 	Micros              float64 // on the chip of the timeline
 }
 
-// docs say what passes and rules do, by name.
+// docs returns the documentation of passes and rules by name.
 func docs() map[string]string {
 	docs := map[string]string{}
 	for _, p := range passes.Passes() {
@@ -56,10 +56,10 @@ func docs() map[string]string {
 	return docs
 }
 
-// ErrNoTrace says that the passes of the phase were not observed.
+// ErrNoTrace is returned if the passes of the phase were not observed.
 var ErrNoTrace = errors.New("the page needs the graphs between the passes: a compiled model, not a plan")
 
-// Write writes the page. The same input gives the same bytes.
+// Write writes the page. Equal inputs give equal bytes.
 func Write(w io.Writer, in *Input) error {
 	if in.Trace == nil || len(in.Trace.steps) == 0 {
 		return ErrNoTrace
@@ -122,7 +122,7 @@ func (in *Input) facts(p *predict.Prediction) []fact {
 	}
 }
 
-// digits prints three of them, and all of a whole number.
+// digits formats a number with three digits, or all digits of a whole number.
 func digits(x float64) string {
 	if x >= 100 {
 		return fmt.Sprintf("%.0f", x)
@@ -130,7 +130,7 @@ func digits(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// size prints bytes with three digits.
+// size formats a number of bytes with three digits.
 func size(n int64) string {
 	if n < 0 {
 		return "−" + size(-n)

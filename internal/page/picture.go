@@ -12,7 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// stagePicture is the graph of a stage.
+// stagePicture is the graph of a stage as SVG.
 type stagePicture struct {
 	Name, Text string
 	SVG        string
@@ -29,7 +29,7 @@ func (in *Input) pictures(p *paint) (out []stagePicture, err error) {
 	return out, nil
 }
 
-// drawings are those of the stages.
+// drawings returns the drawings of the stages.
 func (in *Input) drawings(p *paint) []*drawing {
 	source, fused, plan := graphOf(in.Trace.first(), p), graphOf(in.Trace.last(), p), in.dispatches(p)
 	source.name, source.text = "source", "As the model's definition says it. Ops of one colour become one dispatch."
@@ -38,8 +38,7 @@ func (in *Input) drawings(p *paint) []*drawing {
 	return []*drawing{source, fused, plan}
 }
 
-// drawing is a graph to be drawn; what stands for the layers that are not shown is
-// the vertex "rest".
+// drawing is a graph to draw; the vertex "rest" stands for the layers that are not shown.
 type drawing struct {
 	name, text string
 
@@ -53,12 +52,12 @@ type vertex struct {
 	lines      []string
 	small      bool
 	dashed     bool
-	value      ir.ID // of the fused graph that it is, or is part of; 0: none
+	value      ir.ID // the value of the fused graph that the vertex is, or is part of; 0: none
 }
 
 const rest = "rest"
 
-// size is that of a vertex' text.
+// size returns the font size of a vertex.
 func (v *vertex) size() int {
 	if v.small {
 		return smallSize
@@ -66,7 +65,7 @@ func (v *vertex) size() int {
 	return fontSize
 }
 
-// Sizes of text and the room on either side of it, in points.
+// Font sizes and horizontal padding in points.
 const (
 	fontSize  = 11
 	smallSize = 9
@@ -85,7 +84,7 @@ func (d *drawing) edge(from, to string) {
 	d.ordered = append(d.ordered, key)
 }
 
-// numbers are those that vertices have in DOT.
+// numbers returns the numbers of vertices in DOT.
 func (d *drawing) numbers() map[string]int {
 	number := make(map[string]int, len(d.vertices))
 	for i, v := range d.vertices {
@@ -94,7 +93,7 @@ func (d *drawing) numbers() map[string]int {
 	return number
 }
 
-// dot writes the drawing; vertices and edges in the order in which they came.
+// dot encodes the drawing; vertices and edges keep their order.
 func (d *drawing) dot() []byte {
 	number := d.numbers()
 	var b bytes.Buffer
@@ -127,8 +126,8 @@ func (d *drawing) dot() []byte {
 	return b.Bytes()
 }
 
-// graphOf draws the values of a graph. Weights stand in the labels of what reads
-// them; inputs that every layer reads are left out, for they cross the picture.
+// graphOf draws the values of a graph. Weights are shown in the labels of their readers. Inputs
+// that every layer reads are omitted, since their edges would cross the whole picture.
 func graphOf(f *ir.Func, p *paint) *drawing {
 	d := &drawing{}
 	hidden := func(v *ir.Value) bool {
@@ -236,8 +235,8 @@ func (in *Input) dispatches(p *paint) *drawing {
 	return d
 }
 
-// svgEdits make what Graphviz drew into a part of a page: no prologue, no ids that several
-// pictures share, sizes in pixels.
+// svgEdits adapt Graphviz's SVG for embedding: without the prologue and without ids, which several
+// pictures would share, and with sizes in pixels.
 var svgEdits = sync.OnceValue(func() (list []svgEdit) {
 	for _, e := range [][2]string{
 		{`(?s)^.*?<svg`, "<svg"},

@@ -8,17 +8,17 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Trace remembers the graph before the first pass and after each one.
+// Trace records the graph before the first pass and after each pass.
 type Trace struct{ steps []step }
 
 type step struct {
-	pass string // "" before the first
+	pass string // "" before the first pass
 	f    *ir.Func
 	byID map[ir.ID]*ir.Value
 }
 
-// Observe is called with an empty name before the first pass and with each pass's
-// name after it. Another empty name starts anew.
+// Observe records a graph. It is called with an empty name before the first pass and with the name
+// of each pass after it; another empty name clears the trace.
 func (t *Trace) Observe(pass string, f *ir.Func) {
 	if pass == "" {
 		t.steps = nil
@@ -34,8 +34,8 @@ func (t *Trace) first() *ir.Func { return t.steps[0].f }
 
 func (t *Trace) last() *ir.Func { return t.steps[len(t.steps)-1].f }
 
-// regions divides the values of all steps into classes: a value belongs with those
-// that a pass put in its place.
+// regions divides the values of all steps into classes: the values that a pass removed are in one
+// class with those that it added in their place.
 type regions struct{ parent []ir.ID }
 
 func (r *regions) of(id ir.ID) ir.ID {
@@ -59,9 +59,8 @@ func (t *Trace) regions() *regions {
 	return r
 }
 
-// follow joins what a pass removed with what it put there: values are removed or
-// added together if one reads the other, and a value that stays has, in place of a
-// removed operand, the one that replaced it.
+// follow joins removed values with their replacements. Removed or added values are joined if one
+// reads the other, and a kept value joins a removed operand with the operand that replaced it.
 func (r *regions) follow(before, after *step) {
 	joinNew := func(from, other *step) (some bool) {
 		for _, v := range from.f.Values {
@@ -112,9 +111,9 @@ func added(before, after *step) bool {
 	return false
 }
 
-// paint gives every fused op, and the source ops that it stands for, a colour.
+// paint assigns a colour to every fused op and to the source ops that it replaces.
 type paint struct {
-	colours map[ir.ID]string // of values of any stage
+	colours map[ir.ID]string // by value of any stage
 	fused   map[ir.ID]ir.ID  // the fused value that a value is, or is part of
 	legend  []swatch
 }
@@ -124,12 +123,12 @@ type swatch struct {
 	Text   string
 }
 
-// palette holds light colours that are told apart easily.
+// palette is a list of light, easily distinguished colours.
 var palette = []string{
 	"#a6cee3", "#fdbf6f", "#b2df8a", "#fb9a99", "#cab2d6", "#ffe58f", "#9fe0d6", "#e0b9a0", "#d0d7de", "#f4b6e0",
 }
 
-// kind tells source ops apart by what fused ops are made of.
+// kind classifies source ops by the parts of fused ops.
 type kind struct {
 	op   ir.Op
 	rank int
@@ -152,7 +151,7 @@ func (t *Trace) paint() *paint {
 	for _, v := range t.last().Values {
 		p.fused[v.ID] = v.ID
 	}
-	of := map[ir.ID]*ir.Value{} // source value → the fused one it is part of
+	of := map[ir.ID]*ir.Value{} // source value → the fused value that it is part of
 	for _, v := range t.first().Values {
 		if c := t.partOf(v, fused[r.of(v.ID)], of); c != nil && p.colours[v.ID] == "" {
 			of[v.ID], p.colours[v.ID], p.fused[v.ID] = c, p.colours[c.ID], c.ID
@@ -161,9 +160,9 @@ func (t *Trace) paint() *paint {
 	return p
 }
 
-// partOf finds the fused value, of those in its region, that a source value is part
-// of: the one that reads the same weight; else that of an operand, the later the
-// better; else the first. It must be made of such ops.
+// partOf returns the fused value of its region that a source value is part of: the one that reads
+// the same weight; else that of an operand, the later the better; else the first. The fused op must
+// contain the kind of op.
 func (t *Trace) partOf(v *ir.Value, candidates []*ir.Value, of map[ir.ID]*ir.Value) *ir.Value {
 	if v.Op.IsLeaf() {
 		return nil
@@ -197,7 +196,7 @@ func (t *Trace) partOf(v *ir.Value, candidates []*ir.Value, of map[ir.ID]*ir.Val
 	return nil
 }
 
-// parts lists the kinds of source ops that a fused one stands for.
+// parts returns the kinds of source ops that a fused op replaces.
 func parts(f *ir.Func, v *ir.Value) map[kind]bool {
 	f = f.Clone()
 	kinds := map[kind]bool{}
@@ -216,7 +215,7 @@ func parts(f *ir.Func, v *ir.Value) map[kind]bool {
 	return kinds
 }
 
-// describe says what a fused product holds.
+// describe returns the description of a fused product.
 func describe(v *ir.Value) string {
 	a, ok := v.Attr.(ir.LinearAttr)
 	if !ok {
@@ -245,12 +244,12 @@ func describe(v *ir.Value) string {
 	return text
 }
 
-// shown tells whether pictures and columns show a value: what is outside of the
-// layers, and layer 0.
+// shown reports whether pictures and columns show a value: those outside of the layers, and layer
+// 0.
 func shown(v *ir.Value) bool { return v.Layer == ir.NoLayer || v.Layer == 0 }
 
-// rules lists for values of the last graph the passes that made them what they are, in order:
-// those that put a value there, or in place of which it came, or changed what it does.
+// rules returns for values of the last graph the passes that changed them, in order: those that
+// added the value, added it in place of another, or changed its operands or attributes.
 func (t *Trace) rules() map[ir.ID][]string {
 	removed := make([]map[int][]*ir.Value, len(t.steps)) // by step and layer
 	for i := 1; i < len(t.steps); i++ {
@@ -271,7 +270,7 @@ func (t *Trace) rules() map[ir.ID][]string {
 			made := false
 			for _, id := range slices.Collect(maps.Keys(ancestors)) {
 				w := t.steps[i].byID[id]
-				if w == nil { // it is of an earlier graph
+				if w == nil { // a value of an earlier graph
 					continue
 				}
 				old := t.steps[i-1].byID[w.ID]
@@ -288,8 +287,8 @@ func (t *Trace) rules() map[ir.ID][]string {
 	return out
 }
 
-// replacedBy adds the values that a new one came in place of: of those that were removed with it
-// they read the same, and what they read of each other.
+// replacedBy adds the removed values that a new one replaces: those that read one of its operands,
+// or another replaced value.
 func replacedBy(v *ir.Value, removed []*ir.Value, to map[ir.ID]bool) {
 	inside := map[ir.ID]bool{}
 	for _, a := range v.Args {

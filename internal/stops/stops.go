@@ -1,7 +1,7 @@
-// Package stops makes text of the tokens that a model generates, up to what stops it. A [Finder]
-// finds texts that end another while it comes in pieces: what may be the beginning of one waits
-// for what follows, so that a stop is found wherever pieces are cut, and nothing of it is given
-// out. A [Text] decodes tokens and looks for stops in that.
+// Package stops decodes generated tokens to text up to a stop text. A [Finder] finds stop texts in
+// text that arrives in pieces: a possible beginning of one is held back until more text follows, so
+// that stops are found across pieces and no part of one is emitted. A [Text] decodes tokens and
+// applies a Finder.
 //
 //	f := stops.New("\n\n", "User:")
 //	f.Next("one Us", false)   // "one ", ""
@@ -10,13 +10,14 @@ package stops
 
 import "strings"
 
-// Finder finds texts in one that comes in pieces. Without texts it passes everything on.
+// Finder finds stop texts in text that arrives in pieces. Without stop texts it returns every piece
+// unchanged.
 type Finder struct {
 	texts []string
-	held  string // what may be the beginning of one
+	held  string // possible beginning of a stop text
 }
 
-// New finds these; an empty one stops nothing.
+// New returns a Finder of the given texts; empty ones are ignored.
 func New(texts ...string) *Finder {
 	f := &Finder{}
 	for _, text := range texts {
@@ -27,12 +28,12 @@ func New(texts ...string) *Finder {
 	return f
 }
 
-// Len is the number of texts.
+// Len returns the number of stop texts.
 func (f *Finder) Len() int { return len(f.texts) }
 
-// Next takes a piece, the last one or not. It returns what is certain to come before any stop,
-// and the stop that comes first, if one is whole: of those at one place the first that New was
-// given. Nothing that comes after it is given out.
+// Next adds a piece; last reports whether it is the last. It returns the text before any possible
+// stop, and the first complete stop text, or "": of those at the same position the one given first
+// to New. Text behind a stop is dropped.
 func (f *Finder) Next(piece string, last bool) (out, stop string) {
 	if len(f.texts) == 0 {
 		return piece, ""

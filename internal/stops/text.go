@@ -2,26 +2,25 @@ package stops
 
 import "github.com/smelt-ml/smelt/models/tokenizer"
 
-// Text is one that is generated token by token, up to what stops it: a token that ends texts, or
-// a text that its [Finder] finds.
+// Text is generated text that ends with a stop token or with a stop text of its [Finder].
 type Text struct {
-	tokenizer *tokenizer.Tokenizer // nil: tokens have no text, and none ends one
+	tokenizer *tokenizer.Tokenizer // nil: tokens have no text, and none ends the text
 	decoder   *tokenizer.Decoder   // nil: only tokens end the text
 	finder    *Finder
 	ignore    bool
 }
 
-// TextOptions say how a text is made.
+// TextOptions are the options of NewText.
 type TextOptions struct {
 	Stop []string
-	// IgnoreStop goes on after tokens that end a text.
+	// IgnoreStop continues after stop tokens.
 	IgnoreStop bool
-	// NoText makes none where there is no Stop to be found.
+	// NoText skips decoding if there is no stop text to find.
 	NoText bool
 }
 
-// NewText begins a text after tokens that come one after the other. Without a tokenizer, which
-// has no use for stops then, all of it is empty.
+// NewText returns a Text that continues the given tokens. Without a tokenizer all text is empty,
+// and stop texts are not allowed.
 func NewText(t *tokenizer.Tokenizer, o TextOptions, before ...[]int32) *Text {
 	x := &Text{tokenizer: t, finder: New(o.Stop...), ignore: o.IgnoreStop}
 	if t == nil || o.NoText && x.finder.Len() == 0 {
@@ -34,8 +33,8 @@ func NewText(t *tokenizer.Tokenizer, o TextOptions, before ...[]int32) *Text {
 	return x
 }
 
-// Next returns the text that is certain with a token, the last one or not; whether the token, or
-// a stop that is whole with it, ends the text; and the stop, or "".
+// Next adds a token; last reports whether it is the last. It returns the text that is final,
+// whether the token or a complete stop text ends the text, and that stop text or "".
 func (x *Text) Next(id int32, last bool) (out string, ended bool, stop string) {
 	if x.tokenizer == nil {
 		return "", false, ""
@@ -52,7 +51,7 @@ func (x *Text) Next(id int32, last bool) (out string, ended bool, stop string) {
 	return out, ended || stop != "", stop
 }
 
-// Rest returns what was held back.
+// Rest returns the text that is held back.
 func (x *Text) Rest() string {
 	if x.decoder == nil {
 		return ""
