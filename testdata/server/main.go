@@ -12,11 +12,7 @@ import (
 )
 
 func main() {
-	m, err := smelt.Open(os.Args[1], "")
-	check(err)
-	p, err := m.Compile(smelt.DefaultOptions())
-	check(err)
-	l, err := p.Load(smelt.Device{})
+	l, err := smelt.Load(os.Args[1], smelt.Options{})
 	check(err)
 	s := serve.New(serve.Options{})
 	e, err := l.NewEngine(smelt.EngineOptions{Metrics: s.Metrics("story")})

@@ -205,11 +205,7 @@ func (m model) follow(device string) (run, error) {
 	out := run{Name: m.Name, Steps: []int{5, 40, 1, 1, 1}, Fused: map[string]string{}, Fusions: map[string]map[string]int{},
 		Kernels: map[string]map[string]int{}, Weights: map[string]tensor{}}
 	definition := smelt.Define(m.Name, w, m.define)
-	target, err := smelt.TargetOf(device)
-	if err != nil {
-		return out, err
-	}
-	options := smelt.Options{Target: target, Level: 1, Act: dtype.F32, KV: dtype.F32, Context: 64}
+	options := smelt.Options{Device: smelt.Device{Name: device}, Act: dtype.F32, KV: dtype.F32, Context: 64}
 	source, err := definition.Source(ir.Options{KV: options.KV, Block: options.Context})
 	if err != nil {
 		return out, err
