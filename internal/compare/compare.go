@@ -1,15 +1,15 @@
-// Package compare says how far numbers are apart, for tests and for the checks of
-// models: a NaN is as far off as can be, and nothing that follows it makes up for it.
+// Package compare measures how far numbers differ, for tests and for the checks of models. A NaN
+// counts as an infinite difference, which no later element hides.
 //
 //	if d := compare.Largest(want, got); d > bound { … }
 //
-// Comparing two NaNs with <, or folding them with max or >, gives answers that depend
-// on the order of the operands; so differences are formed here only.
+// Comparing two NaNs with <, or folding them with max or >, gives results that depend on the
+// order of the operands, so only this package computes differences.
 package compare
 
 import "math"
 
-// Float is a type of elements.
+// Float is an element type.
 type Float interface{ ~float32 | ~float64 }
 
 // Apart returns |a − b|: 0 for equal infinities, +Inf where either is NaN.
@@ -25,8 +25,8 @@ func Apart[A, B Float](a A, b B) float64 {
 	return d
 }
 
-// Largest returns the largest difference between elements of the same index. What only
-// one of the two has is infinitely far off.
+// Largest returns the largest difference between elements of the same index: +Inf where one
+// slice is longer.
 func Largest[A, B Float](want []A, got []B) float64 {
 	if len(want) != len(got) {
 		return math.Inf(1)

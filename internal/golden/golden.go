@@ -1,5 +1,5 @@
-// Package golden compares what a test made with a file that a person has looked
-// at. Run the test with -update to write the file anew, and read the diff.
+// Package golden compares the output of a test with a file that a person has reviewed. Run the
+// test with -update to write the file anew, and read the diff.
 package golden
 
 import (
@@ -27,8 +27,8 @@ func Check(t testing.TB, path, got string) {
 	require.Equal(t, string(want), got, "%s differs; run the test with -update if the change is meant", path)
 }
 
-// CheckLine fails the test unless the first line of a document that begins with prefix goes
-// on with got.
+// CheckLine fails the test unless the first line that begins with prefix in a document continues
+// with got.
 func CheckLine(t testing.TB, path, prefix, got string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

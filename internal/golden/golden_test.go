@@ -8,7 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/golden"
 )
 
-// failing notes a failure instead of ending the test.
+// failing records a failure instead of ending the test.
 type failing struct {
 	testing.TB
 	failed bool

@@ -1,10 +1,10 @@
-// Package parallel measures how fast an engine generates for several sequences at once, for
-// smelt bench --parallel and for the comparison with llama.cpp.
+// Package parallel measures the speed of an engine that generates for several sequences at once,
+// for smelt bench --parallel and for the comparison with llama.cpp.
 //
-// What counts is the time of steps that have one token of each sequence and nothing else.
-// Prompts come before the clock starts: as they are fed in pieces, beside tokens of those that
-// were fed already, the sequences are not equally long when it does; they differ by the number
-// of these steps, for which [Context] leaves room.
+// Only steps that hold one token of each sequence and nothing else are timed. Prompts are
+// prefilled before the clock starts, in chunks beside tokens of the sequences that already
+// generate, so sequences differ in length by the number of these steps when it starts; [Context]
+// reserves room for them.
 package parallel
 
 import (
@@ -19,25 +19,25 @@ import (
 	"github.com/smelt-ml/smelt/internal/compiler"
 )
 
-// Context returns how many tokens of each sequence must fit into the cache, so that n can be
-// timed after prompts of so many.
+// Context returns the tokens per sequence that the cache must hold to time n tokens after
+// prompts of the given length.
 func Context(sequences, prompt, n int) int { return prompt + n + ahead(sequences, prompt) }
 
-// ahead bounds the tokens that the first sequence has when all generate: a step for each piece
-// of the others' prompts, and some until all requests have come.
+// ahead bounds the tokens that the first sequence generates before all sequences do: one per
+// chunk of the others' prompts, and some until all requests have arrived.
 func ahead(sequences, prompt int) int {
 	return sequences*prompt/(compiler.DefaultPrefill-min(sequences, compiler.DefaultPrefill/2)) + sequences + 20
 }
 
-// Options are those of a program for so many sequences of such lengths, one row of logits
-// each.
+// Options returns the options of a program for the given number and lengths of sequences, with
+// one row of logits each.
 func Options(o smelt.Options, sequences, prompt, n int) smelt.Options {
 	o.Context, o.Sequences, o.Block, o.Rows = Context(sequences, prompt, n), sequences, compiler.DefaultBlock, 1
 	o.Prefill = max(o.Prefill, 2*sequences)
 	return o
 }
 
-// Prompts are random, each of n tokens.
+// Prompts returns random prompts of n tokens each.
 func Prompts(rng *rand.Rand, sequences, n, vocab int) [][]int32 {
 	prompts := make([][]int32, sequences)
 	for i := range prompts {
@@ -49,19 +49,19 @@ func Prompts(rng *rand.Rand, sequences, n, vocab int) [][]int32 {
 	return prompts
 }
 
-// Clock times the steps of an engine, whose metrics it must be.
+// Clock times the steps of an engine. It must be that engine's metrics.
 type Clock struct {
 	mu        sync.Mutex
-	sequences int // whose steps count; 0: none do
-	waiting   int // for the first token of so many, before which no step counts
-	left      int // steps to be timed; the first that counts starts the clock
+	sequences int // of a step that is timed; 0: no step is timed
+	waiting   int // sequences whose first token is outstanding; no step is timed before 0
+	left      int // steps left to time; the first timed step starts the clock
 	start     time.Time
 	elapsed   time.Duration
 	measured  func()
 }
 
-// Stepped counts a step that has one token of each sequence and nothing else. One like it, of
-// sequences that were measured before, may still be under way when others begin.
+// Stepped counts a step that holds one token of each sequence and nothing else. It waits for the
+// first tokens, because such a step of an earlier measurement may still be running.
 func (c *Clock) Stepped(s smelt.EngineStep) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,20 +77,21 @@ func (c *Clock) Stepped(s smelt.EngineStep) {
 	}
 }
 
-// FirstToken tells that one more sequence generates.
+// FirstToken records that one more sequence generates.
 func (c *Clock) FirstToken(time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting--
 }
 
-// NextToken and Ended say nothing of steps.
+// NextToken does nothing: only steps are timed.
 func (c *Clock) NextToken(time.Duration) {}
 
-// Ended is described at NextToken.
+// Ended does nothing: only steps are timed.
 func (c *Clock) Ended(smelt.Usage, error) {}
 
-// begin makes the clock wait for so many sequences, and time n steps of theirs.
+// begin makes the clock wait until the given number of sequences generate, and then time n of
+// their steps.
 func (c *Clock) begin(sequences, n int, measured func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +99,7 @@ func (c *Clock) begin(sequences, n int, measured func()) {
 	c.start, c.elapsed, c.measured = time.Time{}, 0, measured
 }
 
-// end stops the clock, and returns what it has measured.
+// end stops the clock and returns the time of the n steps, 0 if they did not complete.
 func (c *Clock) end() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,15 +107,15 @@ func (c *Clock) end() time.Duration {
 	return c.elapsed
 }
 
-// tries is how often it is tried to have all sequences generate at once: on a busy machine
-// the first may be done before the last is there.
+// tries is the maximum number of attempts to have all sequences generate at once: on a busy
+// machine the first may finish before the last arrives.
 const tries = 5
 
-// Time lets all prompts be continued by the most likely tokens, and times n steps from when
-// all generate. The clock is that of the engine. Prompts are not empty, and of one length.
+// Time continues all prompts greedily and returns the time of n steps from when all sequences
+// generate. c must be e's metrics; prompts must be nonempty and equally long.
 func (c *Clock) Time(ctx context.Context, e *smelt.Engine, prompts [][]int32, n int) (elapsed time.Duration, err error) {
 	if need := Context(len(prompts), len(prompts[0]), n); e.Context() < need {
-		return 0, fmt.Errorf("the measurement needs a context of %d, and there are %d", need, e.Context())
+		return 0, fmt.Errorf("the measurement needs a context of %d tokens; the engine has %d", need, e.Context())
 	}
 	before := e.Stats().Preempted
 	for range tries {
@@ -145,7 +146,7 @@ func (c *Clock) try(ctx context.Context, e *smelt.Engine, prompts [][]int32, n i
 		wait.Go(func() {
 			for _, err := range e.Generate(ctx, smelt.Request{Tokens: ids, Generation: g}) {
 				if err != nil {
-					cancel(err) // without effect on what is measured
+					cancel(err) // does not affect the measurement
 				}
 			}
 		})

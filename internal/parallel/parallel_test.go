@@ -8,7 +8,7 @@ import (
 	"github.com/smelt-ml/smelt"
 )
 
-// TestClock times two steps of three sequences, among others that do not count.
+// TestClock times two steps of three sequences among steps that do not count.
 func TestClock(t *testing.T) {
 	var c Clock
 	measured := 0
@@ -17,7 +17,7 @@ func TestClock(t *testing.T) {
 	for i, event := range []struct {
 		what     string
 		does     func()
-		running  bool // the clock, after it
+		running  bool // whether the clock runs after the call
 		measured int
 	}{
 		{"a step of those before", func() { c.Stepped(ours) }, false, 0},

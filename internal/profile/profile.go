@@ -1,20 +1,19 @@
-// Package profile counts what the dispatches of a Plan ask of an Apple GPU's memory
-// (kernels/emulated/counted), and compares it with the least that would do.
+// Package profile counts the memory accesses of a Plan's dispatches on an Apple GPU
+// (kernels/emulated/counted) and compares them with the minimum.
 //
 //	rows, err := profile.Run(ctx, plan, steps, func(k *kernels.Kernel) bool { return k.Family == "linear_vec" }, chip, 0, nil)
 //
-// Buffers have the sizes that the Plan gives them and made-up contents: inputs as they
-// are for one sequence, activations and caches at random, weights zero, because what
-// they hold changes no address.
+// Buffers have the Plan's sizes and synthetic contents: inputs as they are for one sequence,
+// random activations and caches, and zero weights, because their values change no address.
 //
-// # The least
+// # The minimum
 //
-// [predict.CostOf] says what each family has to read and write: every element that the
-// result depends on once, keys as far as tokens see them. What is shared by the
-// threadgroups of a product of tiles is read again by each tile, so that the least for
-// its tile is the sum over threadgroups of what each reads and writes, a byte counting
-// once in each. The first is derived from the dispatch, and a test compares it with the
-// bytes that the emulated kernel touches; the second is what it touches.
+// [predict.CostOf] returns what each family must read and write: every element that the result
+// depends on once, keys as far as tokens see them. Each tile of a tiled product reads again what
+// its threadgroups share, so the minimum for its tile is the sum over threadgroups of what each
+// reads and writes, a byte counting once in each. The first minimum is derived from the
+// dispatch, and a test compares it with the bytes that the emulated kernel touches; the second
+// is what it touches.
 package profile
 
 import (
@@ -36,63 +35,62 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// Budget is how many accesses to device memory are enough for a row; see
-// [counted.Machine].
+// Budget is the default number of device memory accesses counted per row; see [counted.Machine].
 const Budget = 8 << 20
 
-// Bounds on a dispatch, as multiples of the least and as shares.
+// Bounds on a dispatch, as multiples of the minimum and as shares.
 const (
 	MostTraffic     = 1.15
 	LeastCoalescing = 0.9
 )
 
-// Row is what one dispatch does.
+// Row holds the counts of one dispatch.
 type Row struct {
 	Model      string `json:"model"`
 	Step       string `json:"step"`
 	Kernel     string `json:"kernel"`
 	Shape      string `json:"shape"`
-	Dispatches int    `json:"dispatches"` // of the first step that has it
+	Dispatches int    `json:"dispatches"` // in the first step that has it
 
 	Threadgroups int64 `json:"threadgroups"`
-	Counted      int64 `json:"counted"` // of them; what the rest does is inferred
-	Threads      int64 `json:"threads"` // of a threadgroup
+	Counted      int64 `json:"counted"` // threadgroups that ran; counts are extrapolated to the grid
+	Threads      int64 `json:"threads"` // per threadgroup
 
 	ReadBytes    int64   `json:"read_bytes"` // from memory into the cache
 	WrittenBytes int64   `json:"written_bytes"`
 	LeastBytes   int64   `json:"least_bytes"`
-	TileBytes    int64   `json:"tile_bytes"`         // the least for its tile: what caches give its threadgroups
-	RereadBytes  int64   `json:"reread_bytes"`       // of these, keys and values that others read too, by [predict.Cost]
-	TouchedOnce  int64   `json:"touched_once_bytes"` // by the threadgroups that were counted, a byte counting once
-	TouchedBytes int64   `json:"touched_bytes"`      // of lines that simdgroups touch, before the cache
+	TileBytes    int64   `json:"tile_bytes"`         // minimum for its tile: what caches deliver to its threadgroups
+	RereadBytes  int64   `json:"reread_bytes"`       // part of TileBytes: keys and values that other threadgroups read too, by [predict.Cost]
+	TouchedOnce  int64   `json:"touched_once_bytes"` // by the counted threadgroups, each byte once
+	TouchedBytes int64   `json:"touched_bytes"`      // lines that simdgroups touch, before the cache
 	Coalescing   float64 `json:"coalescing"`
 
-	// Threadgroup memory: cycles that its banks take, and would take without conflicts.
+	// Threadgroup memory: cycles of its banks, and what they would be without conflicts.
 	BankCycles      int64 `json:"bank_cycles"`
 	LeastBankCycles int64 `json:"least_bank_cycles"`
 
-	Barriers  float64        `json:"barriers"` // of a threadgroup, on average
+	Barriers  float64        `json:"barriers"` // per threadgroup, on average
 	Meetings  float64        `json:"simdgroup_operations"`
-	Branches  int64          `json:"branches"` // by simdgroup
+	Branches  int64          `json:"branches"` // per simdgroup
 	Divergent int64          `json:"divergent"`
 	Sites     []counted.Site `json:"divergent_sites,omitempty"`
 
-	// ShiftCycles is what lanes take of the pipe that shifts, extracts bits and converts.
+	// ShiftCycles is the lanes' use of the pipe that shifts, extracts bits and converts.
 	ShiftCycles int64 `json:"shift_cycles"`
 
 	Ops   int64   `json:"ops"`   // floating-point operations
-	Ridge float64 `json:"ridge"` // of the chip, operations a byte
+	Ridge float64 `json:"ridge"` // of the chip, operations per byte
 
-	// Tiled: the least traffic leaves the dispatch above the ridge, so that it computes
-	// and its threadgroups share more than a cache keeps. It is held to the least for its
-	// tile, and to the ridge.
+	// Tiled reports whether the minimum traffic leaves the dispatch above the ridge, so that it
+	// is bound by compute and its threadgroups share more than a cache holds. Its bounds are
+	// then the minimum for its tile, and the ridge.
 	Tiled bool `json:"tiled"`
 }
 
 // Bytes is the traffic between cache and memory.
 func (r *Row) Bytes() int64 { return r.ReadBytes + r.WrittenBytes }
 
-// Ratio is the traffic over the least that the kernel is held to.
+// Ratio returns the traffic over the minimum that bounds the kernel.
 func (r *Row) Ratio() float64 {
 	if r.Tiled {
 		return float64(r.Bytes()) / float64(r.TileBytes)
@@ -100,10 +98,10 @@ func (r *Row) Ratio() float64 {
 	return float64(r.Bytes()) / float64(r.LeastBytes)
 }
 
-// Intensity is operations per byte of traffic.
+// Intensity returns operations per byte of traffic.
 func (r *Row) Intensity() float64 { return float64(r.Ops) / float64(max(r.Bytes(), 1)) }
 
-// Conflicts is how many cycles threadgroup memory takes for one without conflicts.
+// Conflicts returns the cycles of threadgroup memory relative to those without conflicts.
 func (r *Row) Conflicts() float64 {
 	if r.LeastBankCycles == 0 {
 		return 1
@@ -111,9 +109,9 @@ func (r *Row) Conflicts() float64 {
 	return float64(r.BankCycles) / float64(r.LeastBankCycles)
 }
 
-// Shifting is the cycles of the pipe that shifts and converts for each multiply-add, of
-// which a product of one token does one for a weight: above 1, that pipe bounds what the
-// cores compute. 0 where nothing is computed.
+// Shifting returns the cycles of the pipe that shifts and converts per multiply-add, of which a
+// product of one token has one per weight. Above 1, that pipe bounds the cores' arithmetic; it
+// is 0 without arithmetic.
 func (r *Row) Shifting() float64 {
 	if r.Ops == 0 {
 		return 0
@@ -121,7 +119,7 @@ func (r *Row) Shifting() float64 {
 	return float64(r.ShiftCycles) / (float64(r.Ops) / 2)
 }
 
-// Misses lists the bounds that the row is outside of.
+// Misses returns the bounds that the row violates.
 func (r *Row) Misses() []string {
 	var out []string
 	if r.Ratio() > MostTraffic {
@@ -136,7 +134,7 @@ func (r *Row) Misses() []string {
 	return out
 }
 
-// Step is a phase at some sizes, with what its inputs hold.
+// Step is a phase at given sizes, with the contents of its inputs.
 type Step struct {
 	Name   string
 	Phase  *plan.Phase
@@ -144,9 +142,9 @@ type Step struct {
 	inputs map[string][]int32
 }
 
-// Steps returns a step of each phase: a prompt of so many tokens from an empty cache, where
-// sequences bring a token each, as many as the phase takes, at the end of the longest
-// context, and as many copies of blocks.
+// Steps returns one step of each phase. Prefill takes a prompt of the given number of tokens
+// from an empty cache, decode one token of each of the maximum number of sequences at the end of
+// the longest context, and a copying phase its maximum number of blocks.
 func Steps(plan *plan.Plan, tokens int) []Step {
 	block := plan.Block()
 	blocks := batch.Contiguous(block, plan.Context)
@@ -188,10 +186,10 @@ func Steps(plan *plan.Plan, tokens int) []Step {
 	return steps
 }
 
-// Run counts the distinct dispatches of the steps whose kernel is wanted, in their order;
-// a row is of the first step that has it.
-// Budget is of accesses for each; 0 counts all of every grid. Sources of kernels are
-// compiled where they have not been before, and compiling, if not nil, is told of each.
+// Run counts the distinct dispatches of the steps whose kernel is wanted, in order; a row
+// belongs to the first step that has it. budget limits the accesses counted per dispatch; 0
+// counts whole grids. Run compiles kernel sources that have not been compiled, and calls
+// compiling, if not nil, for each.
 func Run(ctx context.Context, plan *plan.Plan, steps []Step, wanted func(*kernels.Kernel) bool, chip *predict.Chip, budget int64, compiling func(file string)) ([]Row, error) {
 	var rows []Row
 	var work []func() error
@@ -203,7 +201,7 @@ func Run(ctx context.Context, plan *plan.Plan, steps []Step, wanted func(*kernel
 			d := &s.Phase.Dispatches[i]
 			k, ok := kernels.Lookup(d.Kernel)
 			if !ok {
-				return nil, fmt.Errorf("the plan of %s runs %s, which is no kernel", plan.Model, d.Kernel)
+				return nil, fmt.Errorf("the plan of %s runs %s, an unknown kernel", plan.Model, d.Kernel)
 			}
 			if !wanted(k) {
 				continue
@@ -236,7 +234,7 @@ func Run(ctx context.Context, plan *plan.Plan, steps []Step, wanted func(*kernel
 	return rows, all(ctx, work)
 }
 
-// all does the work on every processor.
+// all runs the work on every processor.
 func all(ctx context.Context, work []func() error) error {
 	next := make(chan func() error)
 	errs := make([]error, runtime.GOMAXPROCS(0))
@@ -266,8 +264,8 @@ func all(ctx context.Context, work []func() error) error {
 	return nil
 }
 
-// identity is the same for dispatches that do the same with other buffers, in steps
-// whose sizes are the same to them.
+// identity returns a key that is equal for dispatches that differ only in their buffers and in
+// sizes that they do not use.
 func identity(plan *plan.Plan, s Step, d *plan.Dispatch) string {
 	id := fmt.Sprint(d.Kernel, d.Constants, d.Group, predict.CostOf(plan, d, &s.Sizes))
 	for _, e := range d.Grid {
@@ -367,7 +365,7 @@ func prepare(plan *plan.Plan, s Step, d *plan.Dispatch, k *kernels.Kernel) (*cou
 	return memory, l, nil
 }
 
-// size is of a whole buffer; of the arena, nothing that is not bound matters.
+// size returns the size of a buffer in bytes; of the arena only the bound part matters.
 func size(compiled *plan.Plan, s Step, buffer int32) int64 {
 	b := &compiled.Buffers[buffer]
 	switch b.Kind {
@@ -383,7 +381,7 @@ func isState(k plan.Kind) bool {
 	return k == plan.Arena || k.Kept()
 }
 
-// contents writes what an input or a constant of the plan holds.
+// contents writes the contents of an input or a constant of the plan.
 func contents(compiled *plan.Plan, s Step, buffer int32, to []byte) {
 	b := &compiled.Buffers[buffer]
 	if b.Kind == plan.Const {
@@ -402,7 +400,7 @@ func contents(compiled *plan.Plan, s Step, buffer int32, to []byte) {
 	}
 }
 
-// randomise fills a buffer with numbers of (−1, 1).
+// randomise fills a buffer with numbers in (−1, 1).
 func randomise(to []byte, e kernels.Element) {
 	random := rand.NewPCG(1, uint64(len(to)))
 	switch e {
@@ -431,7 +429,7 @@ func randomise(to []byte, e kernels.Element) {
 	}
 }
 
-// shape names the sizes of a dispatch.
+// shape formats the sizes of a dispatch.
 func shape(compiled *plan.Plan, s Step, d *plan.Dispatch, k *kernels.Kernel) string {
 	words := make(map[string]int64, k.ParamWords)
 	for i := range min(k.ParamWords, len(d.Params)) {
@@ -456,7 +454,7 @@ func shape(compiled *plan.Plan, s Step, d *plan.Dispatch, k *kernels.Kernel) str
 	return out
 }
 
-// shapes write the parameters that are sizes, by the struct that holds them.
+// shapes format the parameters that are sizes, by name of the parameter struct.
 var shapes = map[string]func(w map[string]int64) string{
 	"EmbedParams": sizes("%d×%d of %d", "tokens", "width", "vocab"),
 	"NormParams":  sizes("%d×%d", "rows", "width"),
@@ -479,7 +477,7 @@ var shapes = map[string]func(w map[string]int64) string{
 	"ElementParams":        sizes("%d×%d", "rows", "width"),
 }
 
-// sizes formats parameters by name.
+// sizes returns a function that formats the named parameters.
 func sizes(format string, names ...string) func(w map[string]int64) string {
 	return func(w map[string]int64) string {
 		values := make([]any, len(names))

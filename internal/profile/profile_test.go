@@ -75,7 +75,7 @@ func TestLeastIsWhatIsTouched(t *testing.T) {
 	}
 }
 
-// unread is what a kernel may leave of what the derivation counts.
+// unread returns the bytes that a kernel may leave unread of those that the derivation counts.
 func unread(r profile.Row) int64 {
 	switch {
 	case strings.HasPrefix(r.Kernel, "attention_vec"), strings.HasPrefix(r.Kernel, "attention_write"):
@@ -86,8 +86,8 @@ func unread(r profile.Row) int64 {
 	return 0
 }
 
-// Query heads that share a threadgroup take keys and values from the caches once: as many bytes
-// as predict.Cost says.
+// Query heads that share a threadgroup read keys and values from the caches once: as many bytes
+// as predict.Cost returns.
 func TestSharedHeadsReadOnce(t *testing.T) {
 	options := smelt.Options{Level: 1, Context: 512, Prefill: 16}
 	site := func(compiled *plan.Plan) plan.Site {
@@ -116,8 +116,8 @@ func TestSharedHeadsReadOnce(t *testing.T) {
 	}
 }
 
-// The bounds on the shapes of two models. All kernels take a minute of processor time,
-// so that the default run counts one step of decoding and small products.
+// The bounds on the shapes of two models. All kernels take a minute of processor time, so the
+// default run counts one decode step and small products.
 func TestBounds(t *testing.T) {
 	full := testfiles.Full("kernels")
 	quick := []string{"embed", "gather_rows", "linear_vec", "attention_vec", "attention_write", "attention_reduce", "rope_qkv_write", "head_norm_rope_kv_write"}
@@ -144,7 +144,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A grid that is cut is scaled to what the whole does, where threadgroups are alike.
+// A grid that is counted in part is extrapolated to the whole, where threadgroups are alike.
 func TestScaling(t *testing.T) {
 	plan := compiled(t, "arch:qwen3-0.6b", "f16", smelt.Options{Level: 1, Context: 512, Prefill: 512})
 	whole := count(t, plan, 512, 0, "head_norm_rope_kv_write")

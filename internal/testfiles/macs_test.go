@@ -13,8 +13,8 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 )
 
-// TestMetallibWithoutCompiler makes the library of all kernels where xcrun finds no Metal
-// compiler, as with the command line tools alone, and with Xcode 26 as it comes.
+// TestMetallibWithoutCompiler runs make metallib where xcrun finds no Metal compiler, as with
+// the command line tools alone, or with Xcode 26 as installed.
 func TestMetallibWithoutCompiler(t *testing.T) {
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "xcrun"), []byte("#!/bin/sh\necho 'cannot execute tool' >&2\nexit 69\n"), 0o755))
@@ -26,8 +26,8 @@ func TestMetallibWithoutCompiler(t *testing.T) {
 	require.Contains(t, string(out), "Running smelt needs none of it")
 }
 
-// TestJobsForMacs looks at what the workflow runs on Macs: a hosted one is a virtual machine
-// whose GPU computes nothing, and does everything else; a GPU is for runners of one's own.
+// TestJobsForMacs checks what the workflow runs on Macs: a hosted Mac is a virtual machine
+// without a usable GPU and runs everything else; GPU jobs need a self-hosted runner.
 func TestJobsForMacs(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(testfiles.Root(t), ".github", "workflows", "ci.yml"))
 	require.NoError(t, err)

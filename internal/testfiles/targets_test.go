@@ -47,8 +47,8 @@ var unchecked = map[string]string{
 	"metallib": "needs a Mac", "test-metal": "needs a Mac",
 }
 
-// TestTargets checks that make test and make soak together reach every target, and that
-// make help-all lists each that a person would ask for.
+// TestTargets checks that make test and make soak together reach every target, and that make
+// help-all lists every documented target.
 func TestTargets(t *testing.T) {
 	all := targets(t)
 	reached := map[string]bool{}
@@ -84,7 +84,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestTargetsInDocs looks at each target that a document or the workflow names.
+// TestTargetsInDocs checks each target that a document or the workflow names.
 func TestTargetsInDocs(t *testing.T) {
 	root, all := testfiles.Root(t), targets(t)
 	documents := []string{filepath.Join(root, ".github", "workflows", "ci.yml")}

@@ -1,11 +1,11 @@
-// Package testfiles finds the files that tests read: models kept in the
-// repository under testdata/, and reference data of others in a folder named shared
-// beside the checkout, which not every machine has. A test that needs a file of the
-// second kind is skipped where it is absent; one of the first kind is never absent.
+// Package testfiles finds the files that tests read: models kept in the repository under
+// testdata/, and third-party reference data in a folder named shared beside the checkout, which
+// not every machine has. A test that needs a file of the second kind is skipped where it is
+// absent; a file of the first kind is always present.
 //
-// Some tests take minutes over everything that they could look at. They take a slice of
-// it, which shows the same faults, unless [Full] asks for the whole. Others measure what only
-// the processor itself can show, and leave that out where [UnderQEMU].
+// Some tests would take minutes for their full range. They run a slice of it that shows the same
+// faults, unless [Full] asks for all of it. Others measure what only the processor itself can
+// show, and skip that where [UnderQEMU] is true.
 package testfiles
 
 import (
@@ -46,8 +46,8 @@ func Path(t testing.TB, path string) string {
 	return full
 }
 
-// Model returns the path of a file that is kept of the small trained models, such as
-// "tiny-qwen3/gguf/tiny-qwen3-F16.gguf". Their other forms are made by package tiny.
+// Model returns the path of a file of the small trained models that the repository keeps, such
+// as "tiny-qwen3/gguf/tiny-qwen3-F16.gguf". Package tiny makes their other formats.
 func Model(t testing.TB, path string) string {
 	t.Helper()
 	return Path(t, "testdata/models/"+path)
@@ -71,7 +71,7 @@ func Shared(t testing.TB, path string) string {
 	return full
 }
 
-// parts are those of the tests that take long or need what not every machine has.
+// parts are the groups of tests that take long or need what not every machine has.
 var parts = []string{
 	"models",    // all models, texts and graphs: make whole
 	"isa",       // all tests of whole models under each instruction set: make test-isa
@@ -85,8 +85,8 @@ var parts = []string{
 	"clients",   // fails where clients of npm are missing: make clients
 }
 
-// Full reports whether SMELT_FULL, names separated by commas or all, asks for a part of the
-// tests whole. It panics on a name in it that is none.
+// Full reports whether SMELT_FULL, a comma-separated list of parts or "all", asks for a part of
+// the tests in full. It panics on an unknown name in the list.
 func Full(part string) bool {
 	if !slices.Contains(parts, part) {
 		panic("tests have no part " + part)
@@ -100,9 +100,9 @@ func Full(part string) bool {
 	return slices.Contains(asked, part) || slices.Contains(asked, "all")
 }
 
-// UnderQEMU reports whether qemu-user runs this process, as in make test-arm64. Times are
-// qemu's then, the code that it translates lies in the process's own memory, and it drops
-// advice about mappings. Of what the system says of a process, the name is what it leaves be.
+// UnderQEMU reports whether qemu-user runs this process, as in make test-arm64. Under qemu times
+// are qemu's own, translated code lies in the process's memory, and advice about mappings is
+// dropped; of what the system reports about a process only the name is unchanged.
 func UnderQEMU() bool {
 	name, err := os.ReadFile("/proc/self/comm")
 	return err == nil && strings.HasPrefix(string(name), "qemu-")

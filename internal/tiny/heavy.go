@@ -12,10 +12,10 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// Heavy returns the path of a Q4_0 file that says what a trained model's says and takes as long
-// as a larger one: its layers have so many hidden elements, of which those behind its own add
-// nothing, as the rows that read them are zero there. Then it is the time to read weights that a
-// step takes, as it is with models that are not for tests.
+// Heavy returns the path of a Q4_0 file that gives a trained model's results at the cost of a
+// larger model. Its layers have the given number of hidden elements; those beyond the model's
+// own add nothing, because the rows that read them are zero. Step time is then bound by reading
+// weights, as with real models.
 func Heavy(t testing.TB, model string, hidden int) string {
 	t.Helper()
 	source, err := gguf.Open(GGUF(t, model, "Q4_0"))
@@ -41,7 +41,7 @@ func Heavy(t testing.TB, model string, hidden int) string {
 		row := tensor.Size / tensor.Shape[0]
 		_, name, _ := strings.Cut(strings.TrimPrefix(tensor.Name, "blk."), ".")
 		switch name {
-		case "ffn_gate.weight", "ffn_up.weight": // rows in another order
+		case "ffn_gate.weight", "ffn_up.weight": // own rows again, in another order
 			s.Shape = []int64{int64(hidden), tensor.Shape[1]}
 			s.Write = func(w io.Writer) error {
 				_, err := w.Write(tensor.Data)

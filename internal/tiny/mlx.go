@@ -17,25 +17,27 @@ import (
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
-// RawTensor is a tensor of a safetensors file as its header has it, of any type.
+// RawTensor is a tensor of a safetensors file as its header describes it, of any type.
 type RawTensor struct {
 	Type  string
 	Shape []int64
 	Data  []byte
 }
 
-// MLX is a folder as MLX packs it: matrices of a few bits by group of elements.
+// MLX is a folder as MLX packs it: matrices of a few bits per element, with scales per group of
+// elements.
 type MLX struct {
 	model   string
 	Config  map[string]any
 	Tensors map[string]RawTensor
-	// Values are what the packed matrices stand for, by their definition: scale·code + bias, or
-	// scale·value of the code.
+	// Values are the values of the packed matrices by definition: scale·code + bias, or
+	// scale·value of the code for MXFP4.
 	Values map[string][]float32
 }
 
-// Packing is how MLX packs the matrices of a folder: codes of 4 or 8 bits, the elements of a
-// group, and the float type of scales and biases; MXFP4, whose scales are bytes, where it is none.
+// Packing describes how MLX packs matrices: the bits of a code, 4 or 8, the elements of a group,
+// and the float type of scales and biases; without that type it is MXFP4, whose scales are
+// bytes.
 type Packing struct {
 	Bits, Group int
 	Scales      dtype.Type
@@ -129,7 +131,7 @@ func (m *MLX) pack(t testing.TB, module string, shape []int64, x []float32, p Pa
 	m.Values[module+".weight"] = values
 }
 
-// affine is MLX's choice of a group's scale and bias: the end of larger magnitude is a multiple of
+// affine returns MLX's scale and bias of a group: the end of larger magnitude is a multiple of
 // the scale, which may be negative.
 func affine(x []float32, top float32) (scale, bias float32) {
 	least, most := slices.Min(x), slices.Max(x)
@@ -151,7 +153,7 @@ func (m *MLX) Write(t testing.TB) string {
 	return m.write(t, m.Config, m.Tensors)
 }
 
-// WriteValues writes it with what the matrices stand for, as floats.
+// WriteValues writes the folder with the matrices' values as floats.
 func (m *MLX) WriteValues(t testing.TB) string {
 	t.Helper()
 	config, tensors := maps.Clone(m.Config), map[string]RawTensor{}
@@ -172,7 +174,7 @@ func (m *MLX) WriteValues(t testing.TB) string {
 	return m.write(t, config, tensors)
 }
 
-// Safetensors is a safetensors file of tensors of any types.
+// Safetensors returns a safetensors file of tensors of any types.
 func Safetensors(t testing.TB, tensors map[string]RawTensor) []byte {
 	t.Helper()
 	type entry struct {
@@ -197,7 +199,7 @@ func Safetensors(t testing.TB, tensors map[string]RawTensor) []byte {
 	return slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text, data)
 }
 
-// write changes a copy of the model's folder, whose other files stay.
+// write changes a copy of the model's folder; its other files stay.
 func (m *MLX) write(t testing.TB, config map[string]any, tensors map[string]RawTensor) string {
 	t.Helper()
 	described, err := json.Marshal(config)

@@ -10,7 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/models/synth"
 )
 
-// Narrow is a shape whose rows have 32, 48 and 64 elements, fewer than a block of the
+// Narrow returns a shape whose rows have 32, 48 and 64 elements, fewer than a block of the
 // K-quants.
 func Narrow() models.Config {
 	return models.Config{
@@ -19,15 +19,15 @@ func Narrow() models.Config {
 	}
 }
 
-// Small is a shape with rows of one block of the K-quants each. It takes a third of the
-// work of the trained models, and has everything that they have.
+// Small returns a shape with rows of one block of the K-quants each. It has every feature of the
+// trained models at a third of their work.
 func Small() models.Config {
 	c := Narrow()
 	c.Name, c.Vocab, c.Width, c.FFN, c.Heads, c.KVHeads, c.Head, c.Context = "small", 512, 256, 256, 8, 2, 32, 512
 	return c
 }
 
-// Random returns the path of a GGUF file with random weights of a shape, always the same.
+// Random returns the path of a GGUF file of a shape with random weights, always the same.
 func Random(t testing.TB, c models.Config, weightType string) string {
 	t.Helper()
 	m, err := checkpoint.Synthetic(c, weightType)

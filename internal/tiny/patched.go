@@ -9,9 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
-// Form returns the path of a model by the name of its file or folder under
-// testdata/models, such as "tiny-llama/gguf/tiny-llama-Q8_0.gguf" or "tiny-llama/hf".
-// An absolute path stays.
+// Form returns the path of a model, given its file or folder under testdata/models, such as
+// "tiny-llama/gguf/tiny-llama-Q8_0.gguf" or "tiny-llama/hf". An absolute path stays.
 func Form(t testing.TB, name string) string {
 	t.Helper()
 	if filepath.IsAbs(name) {
@@ -24,8 +23,8 @@ func Form(t testing.TB, name string) string {
 	return GGUF(t, model, strings.TrimSuffix(strings.TrimPrefix(form, "gguf/"+model+"-"), ".gguf"))
 }
 
-// Patched returns the path of a copy of a model's file, named as for [Form], with a part
-// of a tensor changed: its row of that number, as it is stored, goes through change.
+// Patched returns the path of a copy of a model's file, named as for [Form], in which change has
+// edited the stored bytes of one row of a tensor.
 func Patched(t testing.TB, name, tensor string, row int, change func(row []byte)) string {
 	t.Helper()
 	path := Form(t, name)
@@ -53,8 +52,8 @@ func Patched(t testing.TB, name, tensor string, row int, change func(row []byte)
 	return out
 }
 
-// Spoilt is Patched with a half NaN at the start of a row: an element of F16, the scale
-// of a block.
+// Spoilt is [Patched] with a half NaN at the start of a row: an element of F16, or the scale of
+// a block.
 func Spoilt(t testing.TB, name, tensor string, row int) string {
 	t.Helper()
 	return Patched(t, name, tensor, row, func(b []byte) { b[0], b[1] = 0, 0x7e })

@@ -1,15 +1,13 @@
-// Package tiny gives tests the small trained models in every form that they have:
-// F16 and Q4_0 files are kept under testdata/models; the other types of weights, the
-// folders of Hugging Face's form and the files of a vocabulary alone are made from the
-// F16 file when a test asks for them.
+// Package tiny gives tests the small trained models in every format. F16 and Q4_0 files are kept
+// under testdata/models; the other types of weights, the folders in Hugging Face's format and
+// the files of a vocabulary alone are made from the F16 file on demand.
 //
 //	path := tiny.GGUF(t, "tiny-llama", "Q4_K_M")
 //	dir := tiny.Folder(t, "tiny-qwen3")
 //
-// What is made is what other tools made of the same weights: llama-quantize the
-// K-quants, numpy code checked against llama.cpp Q8_0, the training the folders.
-// digests.txt holds the SHA-256 of what is in their files, and a test whose file has
-// another one fails. So a test may take these files for those of the other tools.
+// The files equal those that other tools made of the same weights: llama-quantize the K-quants,
+// numpy code checked against llama.cpp Q8_0, the training the folders. digests.txt holds the
+// SHA-256 of their contents, and a test whose file has another digest fails.
 package tiny
 
 import (
@@ -35,19 +33,19 @@ import (
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
-// Types are the types of weights that the models have.
+// Types are the weight types of the models.
 var Types = []string{"F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K"}
 
-// weightsFile is the file of a folder's weights.
+// weightsFile is the weights file of a folder.
 const weightsFile = "model.safetensors"
 
-// made holds what this process has made, by the names in digests.txt.
+// made holds the files that this process has made, by their name in digests.txt.
 var made struct {
 	sync.Mutex
 	files map[string][]byte
 }
 
-// GGUF returns the path of a model's file in a type.
+// GGUF returns the path of a model's GGUF file with weights of a type.
 func GGUF(t testing.TB, model, weightType string) string {
 	t.Helper()
 	if weightType == "F16" || weightType == "Q4_0" {
@@ -83,8 +81,8 @@ func Vocabulary(t testing.TB, model string) string {
 	return path
 }
 
-// write writes a file that is made once in a process, and fails where its contents are
-// not those that digests.txt has under the name given.
+// write writes a file once per process, and fails the test where the contents do not match the
+// named digest of digests.txt.
 func write(t testing.TB, dir, file, name string, make func() ([]byte, error)) string {
 	t.Helper()
 	made.Lock()
@@ -112,7 +110,7 @@ func write(t testing.TB, dir, file, name string, make func() ([]byte, error)) st
 	return path
 }
 
-// quantized makes the bytes of a GGUF file in a type.
+// quantized returns the bytes of a GGUF file with weights of a type.
 func quantized(t testing.TB, model, weightType string) ([]byte, error) {
 	m, err := checkpoint.Open(GGUF(t, model, "F16"))
 	if err != nil {
@@ -124,7 +122,7 @@ func quantized(t testing.TB, model, weightType string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// folderNames are what a folder calls the tensors of a GGUF file.
+// folderNames map the names of tensors in a GGUF file to those in a folder.
 var folderNames = strings.NewReplacer(
 	"token_embd", "model.embed_tokens", "output_norm", "model.norm", "blk.", "model.layers.",
 	"attn_norm", "input_layernorm", "ffn_norm", "post_attention_layernorm",
@@ -134,9 +132,9 @@ var folderNames = strings.NewReplacer(
 	"output", "lm_head",
 )
 
-// folderWeights makes the bytes of a folder's weights: BF16, which holds every weight of
-// these models exactly, in the order of the names. Rows of Q and K that a GGUF file of
-// Llama has interleaved go back to their halves of a head.
+// folderWeights returns the bytes of a folder's weights: BF16, which holds every weight of these
+// models exactly, in the order of their names. Rows of Q and K, which a GGUF file of Llama
+// interleaves, return to the halves of their head.
 func folderWeights(t testing.TB, model string) ([]byte, error) {
 	m, err := checkpoint.Open(GGUF(t, model, "F16"))
 	if err != nil {
@@ -185,21 +183,21 @@ func halves(w []float32, head, width int) []float32 {
 //go:embed digests.txt
 var digests string
 
-// Check compares what is in a file with the digest of that name: the error says which
-// one it has.
+// Check compares the contents of a file with the named digest. The error gives the file's
+// digest.
 func Check(name, path string) error {
 	got, err := Digest(path)
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(strings.Split(digests, "\n"), got+"  "+name) {
-		return fmt.Errorf("%s is not the file that digests.txt has: its digest is %s", name, got)
+		return fmt.Errorf("%s has another digest than in digests.txt: %s", name, got)
 	}
 	return nil
 }
 
-// Digest returns the SHA-256 of what is in a file: of all its bytes, but for a GGUF
-// file of its metadata and tensors in the order of their names.
+// Digest returns the SHA-256 of a file's contents: of all its bytes, or for a GGUF file of its
+// metadata and tensors in the order of their names.
 func Digest(path string) (string, error) {
 	h := sha256.New()
 	if filepath.Ext(path) != ".gguf" {
