@@ -6,11 +6,11 @@ import (
 )
 
 // Adjustments change logits before a token is chosen from them. Zero fields change nothing.
-// Tokens of the prompt do not count as said.
+// Penalties count generated tokens only, not the prompt's.
 type Adjustments struct {
-	Bias             map[int32]float32 // is added to the logits of tokens, by id
-	FrequencyPenalty float64           // is taken from a token's logit for each time that it was generated
-	PresencePenalty  float64           // is taken from those that were generated at all
+	Bias             map[int32]float32 // added to the logits of tokens, by id
+	FrequencyPenalty float64           // subtracted from a token's logit for each time that it was generated
+	PresencePenalty  float64           // subtracted once from each token that was generated
 }
 
 func (a *Adjustments) none() bool {
@@ -31,7 +31,7 @@ func (a *Adjustments) check() error {
 	return nil
 }
 
-// before returns a sampler that sees logits as they are adjusted, of one generation.
+// before returns a sampler of one generation that adjusts the logits before choose sees them.
 func (a *Adjustments) before(choose func(logits []float32) (int32, error)) func(logits []float32) (int32, error) {
 	if a.none() {
 		return choose

@@ -9,19 +9,19 @@ import (
 	"github.com/smelt-ml/smelt/constrain"
 )
 
-// constrained lets a sampler choose among the tokens that a constraint allows. What may
-// follow is found out while the device computes.
+// constrained restricts a sampler to the tokens that a constraint allows. It computes the mask
+// of allowed tokens while the device computes the step.
 type constrained struct {
-	state   constrain.State // after the tokens that were chosen
+	state   constrain.State // after the chosen tokens
 	mask    []uint64
-	allowed []float32                             // logits, those of other tokens -Inf
-	outside func(logits []float32) (int32, error) // nil: sampler
-	sampler *Sampler                              // nil: the most likely token
-	chosen  int32                                 // the most likely of all, as the device has chosen it; -1: it has not
-	forces  bool                                  // a token that must follow takes no logits
-	looking chan struct{}                         // closed where the mask of state has been made; nil: it has not been asked for
-	text    func(text string) []int32             // as the model would write it; nil: it has no tokenizer
-	forced  []int32                               // behind the last token that was chosen
+	allowed []float32                             // copy of the logits with -Inf for tokens that are not allowed
+	outside func(logits []float32) (int32, error) // the caller's sampler; nil: sampler
+	sampler *Sampler                              // nil: greedy
+	chosen  int32                                 // the device's greedy choice, allowed or not; -1: none
+	forces  bool                                  // whether a token without alternative skips its row of logits
+	looking chan struct{}                         // closed when the mask of state is computed; nil: not started
+	text    func(text string) []int32             // tokenizes text as the model would; nil: there is no tokenizer
+	forced  []int32                               // tokens without alternative after the last chosen one
 }
 
 func newConstrained(p *Picking) *constrained {
@@ -40,7 +40,7 @@ func newConstrained(p *Picking) *constrained {
 	return c
 }
 
-// Prepare makes the mask, unless that takes no time.
+// Prepare starts computing the mask, unless it is known already.
 func (c *constrained) Prepare() {
 	if c.looking != nil || c.state.Known() {
 		return
@@ -49,14 +49,14 @@ func (c *constrained) Prepare() {
 	c.looking = looking
 	go func() {
 		defer close(looking)
-		_ = state.Mask(mask) // sample asks again, and is told what is wrong
+		_ = state.Mask(mask) // sample computes it again and returns the error
 	}()
 }
 
-// picks reports whether what the device has chosen is taken where the constraint allows it.
+// picks reports whether the device's greedy choice is used where the constraint allows it.
 func (c *constrained) picks() bool { return c.outside == nil && c.sampler == nil }
 
-// Ready reports whether sample would not wait.
+// Ready reports whether sample would return without waiting for the mask.
 func (c *constrained) Ready() bool {
 	if c.looking != nil {
 		select {
@@ -68,10 +68,10 @@ func (c *constrained) Ready() bool {
 	return c.state.Known()
 }
 
-// Known reports whether the mask takes no time.
+// Known reports whether the mask is known without computation.
 func (c *constrained) Known() bool { return c.looking == nil && c.state.Known() }
 
-// sample chooses a token, takes the one that is proposed or refuses it.
+// sample chooses an allowed token, or accepts or rejects the proposed one.
 func (c *constrained) sample(logits []float32, proposed *Proposal) (int32, error) {
 	if c.looking != nil {
 		<-c.looking
@@ -93,9 +93,9 @@ func (c *constrained) sample(logits []float32, proposed *Proposal) (int32, error
 	return id, nil
 }
 
-var errNoToken = errors.New("the text has the form that it is kept to, and the model has no token that ends it")
+var errNoToken = errors.New("the constraint allows no token: the text is complete, and the model has no token that ends it")
 
-// among chooses among the tokens of the mask.
+// among chooses one of the tokens in the mask.
 func (c *constrained) among(logits []float32, proposed *Proposal) (int32, error) {
 	switch {
 	case c.outside != nil:
@@ -132,7 +132,8 @@ func (c *constrained) among(logits []float32, proposed *Proposal) (int32, error)
 	return best, nil
 }
 
-// limit takes tokens that a mask has not from logits, and reports whether any are left.
+// limit sets the logits of tokens outside a mask to -Inf, and reports whether the mask has any
+// token.
 func limit(logits []float32, mask []uint64) (any bool) {
 	least := float32(math.Inf(-1))
 	for at := 0; at < len(logits); at += 64 {
@@ -158,7 +159,8 @@ func limit(logits []float32, mask []uint64) (any bool) {
 	return any
 }
 
-// sole takes the token that must follow, where there is one that is seen without more ado.
+// sole accepts the next token where the constraint allows exactly one and finds it without a
+// mask.
 func (c *constrained) sole() (id int32, ok bool, err error) {
 	if !c.forces || c.looking != nil {
 		return 0, false, nil
@@ -167,13 +169,14 @@ func (c *constrained) sole() (id int32, ok bool, err error) {
 		return 0, false, err
 	}
 	if c.sampler != nil {
-		c.sampler.Skip() // each token has its number of the random sequence
+		c.sampler.Skip() // every token consumes one number of the random sequence
 	}
 	_, err = c.state.Accept(id)
 	return id, true, err
 }
 
-// Guess appends the tokens that the model would write the text with that must follow.
+// Guess appends tokens of the text that the constraint leaves no alternative to, tokenized as
+// the model would.
 func (c *constrained) Guess(dst []int32, most int) []int32 {
 	if c.text == nil {
 		return dst
@@ -189,7 +192,8 @@ func (c *constrained) Guess(dst []int32, most int) []int32 {
 	return append(dst, ids[:c.Allows(ids)]...)
 }
 
-// Allows is how many of some tokens may follow, as far as what may follow them is known.
+// Allows returns the length of the longest prefix of tokens that may follow, ending where the
+// next mask is not known.
 func (c *constrained) Allows(tokens []int32) int {
 	state := c.state
 	for i, id := range tokens {
@@ -200,7 +204,7 @@ func (c *constrained) Allows(tokens []int32) int {
 	return len(tokens)
 }
 
-// Limit takes tokens that may not follow some from logits.
+// Limit sets the logits of tokens that may not follow the tokens in after to -Inf.
 func (c *constrained) Limit(after []Proposal, logits []float32) (ok bool, err error) {
 	state := c.state
 	for i := range after {
@@ -217,5 +221,5 @@ func (c *constrained) Limit(after []Proposal, logits []float32) (ok bool, err er
 	return limit(logits, c.mask), nil
 }
 
-// Forced returns the tokens that had to follow the last.
+// Forced returns the tokens without alternative after the last chosen one.
 func (c *constrained) Forced() []int32 { return c.forced }

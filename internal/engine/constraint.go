@@ -1,25 +1,26 @@
 package engine
 
-// Constraint keeps the text of a request to a language, by its tokens. Its methods are called by
-// one goroutine at a time, and not while Next runs.
+// Constraint restricts the text of a request to a language, token by token. Its methods are
+// called by one goroutine at a time, and not while [Request].Next runs.
 type Constraint interface {
-	// Prepare begins to find out what may follow the sequence, which Next asks for. It is
-	// called before the step that Next gets a row of.
+	// Prepare starts computing which tokens may follow the sequence. It is called before the
+	// step whose row Next receives.
 	Prepare()
-	// Ready reports whether Next would not wait for that.
+	// Ready reports whether Next would return without waiting for that computation.
 	Ready() bool
-	// Known reports whether what may follow is known at once: nothing is guessed else.
+	// Known reports whether the tokens that may follow are known without computation. Only then
+	// are tokens guessed.
 	Known() bool
-	// Forced returns the tokens that follow the one which Next has returned, whatever the
-	// model says: they take no row.
+	// Forced returns the tokens without alternative after the one that Next returned. They need
+	// no row of logits.
 	Forced() []int32
-	// Guess appends at most that many tokens that probably follow, as the constraint leaves no
+	// Guess appends at most most tokens that probably follow, because the constraint leaves no
 	// other text.
 	Guess(dst []int32, most int) []int32
-	// Allows returns how many of some tokens may follow, one after the other, as far as what
-	// may follow each is known.
+	// Allows returns the length of the longest prefix of tokens that may follow, ending where
+	// the constraint does not know what may follow.
 	Allows(tokens []int32) int
-	// Limit sets the logits of tokens that may not follow some to -Inf, the first of a row. It
-	// reports whether that is known, and any are left.
+	// Limit sets the logits of tokens that may not follow the tokens in after to -Inf in the
+	// first row. It reports whether the allowed tokens are known and any is left.
 	Limit(after []Proposal, logits []float32) (ok bool, err error)
 }

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// FillRandom makes the sequence n tokens long, with random contents of the caches in the
-// place of its tokens: quick, and as good as tokens where only the time of what follows
-// matters.
+// FillRandom extends or cuts the sequence to n tokens with random cache contents. That is faster
+// than prefill, and suffices where only the time of later steps matters.
 func (s *Sequence) FillRandom(n int, rng *rand.Rand) error {
 	if n < 0 || n > s.Context() {
 		return fmt.Errorf("%w: %d tokens of %d", ErrContext, n, s.Context())

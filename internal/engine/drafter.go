@@ -12,43 +12,43 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Draft is a smaller model of the same vocabulary, on a device.
+// Draft is a smaller model with the same vocabulary, loaded on a device.
 type Draft struct {
 	Plan       *plan.Plan
 	Executable *device.Executable
-	Limits     Limits // of its steps, for as many sequences as the engine has
+	Limits     Limits // of its steps, for at least as many sequences as the engine has
 	Blocks     int    // of its cache
 }
 
-// drafter is a smaller model that continues the sequences of an engine, over a cache of its
-// own. It is of the engine's goroutines, one at a time.
+// drafter continues an engine's sequences with a smaller model over a cache of its own. It is
+// used by the engine's goroutines, one at a time.
 type drafter struct {
 	runner *Runner
 	pool   *pages.Pool
-	tokens int // most of a step
-	piece  int // most of a sequence in a step
-	vocab  int // ids that both models know
+	tokens int // maximum number of tokens of a step
+	piece  int // maximum number of tokens of a sequence in a step
+	vocab  int // number of ids that both models have
 
 	chains  []*chain // that have blocks
 	pieces  []batch.Piece
-	stepped []*chain // by piece
+	stepped []*chain // by piece of the step
 }
 
-// chain is a sequence as a drafter has it: its tokens, and those that were made after them.
+// chain is a sequence in a drafter: its tokens, followed by those that the drafter made.
 type chain struct {
 	table      *pages.Table
-	sampler    *Sampler   // nil: the most likely tokens
+	sampler    *Sampler   // nil: greedy
 	constraint Constraint // nil: any
 	tokens     []int32
-	agreed     int // of them, the first ones, which are the sequence's
-	computed   int // of them, those in the cache
+	agreed     int // leading tokens that are the sequence's own
+	computed   int // leading tokens that are in the cache
 
-	made []Proposal // since agreed
-	sure []float64  // of each that is made, and of the next where it can be: the logarithm of the odds
-	lost bool       // there are no blocks for more
+	made []Proposal // tokens after the agreed ones
+	sure []float64  // log-odds of each made token's probability, and of the next one's where it is computed
+	lost bool       // whether the chain cannot be continued in this step
 }
 
-// newDrafter makes the cache. Ids from vocab on are not the other model's.
+// newDrafter allocates the cache. Ids from vocab on are not in the engine's model.
 func newDrafter(d *Draft, vocab int) (*drafter, error) {
 	r, err := NewRunner(d.Plan, d.Executable, d.Blocks)
 	if err != nil {
@@ -59,7 +59,7 @@ func newDrafter(d *Draft, vocab int) (*drafter, error) {
 	}, nil
 }
 
-// begin makes a chain for a request.
+// begin returns a chain for a request.
 func (d *drafter) begin(q *Request) *chain {
 	c := &chain{table: d.pool.NewTable(q.Salt), constraint: q.Constraint}
 	if q.Sampling.Temperature > 0 {
@@ -68,7 +68,7 @@ func (d *drafter) begin(q *Request) *chain {
 	return c
 }
 
-// end forgets a chain.
+// end releases a chain.
 func (d *drafter) end(c *chain) {
 	if i := slices.Index(d.chains, c); i >= 0 {
 		d.release(i)
@@ -82,7 +82,7 @@ func (d *drafter) release(i int) {
 	d.chains = slices.Delete(d.chains, i, i+1)
 }
 
-// follow takes what the sequence has become: what was made and is not of it is forgotten.
+// follow sets the agreed tokens to the sequence's and drops made tokens that differ from them.
 func (c *chain) follow(tokens []int32) {
 	n := c.agreed
 	for n < min(len(c.tokens), len(tokens)) && c.tokens[n] == tokens[n] {
@@ -93,15 +93,15 @@ func (c *chain) follow(tokens []int32) {
 	c.made, c.sure, c.lost = c.made[:0], c.sure[:0], false
 }
 
-// behind returns how many tokens are to be computed before another can be made.
+// behind returns the number of tokens to compute before another can be made.
 func (c *chain) behind() int { return len(c.tokens) - c.computed }
 
-// room returns how many tokens may be made after a sequence of so many.
+// room returns the number of tokens that can be made after a sequence of the given length.
 func (d *drafter) room(tokens int) int {
 	return max(0, min(d.runner.plan.Context, d.pool.Blocks()*d.runner.block)-tokens)
 }
 
-// next returns the place of the token behind those that are made, in memory that is used again.
+// next returns the slot for the next made token, reusing memory.
 func (c *chain) next() *Proposal {
 	if n := len(c.made); n == cap(c.made) {
 		c.made = append(c.made, Proposal{})[:n]
@@ -109,7 +109,7 @@ func (c *chain) next() *Proposal {
 	return &c.made[:len(c.made)+1][len(c.made)]
 }
 
-// take makes the next token, which the last step has brought the logits for.
+// take makes the next token from the logits of the last step.
 func (c *chain) take() {
 	p := c.next()
 	if c.sampler != nil {
@@ -118,9 +118,8 @@ func (c *chain) take() {
 	c.made, c.tokens = c.made[:len(c.made)+1], append(c.tokens, p.ID)
 }
 
-// step computes the last tokens of chains and what else they are behind, so that each can
-// make one more. Those are lost that there are no blocks for. It returns how many tokens it
-// computed.
+// step computes all missing tokens of chains, so that each can make one more token, and returns
+// their number. It marks the chains that it has no blocks for as lost.
 func (d *drafter) step(ctx context.Context, chains []*chain) (tokens int, err error) {
 	for _, c := range chains {
 		c.lost = !d.grow(c, chains)
@@ -144,12 +143,12 @@ func (d *drafter) step(ctx context.Context, chains []*chain) (tokens int, err er
 		tokens += d.tokens - left
 		if err := d.run(ctx); err != nil {
 			d.forget()
-			return tokens, fmt.Errorf("the draft %s: %w", d.runner.plan.Model, err)
+			return tokens, fmt.Errorf("draft model %s: %w", d.runner.plan.Model, err)
 		}
 	}
 }
 
-// run runs a step and looks at its logits.
+// run runs one step and reads its logits.
 func (d *drafter) run(ctx context.Context) error {
 	if err := d.runner.copyFor(ctx, d.pool); err != nil {
 		return err
@@ -174,8 +173,8 @@ func (d *drafter) run(ctx context.Context) error {
 	return nil
 }
 
-// look finds what the next token can be, and how sure it is: of those that the constraint allows,
-// without which the chain is lost.
+// look finds the candidate for the next token and its log-odds. It considers only tokens that
+// the constraint allows, and marks the chain as lost where these are not known.
 func (c *chain) look(logits []float32) error {
 	if c.constraint != nil {
 		if ok, err := c.constraint.Limit(c.made, logits); err != nil || !ok {
@@ -200,8 +199,8 @@ func (c *chain) look(logits []float32) error {
 	return nil
 }
 
-// grow gets blocks for all of a chain's tokens, from chains that are not of the step where
-// there are none left.
+// grow allocates blocks for all of a chain's tokens, and evicts chains outside the step where
+// none are free.
 func (d *drafter) grow(c *chain, step []*chain) bool {
 	for {
 		if len(c.table.Blocks()) == 0 {
@@ -221,7 +220,7 @@ func (d *drafter) grow(c *chain, step []*chain) bool {
 	}
 }
 
-// forget drops all that is in the cache, which is not known after a step that failed.
+// forget drops the whole cache, whose contents are unknown after a failed step.
 func (d *drafter) forget() {
 	d.pool.Forget()
 	for len(d.chains) > 0 {

@@ -10,24 +10,24 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Embedder computes the hidden states of texts, as many in a step as the Plan has room for.
-// Nothing is kept of a text once its step is done. It is used by one goroutine at a time.
+// Embedder computes the hidden states of texts, with as many texts per step as the Plan allows.
+// It keeps nothing of a text after its step. It is used by one goroutine at a time.
 type Embedder struct {
 	r         *Runner
-	tokens    int // most of a step
+	tokens    int // maximum number of tokens of a step
 	sequences int
 	pieces    []batch.Piece
 	blocks    []int32
 }
 
-// NewEmbedder starts on a Plan that returns [Embeddings].
+// NewEmbedder returns an embedder for a Plan that returns [Embeddings].
 func NewEmbedder(plan *plan.Plan, executable *device.Executable) (*Embedder, error) {
 	e := &Embedder{}
 	for i := range plan.Phases {
 		bounds := &plan.Phases[i].Bounds
 		e.tokens, e.sequences = max(e.tokens, int(min(bounds[sym.T], bounds[sym.R]))), max(e.sequences, int(bounds[sym.B]))
 	}
-	// Texts fill whole blocks: each may leave one almost empty.
+	// Texts start at block boundaries, so each may leave a block almost empty.
 	block := plan.Block()
 	e.blocks = batch.Contiguous(1, e.tokens/block+e.sequences)
 	var err error
@@ -38,14 +38,14 @@ func NewEmbedder(plan *plan.Plan, executable *device.Executable) (*Embedder, err
 // Close releases the memory.
 func (e *Embedder) Close() error { return e.r.Close() }
 
-// Width returns the elements of a row.
+// Width returns the number of elements of a hidden state.
 func (e *Embedder) Width() int { return e.r.vocab }
 
-// Longest returns how many tokens a text may have.
+// Longest returns the maximum number of tokens of a text.
 func (e *Embedder) Longest() int { return min(e.tokens, e.r.plan.Context) }
 
-// Run computes the texts, [tokens] of ids each, in their order, and hands the hidden states of
-// each to use: of all of its tokens, [tokens, Width], or of the last one, [1, Width]. They are
+// Run computes the texts, [tokens] of ids each, in order, and calls use with the hidden states
+// of each: of all of its tokens, [tokens, Width], or of the last one, [1, Width]. The states are
 // valid during the call.
 func (e *Embedder) Run(ctx context.Context, texts [][]int32, rows batch.Rows, use func(i int, states []float32) error) error {
 	for first := 0; first < len(texts); {
@@ -75,15 +75,15 @@ func (e *Embedder) Run(ctx context.Context, texts [][]int32, rows batch.Rows, us
 	return nil
 }
 
-// pack puts the texts from first on into a step, as many as fit, and returns which is the
-// first that did not.
+// pack packs as many texts as fit into a step, starting at first, and returns the index after
+// the last packed text.
 func (e *Embedder) pack(texts [][]int32, first int, rows batch.Rows) (last int, err error) {
 	e.pieces = e.pieces[:0]
 	tokens, blocks, block := 0, 0, e.r.block
 	for last = first; last < len(texts) && len(e.pieces) < e.sequences; last++ {
 		n := len(texts[last])
 		if n == 0 || n > e.Longest() {
-			return 0, fmt.Errorf("%w: text %d has %d tokens; 1 to %d are possible", ErrContext, last, n, e.Longest())
+			return 0, fmt.Errorf("%w: text %d has %d tokens, want 1 to %d", ErrContext, last, n, e.Longest())
 		}
 		if tokens += n; tokens > e.tokens {
 			break

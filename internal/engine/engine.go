@@ -18,68 +18,67 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Engine runs many sequences over one cache of blocks: package schedule says which tokens
-// of which of them come in a step, package pages where their keys and values lie.
+// Engine runs many sequences over one cache of blocks: package schedule chooses the tokens of
+// each step, package pages assigns cache blocks.
 //
-// One goroutine runs the steps, as long as there are requests, which come from any. While
-// the device computes a step, another goroutine chooses and packs the next, in which a token
-// that the running step is to give has its place and nothing else is missing. When the step
-// is done, its rows go to whoever chooses among them (see [Chooser]), the chosen tokens go to
-// their places, and the next step runs. It is only chosen anew where something came between:
-// a request that ended, came, or has not chosen yet; and before and after a step that
-// verifies guesses, which nobody knows of earlier.
+// One goroutine runs the steps while there are requests, which any goroutine may submit. While
+// the device computes a step, another goroutine chooses and packs the next, with a placeholder
+// for each token that the running step will give. After a step, requests choose from its rows
+// (see [Chooser]), the chosen tokens replace the placeholders, and the next step runs. The next
+// step is chosen anew only if a request has begun, ended or not chosen yet, and before and after
+// a step that verifies guesses.
 type Engine struct {
 	runner    *Runner
 	pool      *pages.Pool
 	scheduler *schedule.Scheduler
 	guesser   *guesser // nil: tokens are not guessed
 	limits    Limits
-	vocab     int64         // ids of tokens that can be looked up; 0: any
-	ended     chan struct{} // closed when the goroutine is gone
-	wake      chan struct{} // holds a value where there may be news
+	vocab     int64         // ids that the embedding has; 0: any
+	ended     chan struct{} // closed when the step goroutine has returned
+	wake      chan struct{} // holds a value where something may have changed
 
 	mu      sync.Mutex
 	closed  bool
 	arrived []*request
-	given   []*request // up, by their contexts
-	decided []*request // by goroutines of their own
+	given   []*request // whose context was cancelled
+	decided []*request // whose own goroutine has chosen
 	stats   Stats
 
 	observe func(Ran) // may be nil
 
-	// Of the goroutine that runs steps; while a step runs, those from requests on are of the
-	// one that plans.
+	// Owned by the goroutine that runs steps; while a step runs, the fields from requests on are
+	// owned by the planning goroutine.
 	rows      []*request // of the step that runs or has run
-	fresh     int        // of these, with goroutines of their own, how many are not decided
+	fresh     int        // rows whose requests have a goroutine of their own and have not chosen
 	chosen    []int32
 	logits    []float32
 	patience  *time.Timer
 	requests  map[*schedule.Sequence]*request
-	undecided int // requests with goroutines of their own that choose
+	undecided int // requests that choose in goroutines of their own now
 	news      []*request
 	choices   []*request
 	pieces    []batch.Piece // of the next step, of packed[next]
 	packed    [2]batch.Step
 	next      int
-	stale     bool // the next step is to be chosen anew
+	stale     bool // whether the next step must be chosen anew
 
-	helpers  sync.WaitGroup // goroutines that run until the end
+	helpers  sync.WaitGroup // goroutines that run until Close
 	plan     chan struct{}
 	planned  chan struct{}
-	choosers int // beside the goroutine that runs steps
+	choosers int // number of choosing goroutines beside the one that runs steps
 	choose   chan struct{}
 	choosing sync.WaitGroup
 	row      atomic.Int32
 }
 
-// Limits bound an engine's steps.
+// Limits bound the steps of an engine.
 type Limits struct {
-	Sequences int // most that run at once
-	Tokens    int // most of a step
+	Sequences int // maximum number of running sequences
+	Tokens    int // maximum number of tokens of a step
 }
 
-// LimitsOf returns the largest that a Plan has phases for: its steps of several tokens of a
-// sequence, where it has any, take what those of one token each do.
+// LimitsOf returns the largest limits for which a Plan has phases. Phases for several tokens per
+// sequence, where the Plan has any, bound those for one token each.
 func LimitsOf(plan *plan.Plan) Limits {
 	var l Limits
 	prompts := 0
@@ -97,66 +96,66 @@ func LimitsOf(plan *plan.Plan) Limits {
 	return Limits{l.Sequences, prompts}
 }
 
-// Request is a sequence of tokens that an engine shall continue.
+// Request is a sequence of tokens for an engine to continue.
 type Request struct {
-	Tokens     []int32 // one at least
-	Priority   int     // higher ones go first
-	Salt       string  // blocks are shared with requests of the same salt alone
+	Tokens     []int32 // at least one
+	Priority   int     // higher ones are scheduled first
+	Salt       string  // requests share cache blocks only within a salt
 	Chooser    Chooser
-	Sampling   Sampling   // that Next draws by, which a draft's tokens are drawn by too; zero where it does not
-	Constraint Constraint // that Next, which is Sampled then, keeps the text to; nil: none
-	// Next returns the token that follows a row of logits, and whether another shall come
-	// after it. It is called by one goroutine at a time; those of other requests may be
-	// called meanwhile.
+	Sampling   Sampling   // distribution from which Next samples and a draft model draws its proposals; zero: greedy drafts
+	Constraint Constraint // restricts the text, for a Sampled Next; nil: none
+	// Next returns the token that follows a row of logits, and whether another token is wanted.
+	// It is called by one goroutine at a time, concurrently with the Next of other requests.
 	Next func(Row) (id int32, more bool, err error)
-	// Ended is called once, after the last Next or with what went wrong.
+	// Ended is called once, after the last Next or with the error that ended the request.
 	Ended func(Usage, error)
 }
 
-// Chooser says what a request's Next takes, which decides who calls it.
+// Chooser states what a request's Next reads and how long it takes, which decides the goroutine
+// that calls it.
 type Chooser uint8
 
 const (
-	// Chosen looks at [Row.Chosen] alone: it takes no time.
+	// Chosen reads [Row.Chosen] only and takes no time.
 	Chosen Chooser = iota
-	// Sampled looks at all of a row. The rows of a step are spread over the processors; the
-	// next step waits for them, but not for those whose [Constraint] is not ready: they have copies,
-	// and their sequences come again in the first step after they have chosen.
+	// Sampled reads the whole row. The rows of a step are spread over the processors, and the
+	// next step waits for them, except for those whose [Constraint] is not ready: these get
+	// copies, and their sequences join the first step after they have chosen.
 	Sampled
-	// Outside is code that may take any time. It has a goroutine and a copy of the row to
-	// itself. The next step waits for a quarter of the time that the last one took, or for
-	// [leastPatience]; then it goes on without the sequence, which comes again in the first
-	// step after it has chosen.
+	// Outside runs the caller's code, which may take any time, in a goroutine of its own with a
+	// copy of the row. The next step waits for a quarter of the last step's time, or for
+	// [leastPatience]; then it runs without the sequence, which joins the first step after it
+	// has chosen.
 	Outside
 )
 
-// leastPatience is how long a step waits at least for those who choose outside: as long as
-// it takes to wake a goroutine on a busy machine, many times over.
+// leastPatience is the minimum wait of a step for requests that choose outside: many times the
+// time to wake a goroutine on a busy machine.
 const leastPatience = 500 * time.Microsecond
 
-// Usage is what a request took.
+// Usage counts the tokens of a request.
 type Usage struct {
 	Prompt   int // tokens
-	Cached   int // of these, those that others had computed
-	Drafted  int // tokens that were guessed before they were computed
-	Accepted int // of these, those that were right
+	Cached   int // of Prompt, found in the cache
+	Drafted  int // tokens that were guessed and verified
+	Accepted int // of Drafted, the right ones
 }
 
-// Row is what a step computed after the last token of a sequence. It is valid during Next.
+// Row is the output of a step after the last token of a sequence. It is valid during Next.
 type Row struct {
 	runner *Runner
 	logits []float32
 	chosen int32
-	Length int // tokens of the sequence
-	// Proposal is what a draft has drawn to follow, which Next takes or refuses by
-	// [Sampler.Verify]; nil where it has not.
+	Length int // of the sequence, in tokens
+	// Proposal is the next token that a draft model has drawn, which Next accepts or rejects by
+	// [Sampler.Verify]; nil if there is none.
 	Proposal *Proposal
 }
 
-// Logits returns the row, [Vocab]. Who chooses outside may change it.
+// Logits returns the row, [Vocab]. A request that chooses outside may change it.
 func (r *Row) Logits() []float32 { return r.logits }
 
-// Chosen returns the most likely token, as the device has chosen it.
+// Chosen returns the most likely token, chosen by the device.
 func (r *Row) Chosen() (int32, error) {
 	if err := r.runner.chooses(); err != nil {
 		return 0, err
@@ -167,7 +166,7 @@ func (r *Row) Chosen() (int32, error) {
 	return r.chosen, nil
 }
 
-// Picked is Chosen, or -1 where the device has not chosen.
+// Picked returns Chosen, or -1 where the plan does not choose.
 func (r *Row) Picked() (int32, error) {
 	if !r.runner.next {
 		return -1, nil
@@ -175,61 +174,60 @@ func (r *Row) Picked() (int32, error) {
 	return r.Chosen()
 }
 
-// request is a Request under way.
+// request is a submitted Request.
 type request struct {
 	Request
 	ctx      context.Context
 	unwatch  func() bool
 	sequence *schedule.Sequence
 	guessed  guessed
-	over     bool  // of the goroutine
-	err      error // that it is over with
+	over     bool  // set by the step goroutine
+	err      error // the error that ended it
 
-	// What Next is called with and what it returned, after so many tokens that were what was
-	// guessed.
+	// Input and output of Next, after the first right guesses.
 	first  int       // row of the step
-	rows   []float32 // from there on, or a copy of them
-	picked []int32   // of these, what the device has chosen
+	rows   []float32 // from row first on, or a copy of one row
+	picked []int32   // by row of rows: the device's choice
 	row    Row
 	right  int
 	id     int32
 	more   bool
 	failed error
-	forced []int32 // what follows id
+	forced []int32 // tokens without alternative after id
 
-	// Of one that chooses outside, or whose constraint was not ready.
+	// For a request that chooses outside, or whose constraint was not ready.
 	turn      chan struct{} // of one outside: holds a value where there is a row; closed at the end
 	copied    []float32
 	undecided bool
-	fresh     bool // since the last step
+	fresh     bool // row of the last step, not yet chosen from
 }
 
-// Stats tell what an engine does and has done.
+// Stats describe an engine's state and totals.
 type Stats struct {
 	Waiting, Running int // sequences
-	Blocks, Free     int // of the cache; what is free may still be known
+	Blocks, Free     int // of the cache; free blocks may still be known
 	schedule.Counts
 	Pages pages.Counts
 }
 
-// Ran is a step that was run.
+// Ran describes a step that has run.
 type Ran struct {
-	Took                    time.Duration // on the device
-	Guessing                time.Duration // before it, by a draft's steps and lookups
+	Took                    time.Duration // time on the device
+	Guessing                time.Duration // time before it of the draft model's steps and of lookups
 	Sequences, Tokens, Rows int
-	Drafted                 int   // tokens that were guessed
-	Stats                   Stats // after it
+	Drafted                 int   // guessed tokens
+	Stats                   Stats // after the step
 }
 
-// WatchCache has a watcher told which blocks become known and which are forgotten, from the
-// goroutines that choose steps, one at a time. It is called before the first request.
+// WatchCache sets a watcher that is called when blocks become known or are forgotten, by the
+// goroutines that choose steps, one at a time. It must be called before the first request.
 func (e *Engine) WatchCache(w pages.Watcher) { e.pool.Watch(w) }
 
-// Observe lets a function see every step, from the goroutine that runs them. It is called
-// before the first Submit, if at all.
+// Observe sets a function that is called after every step by the goroutine that runs steps. It
+// must be called before the first Submit.
 func (e *Engine) Observe(step func(Ran)) { e.observe = step }
 
-// New starts an engine with a cache of so many blocks.
+// New starts an engine with a cache of the given number of blocks.
 func New(plan *plan.Plan, executable *device.Executable, limits Limits, blocks int, guessing Guessing) (*Engine, error) {
 	most, guesses := LimitsOf(plan), GuessesOf(plan, limits.Sequences)
 	switch {
@@ -284,7 +282,7 @@ func New(plan *plan.Plan, executable *device.Executable, limits Limits, blocks i
 	return e, nil
 }
 
-// longest returns how many tokens of a sequence a step takes.
+// longest returns the maximum number of tokens of a sequence in a step.
 func longest(plan *plan.Plan) int {
 	most := int64(1)
 	for i := range plan.Phases {
@@ -293,26 +291,26 @@ func longest(plan *plan.Plan) int {
 	return int(most)
 }
 
-// Context returns how many tokens of a sequence fit into the cache at most. The last that is
-// generated need not.
+// Context returns the maximum number of a sequence's tokens in the cache. The last generated
+// token need not be in it.
 func (e *Engine) Context() int { return e.scheduler.Context() }
 
-// Block returns how many tokens a block of the cache has.
+// Block returns the number of tokens in a cache block.
 func (e *Engine) Block() int { return e.runner.plan.Block() }
 
 // Vocab returns the width of a row of logits.
 func (e *Engine) Vocab() int { return e.runner.vocab }
 
-// Chooses reports whether the plan chooses tokens itself, so that Row.Chosen works.
+// Chooses reports whether the plan chooses tokens on the device, so that [Row.Chosen] works.
 func (e *Engine) Chooses() bool { return e.runner.next }
 
-// Limits returns what the engine was made with.
+// Limits returns the limits of the engine's steps.
 func (e *Engine) Limits() Limits { return e.limits }
 
-// Instance returns what runs on the device, for its counters and memory.
+// Instance returns the loaded program's instance, for its counters and memory.
 func (e *Engine) Instance() *device.Instance { return e.runner.run }
 
-// Stats returns what the engine does as of its last step; requests that came since wait.
+// Stats returns the state after the last step; requests submitted since count as waiting.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -321,18 +319,18 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// Submit hands a request over, whose tokens the engine keeps. It returns before anything of
-// it is computed; when ctx ends, so does the request, with its error.
+// Submit adds a request, whose tokens the engine keeps, and returns before anything is computed.
+// Cancelling ctx ends the request with the context's error.
 func (e *Engine) Submit(ctx context.Context, r Request) error {
 	if len(r.Tokens) == 0 {
 		return errors.New("no tokens to continue")
 	}
 	if n := len(r.Tokens); n > e.Context() {
-		return fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d", ErrContext, n, e.Context())
+		return fmt.Errorf("%w: the prompt has %d tokens, the cache holds %d", ErrContext, n, e.Context())
 	}
 	for i, id := range r.Tokens {
 		if id < 0 || e.vocab > 0 && int64(id) >= e.vocab {
-			return fmt.Errorf("token %d has the id %d, of a vocabulary of %d", i, id, e.vocab)
+			return fmt.Errorf("token %d has the id %d; the vocabulary has %d tokens", i, id, e.vocab)
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -357,7 +355,7 @@ func (e *Engine) Submit(ctx context.Context, r Request) error {
 	return nil
 }
 
-// rouse tells the goroutine that there is news.
+// rouse wakes the step goroutine.
 func (e *Engine) rouse() {
 	select {
 	case e.wake <- struct{}{}:
@@ -365,8 +363,8 @@ func (e *Engine) rouse() {
 	}
 }
 
-// Close ends all requests, the step under way included, and releases the memory. It waits
-// for those who choose outside. Further calls do nothing.
+// Close cancels all requests and the running step, and releases the memory. It waits for
+// requests that choose outside. Further calls do nothing.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -393,7 +391,7 @@ func (e *Engine) loop() {
 	close(e.ended)
 }
 
-// note lets others see what the engine does.
+// note publishes the engine's stats.
 func (e *Engine) note() {
 	s := Stats{
 		Waiting: e.scheduler.Waiting(), Running: e.scheduler.Running(), Blocks: e.pool.Blocks(), Free: e.pool.Free(),
@@ -404,8 +402,8 @@ func (e *Engine) note() {
 	e.mu.Unlock()
 }
 
-// ready waits until there is a step to run. It returns false when the engine is closed and
-// all requests have ended.
+// ready waits until there is a step to run. It returns false when the engine is closed and all
+// requests have ended.
 func (e *Engine) ready() bool {
 	for {
 		if !e.receive() {
@@ -431,7 +429,7 @@ func (e *Engine) ready() bool {
 				return true
 			}
 			if len(e.requests) > 0 && e.undecided == 0 {
-				panic("engine: there are requests, and nothing to do")
+				panic("engine: requests exist and no step can run")
 			}
 			e.note()
 		}
@@ -439,8 +437,8 @@ func (e *Engine) ready() bool {
 	}
 }
 
-// abandon ends the requests that are decoded, of which the next tokens could not be guessed: what
-// is wrong with the model that guesses is wrong with the machine, or would go unnoticed.
+// abandon ends the requests that decode after guessing failed. An error of the draft model must
+// not go unnoticed, and usually affects the machine as a whole.
 func (e *Engine) abandon(err error) {
 	e.mu.Lock()
 	closed := e.closed
@@ -454,8 +452,8 @@ func (e *Engine) abandon(err error) {
 	}
 }
 
-// receive takes what has come since it was last called, and reports whether the engine is
-// open.
+// receive takes the arrivals, cancellations and choices since its last call, and reports whether
+// the engine is open.
 func (e *Engine) receive() bool {
 	e.mu.Lock()
 	e.news, e.arrived = e.arrived, e.news[:0]
@@ -488,7 +486,7 @@ func (e *Engine) receive() bool {
 
 func (e *Engine) begin(q *request) {
 	var err error
-	if q.sequence, err = e.scheduler.Add(q.Tokens, q.Priority, q.Salt); err != nil { // Submit has looked
+	if q.sequence, err = e.scheduler.Add(q.Tokens, q.Priority, q.Salt); err != nil { // Submit has checked them
 		panic(err)
 	}
 	e.requests[q.sequence] = q
@@ -500,7 +498,7 @@ func (e *Engine) begin(q *request) {
 	}
 }
 
-// end ends a request, though its Next may still be called: then it is told by take.
+// end ends a request. Its Next may still be running; then take reports the end.
 func (e *Engine) end(q *request, err error) {
 	q.over, q.err = true, err
 	q.unwatch()
@@ -522,8 +520,8 @@ func (e *Engine) tell(q *request) {
 	}, q.err)
 }
 
-// prepare chooses and packs the next step. The tokens that are expected of the running one
-// are not in it yet.
+// prepare chooses and packs the next step. Tokens that the running step will give are
+// placeholders in it.
 func (e *Engine) prepare() {
 	e.pieces, e.stale = e.scheduler.Step(), false
 	if len(e.pieces) > 0 {
@@ -531,8 +529,8 @@ func (e *Engine) prepare() {
 	}
 }
 
-// step runs the one that is prepared, prepares another meanwhile, and lets requests choose
-// what follows its rows. What fails ends the requests that run.
+// step runs the prepared step while the next is prepared, and lets requests choose from its
+// rows. An error ends the running requests.
 func (e *Engine) step() Ran {
 	sizes := &e.packed[e.next].Sizes
 	ran := Ran{Sequences: int(sizes[sym.B]), Tokens: int(sizes[sym.T]), Rows: int(sizes[sym.R]), Guessing: e.guesser.spent()}
@@ -553,7 +551,7 @@ func (e *Engine) step() Ran {
 	switch {
 	case closed:
 	case err != nil:
-		for _, q := range e.rows { // even where one has given up its blocks since
+		for _, q := range e.rows { // including those that were preempted since
 			if !q.over {
 				e.end(q, err)
 			}
@@ -606,7 +604,7 @@ func (e *Engine) run() error {
 	return err
 }
 
-// results looks at what a step has given.
+// results reads the outputs of a step.
 func (e *Engine) results() (err error) {
 	if e.runner.next {
 		if e.chosen, err = e.runner.Chosen(); err != nil {
@@ -617,8 +615,8 @@ func (e *Engine) results() (err error) {
 	return err
 }
 
-// handOut lets requests choose among the rows of a step, and takes what all have chosen but
-// those outside.
+// handOut lets requests choose from the rows of a step, and takes their choices except those
+// made outside.
 func (e *Engine) handOut() {
 	sampled := 0
 	v := e.runner.vocab
@@ -628,7 +626,7 @@ func (e *Engine) handOut() {
 			q.picked = e.chosen[q.first:]
 		}
 		e.look(q, 0)
-		// Who has guesses in the step knows what may follow them.
+		// A constraint of a request with guesses in the step already knows what may follow them.
 		unready := q.Constraint != nil && len(q.sequence.Open()) == 0 && !q.Constraint.Ready()
 		switch {
 		case q.over:
@@ -665,7 +663,7 @@ func (e *Engine) handOut() {
 	}
 }
 
-// look lets a request see one of its rows of the step.
+// look points a request at one of its rows of the step.
 func (e *Engine) look(q *request, row int) {
 	v := e.runner.vocab
 	q.row.runner, q.row.logits = e.runner, q.rows[row*v:(row+1)*v:(row+1)*v]
@@ -674,7 +672,7 @@ func (e *Engine) look(q *request, row int) {
 	}
 }
 
-// chooseRows lets requests choose, one after the other, until there are none left.
+// chooseRows lets requests choose until none is left. Several goroutines run it.
 func (e *Engine) chooseRows() {
 	for i := int(e.row.Add(1)) - 1; i < len(e.rows); i = int(e.row.Add(1)) - 1 {
 		if q := e.rows[i]; !q.over && !q.undecided {
@@ -683,8 +681,8 @@ func (e *Engine) chooseRows() {
 	}
 }
 
-// chooseOf lets a request choose after its last token, and after each guess of the step as
-// long as it chooses what was guessed, and what follows that in any case.
+// chooseOf lets a request choose after its last token, and after each guess of the step while
+// its choices, with the tokens that they force, equal the guesses.
 func (e *Engine) chooseOf(q *request) {
 	open := q.sequence.Open()
 	for q.right = 0; ; {
@@ -705,7 +703,7 @@ func (e *Engine) chooseOf(q *request) {
 	}
 }
 
-// chooseNext calls Next.
+// chooseNext calls Next and stores its results.
 func (e *Engine) chooseNext(q *request) {
 	q.id, q.more, q.failed = q.Next(q.row)
 	if q.forced = nil; q.Constraint != nil && q.more && q.failed == nil {
@@ -713,14 +711,14 @@ func (e *Engine) chooseNext(q *request) {
 	}
 }
 
-// chooseOutside is the goroutine of a request.
+// chooseOutside is the goroutine of a request that chooses outside.
 func (e *Engine) chooseOutside(q *request) {
 	for range q.turn {
 		e.chooseLate(q)
 	}
 }
 
-// chooseLate lets a request choose that the steps do not wait for.
+// chooseLate lets a request choose while steps go on without it.
 func (e *Engine) chooseLate(q *request) {
 	q.row.Proposal = nil
 	e.chooseNext(q)
@@ -730,7 +728,7 @@ func (e *Engine) chooseLate(q *request) {
 	e.mu.Unlock()
 }
 
-// await gives those who choose outside their time.
+// await waits at most most for requests that choose outside, and marks the rest as late.
 func (e *Engine) await(most time.Duration) {
 	if e.fresh == 0 {
 		return
@@ -759,14 +757,14 @@ func (e *Engine) await(most time.Duration) {
 	}
 }
 
-// take goes on with what a request has chosen to follow its last token.
+// take appends a request's choice, and the right guesses before it, to its sequence.
 func (e *Engine) take(q *request) {
 	if q.over { // while it chose
 		e.tell(q)
 		return
 	}
 	if open := q.sequence.Open(); len(open) > 0 {
-		e.stale = true // the next step was chosen without it
+		e.stale = true // the next step was chosen without the guesses
 		for _, id := range open[:q.right] {
 			e.scheduler.Append(q.sequence, id)
 			e.guesser.add(q, id)
@@ -774,25 +772,25 @@ func (e *Engine) take(q *request) {
 	}
 	err := q.failed
 	if err == nil && q.more && e.vocab > 0 && (q.id < 0 || int64(q.id) >= e.vocab) {
-		err = fmt.Errorf("after %d tokens: %d was chosen of %d tokens", q.row.Length, q.id, e.vocab)
+		err = fmt.Errorf("after %d tokens: the chosen id %d is not in the vocabulary of %d tokens", q.row.Length, q.id, e.vocab)
 	}
 	switch {
 	case err != nil || !q.more:
 		e.end(q, err)
 	case !e.scheduler.Append(q.sequence, q.id):
-		e.end(q, fmt.Errorf("%w: %d tokens are in it", ErrContext, e.Context()))
+		e.end(q, fmt.Errorf("%w: it holds %d tokens", ErrContext, e.Context()))
 	default:
 		e.guesser.add(q, q.id)
 		e.force(q)
 	}
 }
 
-// force adds what follows a request's last token in any case, to be computed with it.
+// force appends the tokens without alternative after a request's choice, to be computed with it.
 func (e *Engine) force(q *request) {
 	for _, id := range q.forced {
 		e.stale = true // the next step was chosen without it
 		if !e.scheduler.Append(q.sequence, id) {
-			e.end(q, fmt.Errorf("%w: %d tokens are in it", ErrContext, e.Context()))
+			e.end(q, fmt.Errorf("%w: it holds %d tokens", ErrContext, e.Context()))
 			return
 		}
 		e.guesser.add(q, id)

@@ -10,17 +10,18 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Guessing says how an engine guesses tokens before it computes them.
+// Guessing configures how an engine guesses tokens before it computes them.
 type Guessing struct {
-	Rows   int    // most guesses of a step; 0: none
-	Lookup bool   // by what stands elsewhere in the sequence and in what was generated before
-	Draft  *Draft // by a smaller model; nil: by none
-	// Choose says how many are verified, as [draft.Budget.Choose] does; nil: a Budget does.
+	Rows   int    // maximum number of guesses in a step; 0: none
+	Lookup bool   // guess from the sequence itself and from earlier generated text
+	Draft  *Draft // guess by a smaller model; nil: none
+	// Choose decides how many guesses are verified, as [draft.Budget.Choose] does; nil: a
+	// Budget.
 	Choose func(decoding int, guesses []draft.Guess, most int) (taken int)
 }
 
-// GuessesOf returns how many guesses a step of a Plan has rows of logits for, beside one for
-// each of so many sequences.
+// GuessesOf returns the number of guesses for which a step of a Plan has rows of logits, beside
+// one row for each of the sequences.
 func GuessesOf(plan *plan.Plan, sequences int) int {
 	rows := 0
 	for i := range plan.Phases {
@@ -31,8 +32,8 @@ func GuessesOf(plan *plan.Plan, sequences int) int {
 	return max(0, rows-sequences)
 }
 
-// Eagerly chooses what there is room for, whatever that costs, of a model's guesses at most
-// five: tests want them.
+// Eagerly is a Choose for tests that verifies as many guesses as there is room for, at most five
+// of a draft model's, whatever their cost.
 func Eagerly(_ int, guesses []draft.Guess, most int) (taken int) {
 	for i := range guesses {
 		g := &guesses[i]
@@ -44,28 +45,28 @@ func Eagerly(_ int, guesses []draft.Guess, most int) (taken int) {
 	return taken
 }
 
-// certain is the agreement that guesses count with which a constraint leaves no other text for.
+// certain is the match length by which guesses count that a constraint leaves no alternative to.
 const certain = 1 << 10
 
-// ahead is how many tokens of a sequence are guessed at most.
+// ahead is the maximum number of guessed tokens per sequence.
 const ahead = 32
 
-// guesser guesses tokens for an engine, and learns what comes of it. It is of the engine's
-// goroutines, one at a time. A nil one does nothing.
+// guesser guesses tokens for an engine, and records which were right. It is used by the engine's
+// goroutines, one at a time. A nil guesser does nothing.
 type guesser struct {
 	budget   *draft.Budget
 	lookup   *draft.Lookup // may be nil
 	model    *drafter      // may be nil
 	choose   func(decoding int, guesses []draft.Guess, most int) (taken int)
-	measures bool // what steps take
+	measures bool // whether it measures the time of steps
 
-	// Of the step that comes or has run.
+	// Of the next step, or the one that has run.
 	guesses          []draft.Guess
 	of               []*request    // by guess
-	level            []*chain      // that go on by a token
-	decoding, tokens int           // sequences that decode, and their tokens with the guesses
-	alone            bool          // these are the whole step
-	made, all        time.Duration // that the model's steps have taken, and all that is done to guess
+	level            []*chain      // chains that make one more token
+	decoding, tokens int           // decoding sequences, and their tokens including guesses
+	alone            bool          // whether the step holds nothing else
+	made, all        time.Duration // time of the draft model's steps, and of all guessing
 }
 
 func newGuesser(r *Runner, l Limits, g Guessing, context int) (*guesser, error) {
@@ -89,7 +90,7 @@ func newGuesser(r *Runner, l Limits, g Guessing, context int) (*guesser, error) 
 	return to, nil
 }
 
-// interrupt ends the step of the model that guesses, from any goroutine.
+// interrupt cancels the draft model's step, from any goroutine.
 func (g *guesser) interrupt() {
 	if g != nil && g.model != nil {
 		g.model.runner.run.Interrupt()
@@ -104,17 +105,17 @@ func (g *guesser) close() error {
 	return g.model.runner.Close()
 }
 
-// How long an engine measures steps when it starts, in passes through steps of more and more
-// tokens, of which the first finds everything cold. It ends where a third of the time is over.
+// An engine measures steps when it starts, in passes over steps of doubling size, of which the
+// first runs cold and ends after a third of the time.
 const (
 	measuring = 300 * time.Millisecond
-	passes    = 4 // at most, and two at least
+	passes    = 4 // at most, and at least two
 )
 
-// most is how many tokens of a prompt the model that guesses is measured with.
+// most is the maximum number of tokens in the draft model's measured prefill steps.
 const most = 256
 
-// measure finds what steps of several rows take, and steps of the model that guesses.
+// measure measures steps with several rows of logits, and steps of the draft model.
 func (g *guesser) measure(ctx context.Context, r *Runner, rows int) error {
 	if g == nil || !g.measures {
 		return nil
@@ -125,9 +126,9 @@ func (g *guesser) measure(ctx context.Context, r *Runner, rows int) error {
 	return measure(ctx, g.model.runner, most, batch.Last, g.budget.MeasuredModel)
 }
 
-// measure finds what steps of a sequence take, from a token on, as far as there is time: the
-// least of what passes that follow each other find, so that what disturbs for a while disturbs
-// all steps alike. It writes blocks that nobody has yet.
+// measure measures steps of one sequence, at powers of two of tokens as far as time allows. It
+// takes the minimum over passes, so that a passing disturbance affects no single size. It
+// overwrites cache blocks, so it must run before any sequence has them.
 func measure(ctx context.Context, r *Runner, most int, rows batch.Rows, measured func(tokens int, seconds float64)) error {
 	table := batch.Contiguous(r.block, min(r.run.Blocks()*r.block, r.plan.Context, most))
 	most = min(most, len(table)*r.block, longest(r.plan))
@@ -152,18 +153,18 @@ func measure(ctx context.Context, r *Runner, most int, rows batch.Rows, measured
 	return nil
 }
 
-// guessed is what a guesser knows of a request.
+// guessed is a guesser's state of a request.
 type guessed struct {
 	text  *draft.Text
 	chain *chain
 	rates draft.Rates
-	next  []int32    // what may follow its last token
-	drawn []Proposal // what they were drawn from, where they were
-	taken int        // how many guesses the step took
-	was   int        // and how many were right before it
+	next  []int32    // guesses after its last token
+	drawn []Proposal // their distributions, where a draft model drew them
+	taken int        // guesses in the step
+	was   int        // accepted guesses before the step
 }
 
-// begin takes a request's tokens.
+// begin starts guessing for a request.
 func (g *guesser) begin(q *request) {
 	if g == nil {
 		return
@@ -176,7 +177,7 @@ func (g *guesser) begin(q *request) {
 	}
 }
 
-// add takes a token that was chosen.
+// add records a chosen token.
 func (g *guesser) add(q *request, id int32) {
 	if g != nil && g.lookup != nil {
 		q.guessed.text.Append(id)
@@ -196,13 +197,13 @@ func (g *guesser) end(q *request) {
 	}
 }
 
-// guess gives the scheduler guesses for the next step, as many as are worth their time, and
-// reports whether there are any: the step is to be chosen anew. Who chooses outside has none:
-// a step waits for one token of each, and not for several.
+// guess gives the scheduler the guesses for the next step that are worth their time, and reports
+// whether there are any, in which case the step must be chosen anew. Requests that choose
+// outside get none, because a step waits for one token of each only.
 //
-// Whether a token that a model draws is verified must not depend on which one it is, nor on
-// what would follow it: else what is verified, and with it the text, would have another
-// distribution. So it is decided before the token is drawn, and stays so.
+// Whether a drawn token is verified must not depend on the token or on what would follow it,
+// else the text would have another distribution. So that decision is made before the token is
+// drawn, and stays.
 func (g *guesser) guess(ctx context.Context, e *Engine) (any bool, err error) {
 	if g == nil {
 		return false, nil
@@ -235,8 +236,8 @@ func (g *guesser) guess(ctx context.Context, e *Engine) (any bool, err error) {
 	}
 }
 
-// propose finds out how a request may go on: as it does elsewhere, or as the model says where
-// that is more often right.
+// propose returns the guess for a request: a lookup's, or the draft model's where that is more
+// often right.
 func (g *guesser) propose(q *request, room int) draft.Guess {
 	looked, made := draft.Guess{Rates: &q.guessed.rates}, draft.Guess{Rates: &q.guessed.rates, Model: true}
 	q.guessed.next = q.guessed.next[:0]
@@ -263,8 +264,8 @@ func (g *guesser) propose(q *request, room int) draft.Guess {
 	return made
 }
 
-// make draws the tokens that were taken of those that the model is about to make, and lets it
-// compute what comes after them where more were taken. It reports whether it has.
+// make draws the tokens that were taken and not made yet, and runs the draft model to make
+// further ones possible. It reports whether more tokens are wanted.
 func (g *guesser) make(ctx context.Context) (more bool, err error) {
 	g.level = g.level[:0]
 	for i, q := range g.of {
@@ -277,7 +278,7 @@ func (g *guesser) make(ctx context.Context) (more bool, err error) {
 				c.take()
 				guess.Made++
 			} else {
-				guess.Tokens = guess.Made // it is not decided anew
+				guess.Tokens = guess.Made // the decision stays
 			}
 		}
 		if guess.Take > guess.Made {
@@ -313,8 +314,8 @@ func (g *guesser) make(ctx context.Context) (more bool, err error) {
 	return len(g.level) > 0, nil
 }
 
-// took takes what it took to guess for the step that comes and to choose it anew. Without
-// guesses it was chosen while another one ran.
+// took records the time of guessing for the next step and choosing it anew. Without guesses only
+// the draft model's time counts, because the step was chosen while another ran.
 func (g *guesser) took(all time.Duration, guessed bool) {
 	if g == nil {
 		return
@@ -326,7 +327,7 @@ func (g *guesser) took(all time.Duration, guessed bool) {
 	g.budget.Sought((all - g.made).Seconds())
 }
 
-// spent returns what took was told for the step that is about to run.
+// spent returns the time recorded by took for the step that is about to run, and resets it.
 func (g *guesser) spent() (all time.Duration) {
 	if g != nil {
 		all, g.all, g.made = g.all, 0, 0
@@ -334,7 +335,7 @@ func (g *guesser) spent() (all time.Duration) {
 	return all
 }
 
-// runs takes what is in the step that is about to run.
+// runs records the contents of the step that is about to run.
 func (g *guesser) runs(e *Engine) {
 	if g == nil {
 		return
@@ -342,7 +343,7 @@ func (g *guesser) runs(e *Engine) {
 	g.decoding, g.tokens, g.alone = 0, 0, true
 	for i, s := range e.scheduler.Sequences() {
 		p := &e.pieces[i]
-		if p.Rows == batch.None || p.Rows == batch.Last && len(p.Tokens) > 1 { // of a prompt
+		if p.Rows == batch.None || p.Rows == batch.Last && len(p.Tokens) > 1 { // part of a prompt
 			g.alone = false
 			continue
 		}
@@ -351,7 +352,7 @@ func (g *guesser) runs(e *Engine) {
 	}
 }
 
-// learn takes what came of a step that took so many seconds, choosing among its rows included.
+// learn records the outcome of a step and its time, which includes choosing from its rows.
 func (g *guesser) learn(seconds float64) {
 	if g == nil {
 		return
@@ -363,7 +364,7 @@ func (g *guesser) learn(seconds float64) {
 		}
 		right := q.sequence.Accepted() - q.guessed.was
 		g.guesses[i].Take = q.guessed.taken
-		if q.over { // at a token that nobody compared with its guess
+		if q.over { // at a token before the rest was compared
 			g.guesses[i].Take = right
 		}
 		g.budget.Verified(&g.guesses[i], right)
@@ -379,7 +380,7 @@ func (g *guesser) learn(seconds float64) {
 	}
 }
 
-// Ways to guess tokens, as people name them: not at all, and by what followed elsewhere.
+// Names of the ways to guess tokens: none, and lookup.
 const (
 	SpeculateOff   = "off"
 	SpeculateNgram = "ngram"

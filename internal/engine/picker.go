@@ -8,17 +8,17 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Picking says how the tokens of a text are picked from logits.
+// Picking configures how the tokens of a text are picked from logits.
 type Picking struct {
 	Sampling Sampling
 	Adjustments
-	Logprobs int // alternatives that each token comes with, and its own likelihood
-	// Sampler, if there is one, picks in place of Sampling. It may change the logits.
+	Logprobs int // number of alternatives returned with each token, beside its own likelihood
+	// Sampler, if set, picks instead of Sampling. It may change the logits.
 	Sampler func(logits []float32) (int32, error)
-	// Constraint, if there is one, keeps the text to a language.
+	// Constraint, if set, restricts the text to a language.
 	Constraint *constrain.Constraint
-	// Tokenizer writes the texts that a constraint leaves no choice of, as guesses; nil: none
-	// are guessed.
+	// Tokenizer tokenizes the text that a constraint leaves no alternative to, as guesses; nil:
+	// none are guessed.
 	Tokenizer *tokenizer.Tokenizer
 }
 
@@ -33,7 +33,7 @@ func (p *Picking) Validate() error {
 	return p.Sampling.Validate()
 }
 
-// Token is one that was picked, with its likelihood where that was asked for.
+// Token is a picked token, with its likelihood if requested.
 type Token struct {
 	ID      int32
 	Logprob float32
@@ -41,17 +41,17 @@ type Token struct {
 }
 
 // Picker picks the tokens of one text: for an [Engine] by [Picker.Request], for a [Sequence] by
-// [Picker.After]. Both take the device's pick where it makes one and that is what is wanted.
+// [Picker.After]. Both use the device's greedy choice where it makes one and sampling is greedy.
 type Picker struct {
 	sampling        Sampling
 	vocab, logprobs int
 	constraint      *constrained                                              // nil: none
-	sample          func(logits []float32, proposed *Proposal) (int32, error) // nil: what the device has chosen
-	outside         bool                                                      // sample is the caller's
+	sample          func(logits []float32, proposed *Proposal) (int32, error) // nil: the device's choice
+	outside         bool                                                      // whether sample is the caller's
 }
 
-// NewPicker returns a picker at the beginning of a text, from rows of logits as wide as vocab;
-// chooses reports whether the device finds the most likely token itself.
+// NewPicker returns a picker for a new text, from rows of vocab logits. chooses reports whether
+// the device computes the greedy choice.
 func NewPicker(p Picking, vocab int, chooses bool) *Picker {
 	if !p.Adjustments.none() {
 		if p.Sampler == nil {
@@ -64,7 +64,7 @@ func NewPicker(p Picking, vocab int, chooses bool) *Picker {
 	case p.Constraint != nil:
 		c.constraint = newConstrained(&p)
 		c.sample = c.constraint.sample
-	case c.outside: // to whom nothing is proposed
+	case c.outside: // which gets no proposals
 		c.sample = func(logits []float32, _ *Proposal) (int32, error) { return p.Sampler(logits) }
 	case p.Sampling.Temperature != 0 || !chooses:
 		c.sample = NewSampler(p.Sampling).Verify
@@ -72,8 +72,9 @@ func NewPicker(p Picking, vocab int, chooses bool) *Picker {
 	return c
 }
 
-// Request returns a request without a prompt, whose tokens the picker picks and give gets, each
-// with the length of the sequence behind it. give reports whether another token shall come.
+// Request returns a request without a prompt. The picker picks its tokens and calls give with
+// each, and with the length of the sequence before it; give reports whether another token is
+// wanted.
 func (c *Picker) Request(give func(t Token, length int) (more bool)) Request {
 	r := Request{Chooser: c.chooser(), Sampling: c.sampling}
 	if c.constraint != nil && r.Chooser == Sampled {
@@ -103,8 +104,8 @@ func (c *Picker) Request(give func(t Token, length int) (more bool)) Request {
 	return r
 }
 
-// After appends tokens to a sequence, which may be none, and picks the next. It is not part of
-// the sequence yet.
+// After appends ids, which may be empty, to a sequence and picks the next token, which it does
+// not append.
 func (c *Picker) After(ctx context.Context, s *Sequence, ids []int32) (t Token, err error) {
 	if c.constraint != nil {
 		if len(ids) == 0 {
@@ -141,7 +142,7 @@ func (c *Picker) After(ctx context.Context, s *Sequence, ids []int32) (t Token, 
 	return t, err
 }
 
-// chooser returns what it takes to pick.
+// chooser returns the [Chooser] of the picker's requests.
 func (c *Picker) chooser() Chooser {
 	switch {
 	case c.outside:
@@ -168,8 +169,7 @@ func (c *Picker) of(row *Row) (t Token, err error) {
 	return t, err
 }
 
-// pick samples a token from the logits after that many tokens, or takes the one that is
-// proposed.
+// pick samples a token from the logits after that many tokens, or accepts the proposed one.
 func (c *Picker) pick(logits []float32, proposed *Proposal, after int) (t Token, err error) {
 	given := logits
 	if c.logprobs > 0 && c.outside { // before the sampler changes them
@@ -178,7 +178,7 @@ func (c *Picker) pick(logits []float32, proposed *Proposal, after int) (t Token,
 	if t.ID, err = c.sample(logits, proposed); err != nil {
 		return t, fmt.Errorf("after %d tokens: %w", after, err)
 	} else if t.ID < 0 || int(t.ID) >= c.vocab {
-		return t, fmt.Errorf("after %d tokens: the sampler chose %d of %d tokens", after, t.ID, c.vocab)
+		return t, fmt.Errorf("after %d tokens: the sampler chose id %d, outside the vocabulary of %d tokens", after, t.ID, c.vocab)
 	}
 	if c.logprobs > 0 {
 		c.rate(&t, given)
@@ -186,7 +186,7 @@ func (c *Picker) pick(logits []float32, proposed *Proposal, after int) (t Token,
 	return t, nil
 }
 
-// rate notes how likely a token was, and what else was likely.
+// rate sets a token's likelihood and its most likely alternatives.
 func (c *Picker) rate(t *Token, logits []float32) {
 	t.Logprob, t.Top = Logprobs(logits, t.ID, c.logprobs)
 }

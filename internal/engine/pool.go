@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Poolings are the ways of making one embedding of the hidden states of a text's tokens: none
-// at all, their mean, those of the first token or of the last.
+// Poolings are the ways to pool the hidden states of a text's tokens into one embedding: none,
+// their mean, or the state of the first or the last token.
 var Poolings = []string{"none", "mean", "cls", "last"}
 
-// Pool makes an embedding of rows of states, each as wide as width, in one of the ways of
-// [Poolings]. It does not keep them.
+// Pool pools rows of states, each width elements wide, by one of [Poolings]. It does not keep
+// the states.
 func Pool(pooling string, width int, states []float32) []float32 {
 	switch pooling {
 	case "mean":
@@ -31,7 +31,7 @@ func Pool(pooling string, width int, states []float32) []float32 {
 	return slices.Clone(states)
 }
 
-// Normalize scales a vector to the Euclidean length of one; one of zeros stays.
+// Normalize scales a vector to Euclidean length one; a zero vector stays.
 func Normalize(v []float32) {
 	sum := 0.0
 	for _, x := range v {

@@ -12,10 +12,9 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Runner runs steps on a device: any mixture of sequences, whose keys and values lie in
-// blocks of one cache. Which blocks are whose, and what comes in the next step, is for
-// its user to say; which of the Plan's phases takes the step follows from its sizes. It
-// is used by one goroutine at a time.
+// Runner runs steps on a device, with any mixture of sequences whose keys and values lie in
+// blocks of one cache. Its user assigns the blocks and chooses the steps; the sizes of a step
+// select the Plan's phase. It is used by one goroutine at a time.
 type Runner struct {
 	plan  *plan.Plan
 	run   *device.Instance
@@ -26,13 +25,13 @@ type Runner struct {
 
 	stateful bool // the plan has recurrent states
 
-	copies int // most blocks that a step copies; 0 where the plan has none that does
+	copies int // maximum number of blocks copied in a step; 0 where the plan has no copying phase
 
 	packed, copying batch.Step
 	step            device.Step
 }
 
-// NewRunner makes caches of so many blocks, an arena, and room for results.
+// NewRunner allocates caches of the given number of blocks, an arena, and buffers for results.
 func NewRunner(plan *plan.Plan, executable *device.Executable, blocks int) (*Runner, error) {
 	return newRunner(plan, executable, blocks, Logits)
 }
@@ -65,19 +64,19 @@ func newRunner(compiled *plan.Plan, executable *device.Executable, blocks int, r
 // Close releases the memory.
 func (r *Runner) Close() error { return r.run.Close() }
 
-// Instance returns what runs on the device, for its counters and memory.
+// Instance returns the loaded program's instance, for its counters and memory.
 func (r *Runner) Instance() *device.Instance { return r.run }
 
 // Vocab returns the width of a row of logits.
 func (r *Runner) Vocab() int { return r.vocab }
 
-// Run runs one step of some sequences, each of which brings what [batch.Piece] says.
+// Run runs one step of the given pieces of sequences.
 func (r *Runner) Run(ctx context.Context, sequences ...batch.Piece) error {
 	r.pack(&r.packed, sequences)
 	return r.runPacked(ctx, &r.packed)
 }
 
-// Profile is Run, and times the dispatches.
+// Profile runs a step like Run and times its dispatches.
 func (r *Runner) Profile(ctx context.Context, sequences ...batch.Piece) (Profiled, error) {
 	r.step.Profile = true
 	defer func() { r.step.Profile = false }()
@@ -85,18 +84,18 @@ func (r *Runner) Profile(ctx context.Context, sequences ...batch.Piece) (Profile
 	return r.profiled(), err
 }
 
-// profiled is the last step.
+// profiled returns the timings of the last step.
 func (r *Runner) profiled() Profiled {
 	return Profiled{r.step.Phase, r.step.Sizes, r.run.Counters().Nanoseconds}
 }
 
-// pack writes a step, which may be done while another one runs.
+// pack packs a step, and may be called while another step runs.
 func (r *Runner) pack(to *batch.Step, sequences []batch.Piece) {
 	to.Pack(r.block, r.plan.Context, sequences...)
 }
 
-// Copy copies blocks of the cache, in steps of their own: before a step that writes to what
-// sequences share, its blocks get copies of it. None is both read and written, or written twice.
+// Copy copies blocks of the cache, in steps of their own that run before a step writes to shared
+// blocks. No block may be both read and written, or written twice.
 func (r *Runner) Copy(ctx context.Context, copies ...batch.Copy) error {
 	for some := range slices.Chunk(copies, max(r.copies, 1)) {
 		r.copying.PackCopies(some...)
@@ -107,7 +106,7 @@ func (r *Runner) Copy(ctx context.Context, copies ...batch.Copy) error {
 	return nil
 }
 
-// newPool gives out so many blocks, those of the runner's cache.
+// newPool returns a pool of the given number of blocks of the runner's cache.
 func (r *Runner) newPool(blocks int) *pages.Pool {
 	p := pages.NewPool(blocks, r.block)
 	if r.copies == 0 {
@@ -116,7 +115,7 @@ func (r *Runner) newPool(blocks int) *pages.Pool {
 	return p
 }
 
-// copyFor makes the copies that a pool of the runner's blocks asks for.
+// copyFor makes the copies that a pool of the runner's blocks requests.
 func (r *Runner) copyFor(ctx context.Context, p *pages.Pool) error {
 	if err := r.Copy(ctx, p.Copies()...); err != nil {
 		return err
@@ -135,8 +134,8 @@ func (r *Runner) runPacked(ctx context.Context, s *batch.Step) error {
 	return r.run.Run(ctx, &r.step)
 }
 
-// piece returns how many of the tokens that are left of a sequence a step of it alone can
-// take; 0 where no phase takes any.
+// piece returns the number of tokens, at most left, that a step of this sequence alone can take;
+// 0 where no phase takes any.
 func (r *Runner) piece(q batch.Piece, left int) (most int) {
 	for i := range r.plan.Phases {
 		ph := &r.plan.Phases[i]
@@ -154,11 +153,11 @@ func (r *Runner) piece(q batch.Piece, left int) (most int) {
 	return most
 }
 
-// hints say what a plan without a result is for.
+// hints describe the purpose of a plan that lacks a result.
 var hints = map[string]string{Logits: ": it embeds texts", Embeddings: ": it is for making text"}
 
-// Logits returns the rows of logits that the last step was asked for, in order, [rows,
-// Vocab]. They are valid until the next.
+// Logits returns the rows of logits that the last step was asked for, in order, [rows, Vocab],
+// valid until the next step.
 func (r *Runner) Logits() ([]float32, error) { return r.run.Output(r.name) }
 
 // Chosen returns the most likely token of each row, or −1 where the row has a NaN.
@@ -171,7 +170,7 @@ func (r *Runner) Chosen() ([]int32, error) {
 
 func (r *Runner) chooses() error {
 	if !r.next {
-		return fmt.Errorf("the plan of %s returns no %q: choose among the logits", r.plan.Model, Next)
+		return fmt.Errorf("the plan of %s returns no %q; choose from the logits", r.plan.Model, Next)
 	}
 	return nil
 }

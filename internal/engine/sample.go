@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Sampling says how the next token is chosen from the logits. The filters apply
-// in this order: TopK, TopP, MinP, then the temperature spreads what is left.
+// Sampling configures how the next token is chosen from the logits. The filters apply in this
+// order: TopK, TopP, MinP; then the temperature scales what is left.
 type Sampling struct {
 	Temperature float64 // 0: always the most likely token
 	TopK        int     // keep the k most likely; 0: all
@@ -37,10 +37,11 @@ func (s Sampling) Validate() error {
 type Sampler struct {
 	Sampling
 	rng   *rand.Rand
-	drawn Distribution // from last, whose memory is used again
+	drawn Distribution // of the last call, whose memory is reused
 }
 
-// Distribution is what a token is drawn from: tokens with weights above 0, and their sum.
+// Distribution holds the tokens that one is drawn from, with weights above 0, and the sum of the
+// weights.
 type Distribution struct {
 	candidates []candidate
 	sum        float64
@@ -52,14 +53,14 @@ type candidate struct {
 	p     float64 // its weight
 }
 
-// Proposal is a token that a draft has drawn, and what from.
+// Proposal is a token that a draft model has drawn, and the distribution that it was drawn from.
 type Proposal struct {
 	ID   int32
 	from Distribution
 }
 
-// What a seed starts: one sequence of numbers for the tokens of a text, another for those
-// that a draft proposes.
+// Streams of a seed: one sequence of random numbers for the tokens of a text, another for the
+// proposals of a draft model.
 const (
 	ofTexts  = 0x5e17
 	ofDrafts = 0xd4af
@@ -72,14 +73,15 @@ func newSampler(s Sampling, stream uint64) *Sampler {
 	return &Sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, stream))}
 }
 
-// Next chooses a token. Logits that are NaN are an error: they mean that the
-// model or a kernel is broken, and choosing among them would hide it.
+// Next chooses a token. It returns an error for NaN logits: they mean that the model or a kernel
+// is broken, and choosing among them would hide it.
 func (s *Sampler) Next(logits []float32) (int32, error) { return s.Verify(logits, nil) }
 
-// Verify chooses a token as likely as Next does, where a draft has proposed one: that is
-// taken with the probability that it has here over the one that it was drawn with, 1 at most,
-// and else one is drawn from what is likelier here than there. Whatever is proposed, and
-// nothing if it is nil, takes one number of the random sequence.
+// Verify chooses a token with the same distribution as Next, given a proposal (speculative
+// sampling). It accepts the proposal with the probability p/q, at most 1, of its probability
+// here over that in the draft's distribution, and else draws from the positive part of the
+// difference of the two distributions. Every call takes one number of the random sequence, with
+// or without a proposal.
 func (s *Sampler) Verify(logits []float32, proposed *Proposal) (int32, error) {
 	if s.Temperature == 0 {
 		return Greedy(logits)
@@ -94,18 +96,18 @@ func (s *Sampler) Verify(logits []float32, proposed *Proposal) (int32, error) {
 	return s.drawn.verify(proposed, u), nil
 }
 
-// Skip is Next where there is but one token: it takes a number of the random sequence, if Next
-// does.
+// Skip takes the number of the random sequence that Next would take, for a token that has no
+// alternative.
 func (s *Sampler) Skip() {
 	if s.Temperature != 0 {
 		s.rng.Float64()
 	}
 }
 
-// propose draws a token for a draft, into memory that is used again.
+// propose draws a token for a draft, reusing the proposal's memory.
 func (s *Sampler) propose(p *Proposal) { p.ID = p.from.at(s.rng.Float64()) }
 
-// spread finds what a token is drawn from.
+// spread computes the distribution that a token is drawn from.
 func (s *Sampler) spread(logits []float32, to *Distribution) error {
 	best, err := Greedy(logits)
 	if err != nil {
@@ -121,12 +123,12 @@ func (s *Sampler) spread(logits []float32, to *Distribution) error {
 	return nil
 }
 
-// at returns the token at a share of the whole, 0 up to 1.
+// at returns the token at a share of the total weight, 0 to 1.
 func (d *Distribution) at(share float64) int32 {
 	x, id := share*d.sum, int32(0)
 	for i := range d.candidates {
 		c := &d.candidates[i]
-		if c.p > 0 { // rounding may lead to the end, and not to what has no weight
+		if c.p > 0 { // rounding may lead past the end, but never to a token without weight
 			id = c.id
 		}
 		if x -= c.p; x < 0 {
@@ -136,7 +138,7 @@ func (d *Distribution) at(share float64) int32 {
 	return id
 }
 
-// largest returns the probability of the likeliest token.
+// largest returns the probability of the most likely token.
 func (d *Distribution) largest() float64 {
 	most := 0.0
 	for i := range d.candidates {
@@ -145,9 +147,9 @@ func (d *Distribution) largest() float64 {
 	return most / d.sum
 }
 
-// verify takes the proposal, or leaves only what it has more of than the proposal's
-// distribution and draws from that. A number decides, evenly from 0 to 1; where it refuses,
-// what it is above the limit is as even.
+// verify accepts the proposal, or draws from the positive part of the difference between d and
+// the proposal's distribution. u is uniform in 0 to 1 and decides; where it rejects, the part
+// above the limit is uniform again and draws.
 func (d *Distribution) verify(proposed *Proposal, u float64) int32 {
 	q := &proposed.from
 	accept := min(1, d.probability(proposed.ID)/q.probability(proposed.ID))
@@ -168,14 +170,14 @@ func (d *Distribution) verify(proposed *Proposal, u float64) int32 {
 		}
 		rest += c.p
 	}
-	if rest == 0 { // they are the same, but for rounding
+	if rest == 0 { // the distributions are equal up to rounding
 		return proposed.ID
 	}
 	d.sum = rest
 	return d.at((u - accept) / (1 - accept))
 }
 
-// probability returns that of a token.
+// probability returns a token's probability.
 func (d *Distribution) probability(id int32) float64 {
 	for i := range d.candidates {
 		if d.candidates[i].id == id {
@@ -185,7 +187,7 @@ func (d *Distribution) probability(id int32) float64 {
 	return 0
 }
 
-// Greedy returns the most likely token, the first of equals.
+// Greedy returns the most likely token, the first among equals.
 func Greedy(logits []float32) (int32, error) {
 	if len(logits) == 0 {
 		return 0, fmt.Errorf("no logits")
@@ -202,8 +204,7 @@ func Greedy(logits []float32) (int32, error) {
 	return int32(best), nil
 }
 
-// firstTwo returns the most likely token, the first of equals, and the logit of the one after
-// it.
+// firstTwo returns the most likely token, the first among equals, and the second-largest logit.
 func firstTwo(logits []float32) (best int32, second float32, err error) {
 	if best, err = Greedy(logits); err != nil {
 		return 0, 0, err
@@ -222,11 +223,11 @@ func byLogit(a, b candidate) int {
 	return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.id, b.id))
 }
 
-// byID orders candidates by their tokens.
+// byID orders candidates by token id.
 func byID(a, b candidate) int { return cmp.Compare(a.id, b.id) }
 
 // rank appends the candidates that TopK keeps to an empty list, in the order of their ids or,
-// where filters need it, most likely first.
+// where filters need it, by falling logit.
 func (s *Sampler) rank(logits []float32, list []candidate) []candidate {
 	k := len(logits)
 	if s.TopK > 0 {
@@ -241,8 +242,8 @@ func (s *Sampler) rank(logits []float32, list []candidate) []candidate {
 		}
 		return list
 	}
-	// A buffer of 2k, cut back to the best k whenever it is full, keeps this near
-	// linear for the small k that people use.
+	// A buffer of 2k, cut back to the best k whenever it is full, keeps this nearly linear for
+	// the usual small k.
 	floor := float32(math.Inf(-1))
 	for i, x := range logits {
 		if len(list) >= 2*k {
@@ -258,7 +259,7 @@ func (s *Sampler) rank(logits []float32, list []candidate) []candidate {
 	return list[:min(k, len(list))]
 }
 
-// cut applies TopP and MinP, whose probabilities are those before the temperature.
+// cut applies TopP and MinP, on probabilities before the temperature.
 func (s *Sampler) cut(c []candidate, top float32) []candidate {
 	if s.TopP > 0 && s.TopP < 1 {
 		sum := 0.0
@@ -287,8 +288,8 @@ type Alternative struct {
 	Logprob float32
 }
 
-// Logprobs returns the logarithm of a token's probability, the softmax of the logits, and
-// the k most likely tokens, equals by the smaller id.
+// Logprobs returns the logarithm of a token's probability, the softmax of the logits, and the k
+// most likely tokens, equals ordered by id.
 func Logprobs(logits []float32, id int32, k int) (own float32, top []Alternative) {
 	most := logits[id]
 	for _, x := range logits {
@@ -302,7 +303,7 @@ func Logprobs(logits []float32, id int32, k int) (own float32, top []Alternative
 	if k > 0 {
 		s := Sampler{Sampling: Sampling{TopK: k}}
 		c := s.rank(logits, nil)
-		if k >= len(logits) { // rank leaves them as they are
+		if k >= len(logits) { // rank then leaves them unordered
 			slices.SortFunc(c, byLogit)
 		}
 		for _, c := range c {

@@ -187,7 +187,7 @@ func TestAppended(t *testing.T) {
 	require.Equal(t, 12, s.Length(), "what was fed is taken back, and what was appended stays")
 	_, err = s.Next(t.Context(), make([]int32, 53))
 	require.ErrorIs(t, err, ErrContext)
-	require.ErrorContains(t, err, "11 tokens are in it, 54 more do not fit into 64")
+	require.ErrorContains(t, err, "it holds 11 tokens, 54 more do not fit into 64")
 	s.Truncate(11)
 	l, err = s.Feed(t.Context(), nil)
 	require.NoError(t, err)

@@ -2,44 +2,44 @@ package draft
 
 import "math/bits"
 
-// Allowance is the share of the time of plain decoding that guesses may lose.
+// Allowance is the share of the time of plain decoding that guessing may lose.
 const Allowance = 0.01
 
 const (
-	worthwhile = 1.03 // tokens a second against plain decoding, from where guesses are taken
-	hopeless   = 0.02 // probability to survive, from where none follow
-	soon       = 8    // steps with guesses at least, after which one goes without: what that takes may have changed
-	late       = 64   // and at most
-	enough     = 8    // steps of plain decoding before any guesses
-	few        = 3    // of so many sequences as there are
-	credit     = 2    // steps of plain decoding that may be lost to begin with
-	recent     = 0.1  // weight of a measurement beside all before it
-	curious    = 16   // steps whose guesses were not worthwhile, after which some are taken all the same
-	saved      = 8    // steps of plain decoding: most that gains are remembered for
-	caughtUp   = 3    // or as many times what a model takes to catch up, where that is more
-	memory     = 0.98 // of a count, when one more comes
-	doubt      = 4    // verified guesses that weigh as much as what was known before them
+	worthwhile = 1.03 // least speedup over plain decoding, in tokens per second, for which guesses are verified
+	hopeless   = 0.02 // least probability that a guess counts; less probable ones are dropped
+	soon       = 8    // minimum number of steps with guesses between two plain steps that measure the baseline
+	late       = 64   // maximum number of these steps
+	enough     = 8    // plain decode steps before the first guess
+	few        = 3    // plain steps of the same number of sequences that a decision needs
+	credit     = 2    // initial balance, in plain decode steps
+	recent     = 0.1  // weight of a new measurement in a moving average
+	curious    = 16   // rejected rounds of guesses after which some are verified anyway
+	saved      = 8    // maximum balance, in plain decode steps
+	caughtUp   = 3    // maximum balance, in catch-ups of the draft model, if that is larger
+	memory     = 0.98 // decay of a count per observation
+	doubt      = 4    // weight of the prior, in verified guesses
 )
 
-// Guess is what is proposed for one sequence in a step.
+// Guess is the proposal for one sequence in a step.
 type Guess struct {
 	Rates  *Rates
-	Agreed int // tokens before it that speak for it
-	Tokens int // how many there are, or may be
-	Take   int // how many shall be verified
+	Agreed int // length of the match before it, in tokens
+	Tokens int // tokens that are available or can be made
+	Take   int // tokens to verify, set by [Budget.Choose]
 
-	// Of what a model guesses, a token after the other and only those that are wanted.
+	// For guesses of a draft model, which makes tokens one by one on demand.
 	Model   bool
-	Sampled bool      // drawn, and not the most likely ones
-	Made    int       // how many are made: these are verified in any case
-	Sure    []float64 // how sure the model is of each, of one more than are made where it has come so far: the logarithm of the odds
-	Behind  int       // tokens that it computes before it can make the next of which nothing is in Sure
+	Sampled bool      // drawn at random, not greedy
+	Made    int       // tokens that are made; they are always verified
+	Sure    []float64 // log-odds of each made token's probability, and of the next one's where the model has computed it
+	Behind  int       // tokens that the model must compute before it can make the next token that Sure has no entry for
 
-	survives float64 // how probable it is that one more than Take are all right
+	survives float64 // probability that Take+1 tokens are all right
 }
 
-// class is what the guess's tokens are counted with: by length of agreement, or by how sure a
-// model is.
+// class returns the class that counts token i of the guess: by match length, or by the draft
+// model's confidence.
 func (g *Guess) class(i int) int {
 	n := g.Agreed + i
 	switch {
@@ -65,7 +65,7 @@ func (g *Guess) class(i int) int {
 	return 7
 }
 
-// anySure is the class of a model's guesses all together.
+// anySure returns the class of all guesses of a draft model together.
 func (g *Guess) anySure() int {
 	if g.Sampled {
 		return looked + modelled
@@ -73,25 +73,25 @@ func (g *Guess) anySure() int {
 	return looked
 }
 
-// sure are the logarithms of odds from where a model counts as surer.
+// sure are the thresholds of log-odds between classes of confidence.
 var sure = [...]float64{0.5, 1, 2, 3, 5}
 
-// The classes: of guesses that were looked up, of a model's most likely tokens and of those
-// that it draws, first of all of these and then by how sure it is.
+// Classes of guesses: by match length of a lookup, then the greedy tokens of a draft model and
+// its drawn tokens, for each of these all together first and then by confidence.
 const (
 	looked   = 8
 	modelled = 1 + 1 + len(sure)
 	classes  = looked + 2*modelled
 )
 
-// atFirst is how probable it is that a guess is right before any was verified.
+// atFirst is the prior probability that a guess is right, by class.
 var atFirst = [classes]float64{
 	0.35, 0.5, 0.6, 0.6, 0.7, 0.8, 0.85, 0.9,
 	0.7, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95,
 	0.7, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95,
 }
 
-// Rates count how often guesses were right, each after those before it were.
+// Rates count how often guesses were right, given that those before them were.
 type Rates struct{ right, verified [classes]float64 }
 
 func (r *Rates) add(class int, right bool) {
@@ -102,43 +102,44 @@ func (r *Rates) add(class int, right bool) {
 	}
 }
 
-// Budget says how many guesses are verified. It is used by one goroutine at a time.
+// Budget decides how many guesses are verified. It is used by one goroutine at a time.
 type Budget struct {
 	all   Rates
-	first []float64 // seconds of a step of so many tokens before there was anything to decode; 0: not measured
-	plain curve     // of a step of so many sequences that bring a token each
-	mixed curve     // of a step of so many tokens, guesses among them
-	model scale     // of a step of the model that guesses
+	first []float64 // seconds of a step by tokens, measured at start-up; 0: not measured
+	plain curve     // of a plain step, by number of sequences
+	mixed curve     // of a step with guesses, by number of tokens
+	model scale     // of a step of the draft model
 
-	balance float64 // seconds that may be lost
-	spent   float64 // seconds of the model for the step that comes
-	behind  float64 // seconds that the model takes at least to make a first guess
-	gain    float64 // of steps with guesses, of late: tokens a second against plain decoding
-	begun   int     // steps of plain decoding
-	trying  bool    // guesses that are not worthwhile are made for that step
-	refused int     // steps whose guesses were not worthwhile
-	wary    int     // steps with fewer guesses than could be tried to see what they take
-	further int     // guesses that are made for the step that comes, to see it
+	balance float64 // seconds that guessing may lose
+	spent   float64 // seconds of guessing for the next step
+	behind  float64 // least seconds in which the draft model can make a first guess
+	gain    float64 // recent speedup of steps with guesses over plain decoding
+	begun   int     // number of plain decode steps
+	trying  bool    // whether the next step verifies guesses without an expected speedup
+	refused int     // consecutive rounds of guesses that were rejected
+	wary    int     // steps that verified fewer guesses than could be tried to measure their time
+	further int     // tokens that the next step verifies to measure its time
 	order   []int
-	levels  []int // by steps of the model to come: tokens
+	levels  []int // by step of the draft model to come: tokens
 }
 
-// NewBudget returns one for steps of at most so many tokens.
+// NewBudget returns a budget for steps of at most the given number of tokens.
 func NewBudget(tokens int) *Budget {
 	return &Budget{first: make([]float64, tokens+1), plain: make(curve, tokens+1), mixed: make(curve, tokens+1)}
 }
 
-// curve is what was measured, by tokens.
+// curve holds estimates by number of tokens.
 type curve []estimate
 
-// estimate is the seconds of steps alike.
+// estimate is the time of steps of one kind.
 type estimate struct {
-	seconds float64 // 0: nothing was measured
-	steps   int     // that were
+	seconds float64 // 0: not measured
+	steps   int     // measured steps
 	age     int     // steps with guesses since
 }
 
-// add takes a measurement. What others do on the machine makes steps longer, never shorter.
+// add records a measurement. Longer times weigh less than shorter ones, because other load on
+// the machine only lengthens steps.
 func (e *estimate) add(seconds float64) {
 	if seconds <= 0 {
 		return
@@ -156,7 +157,7 @@ func (e *estimate) add(seconds float64) {
 	}
 }
 
-// at returns the estimate of steps of so many tokens; what is beyond the curve is forgotten.
+// at returns the estimate for steps of n tokens; beyond the curve it returns a scratch value.
 func (c curve) at(tokens int) *estimate {
 	if tokens < 0 || tokens >= len(c) {
 		return new(estimate)
@@ -164,18 +165,19 @@ func (c curve) at(tokens int) *estimate {
 	return &c[tokens]
 }
 
-// perToken is what a token more is taken to cost before any was measured, in steps of one.
+// perToken is the assumed cost of one more token before any measurement, in steps of one token.
 const perToken = 0.1
 
-// line is what steps take by tokens, between what was measured, from a step without guesses on.
+// line interpolates the time of steps by tokens between measurements, starting at a step without
+// guesses.
 type line struct {
 	budget       *Budget
-	decoding     int     // tokens of the step without guesses
-	plain        float64 // and its seconds
-	ratio        float64 // of what steps take to what they took at first; 0: not known
-	n, next      int     // measured, between which it is; next: 0 before it was asked
+	decoding     int     // tokens in the step without guesses
+	plain        float64 // seconds of that step
+	ratio        float64 // of the time of steps to that measured at start-up; 0: unknown
+	n, next      int     // measured token counts below and above the current one; next is 0 at the start
 	at, per      float64
-	least        float64 // that a token costs where nothing was measured
+	least        float64 // minimum seconds per token beyond the measurements
 	extrapolated bool
 }
 
@@ -189,8 +191,8 @@ func (b *Budget) lineFrom(decoding int) line {
 	return l
 }
 
-// firstOf returns what a step of so many tokens took at first, between those that were
-// measured: 0 beyond them.
+// firstOf returns the start-up time of a step of the given number of tokens, interpolated
+// between measurements; 0 beyond them.
 func (b *Budget) firstOf(tokens int) float64 {
 	below, above := tokens, tokens
 	for below > 0 && b.first[below] == 0 {
@@ -208,10 +210,10 @@ func (b *Budget) firstOf(tokens int) float64 {
 	return b.first[below] + (b.first[above]-b.first[below])*float64(tokens-below)/float64(above-below)
 }
 
-// measured returns what steps of so many tokens take: 0 where it is not known. What they took
-// at first says it by its ratio to a step without guesses, as the machine may have been busier
-// then. A token that takes as long as such a step is not believed: else it would never be
-// tried, and so not be measured again.
+// measured returns the time of steps of n tokens, 0 if unknown. It scales a start-up measurement
+// by ratio, because the machine's load may have differed then. It ignores one by which guesses
+// would cost as much per token as plain decoding, as such guesses would never run and never be
+// measured again.
 func (l *line) measured(tokens int) float64 {
 	if e := l.budget.mixed.at(tokens); e.steps > 0 {
 		return e.seconds
@@ -222,7 +224,7 @@ func (l *line) measured(tokens int) float64 {
 	return 0
 }
 
-// seconds returns what a step of so many tokens takes; it is asked in rising order.
+// seconds returns the time of a step of n tokens. Calls must be in rising order of n.
 func (l *line) seconds(tokens int) float64 {
 	for !l.extrapolated && tokens > l.next {
 		if l.next > 0 {
@@ -233,7 +235,7 @@ func (l *line) seconds(tokens int) float64 {
 		for next < most && l.measured(next) == 0 {
 			next++
 		}
-		if next >= most { // it goes on as it came
+		if next >= most { // extrapolates
 			l.extrapolated, l.per = true, max(l.per, l.least)
 			break
 		}
@@ -242,17 +244,17 @@ func (l *line) seconds(tokens int) float64 {
 	return l.at + l.per*float64(tokens-l.n)
 }
 
-// scale is seconds by tokens, kept at powers of two: for steps of up to whole prompts.
+// scale holds seconds at powers of two of tokens, up to whole prompts.
 type scale [32]float64
 
-// place returns the power of two that is not above a number of tokens, and how far this is on
-// the way to the next.
+// place returns the exponent of the largest power of two that is not above tokens, and the
+// position between it and the next, 0 to 1.
 func place(tokens int) (power int, way float64) {
 	power = bits.Len(uint(tokens)) - 1
 	return power, float64(tokens)/float64(int(1)<<power) - 1
 }
 
-// seconds returns what a step of so many tokens takes: 0 of none, and before any was measured.
+// seconds returns the time of a step of n tokens: 0 for none, and before any measurement.
 func (s *scale) seconds(tokens int) float64 {
 	if tokens == 0 {
 		return 0
@@ -261,8 +263,8 @@ func (s *scale) seconds(tokens int) float64 {
 	return s.point(i)*(1-way) + s.point(i+1)*way
 }
 
-// point returns the seconds at a power of two: where they were not measured, as many times
-// those of the next lower one as it has tokens, or those of the next higher one.
+// point returns the seconds at a power of two. Where none were measured it scales the next lower
+// measurement by the number of tokens, or returns the next higher one.
 func (s *scale) point(i int) float64 {
 	for below := i; below >= 0; below-- {
 		if s[below] > 0 {
@@ -277,7 +279,7 @@ func (s *scale) point(i int) float64 {
 	return 0
 }
 
-// add takes a measurement.
+// add records a measurement.
 func (s *scale) add(tokens int, seconds float64) {
 	if tokens < 1 || seconds <= 0 {
 		return
@@ -295,15 +297,15 @@ func (s *scale) add(tokens int, seconds float64) {
 	s[i], s[i+1] = s.point(i)*(1+by*(1-way)), s.point(i+1)*(1+by*way)
 }
 
-// rate returns how probable it is that a guess is right, when those before it are.
+// rate returns the probability that a guess is right, given that those before it are.
 func (b *Budget) rate(r *Rates, class int) float64 {
 	others := (b.all.right[class] + doubt*atFirst[class]) / (b.all.verified[class] + doubt)
 	return (r.right[class] + doubt*others) / (r.verified[class] + doubt)
 }
 
-// Choose sets how many of the guesses are verified in a step in which so many sequences bring
-// a token each, of all together at most so many, and returns their sum. Where more of a model's
-// are taken than it has made, it makes one more of each of these, and Choose is asked again.
+// Choose sets Take of each guess for a step in which decoding sequences bring one token each, to
+// at most most tokens in total, and returns the total. Where Take exceeds a draft model's Made,
+// the model makes one more token for each of these guesses and Choose is called again.
 func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 	made, brought := 0, float64(decoding)
 	b.behind = 0
@@ -345,7 +347,7 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 		brought += b.take(&guesses[next])
 		b.order = append(b.order, next)
 		seconds := steps.seconds(decoding+n) + drafting
-		if seconds-plain > b.balance/2 { // which is lost when all are wrong; the rest is for another time
+		if seconds-plain > b.balance/2 { // the loss if all are wrong
 			break
 		}
 		if steps.extrapolated {
@@ -379,7 +381,7 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 	return best
 }
 
-// take takes one more of a guess, and returns how probable it is that it brings a token.
+// take increments Take, and returns the probability that the added token is right.
 func (b *Budget) take(g *Guess) (survives float64) {
 	survives = g.survives
 	g.Take++
@@ -387,8 +389,8 @@ func (b *Budget) take(g *Guess) (survives float64) {
 	return survives
 }
 
-// makes returns the seconds that a model takes to make one more of a guess than it takes to
-// make those that were taken of all: sequences share the model's steps.
+// makes returns the added seconds for a draft model to make one more token of a guess, beside
+// those already taken of all guesses: sequences share the model's steps.
 func (b *Budget) makes(g *Guess) float64 {
 	step := g.Take - len(g.Sure)
 	if !g.Model || step < 0 {
@@ -406,14 +408,14 @@ func (b *Budget) makes(g *Guess) float64 {
 	return b.model.seconds(before+tokens) - b.model.seconds(before)
 }
 
-// Likelier reports whether the first token of one guess is right more often than that of
+// Likelier reports whether the first token of one guess is more probably right than that of
 // another.
 func (b *Budget) Likelier(one, other *Guess) bool {
 	return b.rate(one.Rates, one.class(0)) > b.rate(other.Rates, other.class(0))
 }
 
-// known returns how many guesses a step may have whose time can be told from what was
-// measured: about twice as many as any had.
+// known returns the number of guesses per step whose time can be estimated: about twice the
+// largest measured.
 func (l *line) known() int {
 	most := len(l.budget.mixed) - 1
 	n := most
@@ -423,7 +425,7 @@ func (l *line) known() int {
 	return min(2*(n-l.decoding)+1, most-l.decoding)
 }
 
-// Verified tells how many of the guesses that were taken were right.
+// Verified records that the first right tokens of the Take verified ones were right.
 func (b *Budget) Verified(g *Guess, right int) {
 	for i := range min(right+1, g.Take) {
 		b.count(g, g.class(i), i < right)
@@ -438,33 +440,31 @@ func (b *Budget) count(g *Guess, class int, right bool) {
 	g.Rates.add(class, right)
 }
 
-// Measured tells what a step took of so many tokens of one sequence, with a row of logits
-// each, before there was anything to decode. Such steps are compared with each other.
+// Measured records the start-up time of a step of one sequence with a row of logits for each
+// token. Only ratios between such times are used.
 func (b *Budget) Measured(tokens int, seconds float64) {
 	if tokens < len(b.first) {
 		b.first[tokens] = seconds
 	}
 }
 
-// MeasuredModel is Measured for a step of the model that guesses.
+// MeasuredModel records the start-up time of a step of the draft model.
 func (b *Budget) MeasuredModel(tokens int, seconds float64) { b.model.add(tokens, seconds) }
 
-// Made tells what the model that guesses took to compute so many tokens, for guesses of the
-// step that comes.
+// Made records the time in which the draft model computed tokens for guesses of the next step.
 func (b *Budget) Made(tokens int, seconds float64) {
 	if was := b.model.seconds(tokens); was > 0 {
-		b.spent += min(seconds, 2*was) // more than that is not its own
+		b.spent += min(seconds, 2*was) // the excess comes from other load
 	} else {
 		b.spent += seconds
 	}
 	b.model.add(tokens, seconds)
 }
 
-// Sought tells what else it took to guess for the step that comes.
+// Sought records other time spent on guessing for the next step.
 func (b *Budget) Sought(seconds float64) { b.spent += seconds }
 
-// Plain tells what a step took of so many sequences that brought a token each and nothing
-// else.
+// Plain records the time of a step of decoding sequences with one token each and nothing else.
 func (b *Budget) Plain(decoding int, seconds float64) {
 	plain := b.plain.at(decoding)
 	plain.add(seconds)
@@ -474,9 +474,9 @@ func (b *Budget) Plain(decoding int, seconds float64) {
 	b.save(Allowance*seconds, plain)
 }
 
-// Drafted tells what a step took of so many tokens, of which these sequences brought one
-// each and the others were guesses, and how many came of it. Where prompts were in the step
-// too, the time says nothing: then it is 0.
+// Drafted records the time of a step of tokens, one for each of decoding sequences and else
+// guesses, and the number of tokens that it generated. seconds is 0 for a step that held prompts
+// too.
 func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
 	plain := b.plain.at(decoding)
 	plain.age++
@@ -488,7 +488,7 @@ func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
 		}
 		e.add(seconds)
 		if was > 0 {
-			seconds = min(seconds, 2*was) // more than that is not the step's own
+			seconds = min(seconds, 2*was) // the excess comes from other load
 		}
 	} else {
 		steps := b.lineFrom(decoding)
@@ -499,15 +499,15 @@ func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
 	b.save(gained-seconds, plain)
 }
 
-// save adds what a step has gained to the balance, less what was spent for it.
+// save adds the seconds that a step gained to the balance, less those spent on guessing for it.
 func (b *Budget) save(seconds float64, plain *estimate) {
 	b.balance = min(b.balance+seconds-b.spent, max(saved*plain.seconds, caughtUp*b.behind))
 	b.spent, b.trying, b.further = 0, false, 0
 }
 
-// interval returns how many steps with guesses there are between two without, which say what
-// guesses are compared with: so many that these lose half of the allowance, if they do, where
-// the others gain as much as they did of late.
+// interval returns the number of steps with guesses between two plain ones, which measure the
+// baseline. The plain steps then lose at most half of the allowance, given the recent speedup of
+// the others.
 func (b *Budget) interval() int {
 	return int(min(max((1-1/max(b.gain, 1))/(Allowance/2), soon), late))
 }

@@ -1,10 +1,10 @@
-// Package draft guesses tokens before a model computes them, and says how many guesses are
-// worth a model's time. What was guessed is verified by the model itself, as further rows of
-// a step: so a wrong guess costs time, and never changes a text.
+// Package draft guesses tokens before a model computes them, and decides how many guesses are
+// worth the model's time. The model verifies guesses as additional rows of a step, so a wrong
+// guess costs time and never changes a text.
 //
-// A [Lookup] guesses by what stands elsewhere: it finds the longest run of tokens that ends
-// a sequence in the sequence itself and in what was generated before, and proposes what
-// followed there. Texts are kept apart by salts, as the blocks of a cache are:
+// A [Lookup] guesses from earlier text: it finds the longest match of a sequence's last tokens
+// in the sequence itself and in what was generated before, and proposes the tokens that followed
+// there. Salts separate texts, as they separate the blocks of a cache:
 //
 //	lookup := draft.NewLookup(4096)
 //	text := lookup.Begin("tenant", prompt)
@@ -12,14 +12,14 @@
 //	ids, agreed := text.Propose(buf, 16) // and how many tokens speak for it
 //	text.End()
 //
-// A [Budget] decides. A guess is right the more often the longer the texts agree before it, or
-// the surer a model is of it, so it counts by these, of each sequence and of all, and from that
-// has the probability that a row's guesses survive. It measures what steps of so many tokens
-// take. Of the guesses of all sequences it takes those that bring most tokens a second, and
-// none where plain decoding brings as many.
+// A [Budget] decides how many guesses to verify. Guesses are right more often after a longer
+// match, or with a more confident draft model, so it counts right guesses by these classes, per
+// sequence and over all, and estimates the probability that the first n guesses are right. It
+// also measures the time of steps by tokens. From both it chooses the guesses that maximize
+// tokens per second, and none where plain decoding is as fast.
 //
-// A model's guesses cost its own time. It makes a token of each sequence at once, and only as
-// long as the next is worth that: [Budget.Choose] is asked before each.
+// A draft model's guesses cost time of their own. The model makes one token of each sequence at
+// a time, only while the next is worth it: [Budget.Choose] is called before each.
 //
 // Laws:
 //

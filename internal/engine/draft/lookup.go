@@ -2,13 +2,13 @@ package draft
 
 import "math/bits"
 
-// Bounds of what a Lookup remembers of texts that have ended.
+// Bounds on what a Lookup keeps of texts that have ended.
 const (
-	Remembered = 1 << 15 // tokens of a salt
+	Remembered = 1 << 15 // tokens per salt
 	Salts      = 64
 )
 
-// Lookup guesses by what stands elsewhere. It is used by one goroutine at a time.
+// Lookup guesses tokens from earlier text. It is used by one goroutine at a time.
 type Lookup struct {
 	context int
 	past    map[string]*past
@@ -16,18 +16,18 @@ type Lookup struct {
 	clock   uint64
 }
 
-// past is what was generated for one salt.
+// past is the generated text of one salt.
 type past struct {
 	text
 	used uint64
 }
 
-// NewLookup returns one for sequences of at most so many tokens.
+// NewLookup returns a lookup for sequences of at most context tokens.
 func NewLookup(context int) *Lookup {
 	return &Lookup{context: context, past: make(map[string]*past)}
 }
 
-// Text is a sequence as a Lookup knows it.
+// Text is a sequence in a Lookup.
 type Text struct {
 	lookup *Lookup
 	salt   string
@@ -36,18 +36,18 @@ type Text struct {
 	tokens []int32
 	prompt int
 
-	// What was proposed last goes on from a place in a text, as if a token that was guessed
-	// wrong stood there in place of another.
+	// The last proposal continues at a place in a text, as if a wrongly guessed token there had
+	// been another.
 	along *text
 	place uint32
-	run   int // tokens that agreed since one did not
-	wrong int // that did not, one after the other
+	run   int // consecutive tokens that agreed since the last that did not
+	wrong int // consecutive tokens that did not agree
 }
 
-// astray is how many wrong tokens one after the other end what is followed.
+// astray is the number of consecutive wrong tokens at which a match is dropped.
 const astray = 3
 
-// Begin takes a sequence with its first tokens, which are copied.
+// Begin adds a sequence with a copy of its first tokens.
 func (l *Lookup) Begin(salt string, tokens []int32) *Text {
 	var t *Text
 	if n := len(l.spare); n > 0 {
@@ -64,7 +64,7 @@ func (l *Lookup) Begin(salt string, tokens []int32) *Text {
 	return t
 }
 
-// of returns what a salt has, and makes room for it.
+// of returns the past of a salt, and evicts the oldest salt to make room for it.
 func (l *Lookup) of(salt string) *past {
 	l.clock++
 	p := l.past[salt]
@@ -106,8 +106,8 @@ func (t *Text) Append(id int32) {
 	}
 }
 
-// Propose appends at most so many tokens that may follow, and returns how many tokens before
-// them agree with the place that they are from.
+// Propose appends at most most tokens that may follow, and returns the length of the match that
+// they are from.
 func (t *Text) Propose(dst []int32, most int) (ids []int32, agreed int) {
 	along, place := &t.own, uint32(0)
 	place, agreed = t.own.find(t.tokens, t.own.end)
@@ -122,7 +122,7 @@ func (t *Text) Propose(dst []int32, most int) (ids []int32, agreed int) {
 	return t.along.follow(dst, t.place, most), min(agreed, reach)
 }
 
-// End forgets the sequence. What was generated can be guessed from here on, for its salt.
+// End forgets the sequence. Its generated tokens can be guessed for its salt from then on.
 func (t *Text) End() {
 	if generated := len(t.tokens) - t.prompt; generated > 0 {
 		p := t.lookup.of(t.salt)

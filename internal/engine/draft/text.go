@@ -1,22 +1,22 @@
 package draft
 
-// Least is how many tokens two texts must agree in before one is followed.
+// Least is the minimum length of a match in tokens.
 const Least = 3
 
 const (
-	reach    = 32 // agreement that is as good as any longer
-	depth    = 24 // places that are looked at
-	smallest = 64 // tokens that a text has room for at first
+	reach    = 32 // match length beyond which longer ones are no better
+	depth    = 24 // places that are compared
+	smallest = 64 // initial capacity in tokens
 )
 
-// border stands between texts that do not follow each other.
+// border separates texts that do not follow each other.
 const border = -1
 
-// text is the last tokens of what was added to it, in a ring, with chains through the places
-// where the same Least tokens stand: a place is a count of tokens up to there.
+// text is a ring of the last tokens that were added, with hash chains through the places where
+// the same Least tokens occur. A place is the number of tokens added before it.
 type text struct {
-	most   int      // tokens that it remembers; a power of two
-	open   bool     // what is proposed may be its own continuation
+	most   int      // maximum number of tokens kept; a power of two
+	open   bool     // whether a proposal may continue past the end with itself
 	ids    []int32  // by place, wrapped
 	before []uint32 // by place: the one before with the same hash
 	heads  []uint32 // by hash: the last place
@@ -25,10 +25,10 @@ type text struct {
 
 func (t *text) at(place uint32) *int32 { return &t.ids[(place-1)&uint32(len(t.ids)-1)] }
 
-// holds reports whether the token before a place is still there.
+// holds reports whether the ring still has the token before a place.
 func (t *text) holds(place uint32) bool { return t.end-place < uint32(len(t.ids)) && place != 0 }
 
-// slot returns where the hash of the last Least of some tokens has its chain.
+// slot returns the head of the hash chain for three consecutive tokens.
 func (t *text) slot(a, b, c int32) *uint32 {
 	h := uint64(uint32(a))*0x9e3779b97f4a7c15 + uint64(uint32(b))*0xc2b2ae3d27d4eb4f + uint64(uint32(c))*0x165667b19e3779f9
 	return &t.heads[(h^h>>32)*0x9e3779b97f4a7c15>>32&uint64(len(t.heads)-1)]
@@ -54,7 +54,7 @@ func (t *text) link(place uint32) {
 	*head = place
 }
 
-// grow makes room, as long as nothing has wrapped.
+// grow enlarges the ring, unless it has wrapped.
 func (t *text) grow(n int) {
 	ids := make([]int32, n)
 	copy(ids, t.ids)
@@ -64,14 +64,14 @@ func (t *text) grow(n int) {
 	}
 }
 
-// reset forgets everything but the room.
+// reset forgets all tokens and keeps the memory.
 func (t *text) reset() {
 	t.end = 0
 	clear(t.heads)
 }
 
-// find returns the place where the most of the last tokens of a sequence stand, the latest of
-// equals, and how many they are; those before a place alone count.
+// find returns the place after the longest match of a sequence's last tokens, the latest among
+// equals, and the match length. Only places below a bound count.
 func (t *text) find(tokens []int32, below uint32) (place uint32, agreed int) {
 	n := len(tokens)
 	if n < Least || len(t.ids) == 0 {
@@ -79,7 +79,7 @@ func (t *text) find(tokens []int32, below uint32) (place uint32, agreed int) {
 	}
 	at, last := *t.slot(tokens[n-3], tokens[n-2], tokens[n-1]), t.end+1
 	for range depth {
-		if !t.holds(at) || at >= last { // what was overwritten leads nowhere
+		if !t.holds(at) || at >= last { // the ring has overwritten the place
 			break
 		}
 		last, at = at, t.before[(at-1)&uint32(len(t.ids)-1)]
@@ -99,8 +99,8 @@ func (t *text) find(tokens []int32, below uint32) (place uint32, agreed int) {
 	return place, agreed
 }
 
-// follow appends the tokens after a place, as many as there are. Behind the end of an open
-// text stand those that were appended: what repeats itself goes on doing so.
+// follow appends at most most tokens after a place. At the end of an open text it continues with
+// the appended tokens, so that a repetition goes on.
 func (t *text) follow(dst []int32, place uint32, most int) []int32 {
 	first := len(dst)
 	for i := range most {

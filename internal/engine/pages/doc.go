@@ -1,10 +1,10 @@
-// Package pages gives out the blocks of a paged cache: which block holds which tokens of
-// which sequence, who may read it and who may write.
+// Package pages assigns the blocks of a paged cache: which block holds which tokens of which
+// sequence, who may read it and who may write it.
 //
-// A [Pool] owns the blocks, a [Table] is those of one sequence in their order. What a full
-// block holds follows from its tokens, from all before them and from a salt; a hash over
-// these is its [Identity], and whoever needs a block of an identity that the pool knows
-// shares it instead of computing it again, while others use it and after they ended:
+// A [Pool] owns the blocks, a [Table] lists those of one sequence in order. The contents of a
+// full block follow from its tokens, all tokens before them and a salt; a hash over these is its
+// [Identity]. A sequence that needs a block whose identity the pool knows shares that block
+// instead of computing it again, even after the sequence that computed it has ended:
 //
 //	pool := pages.NewPool(512, 16)
 //	t := pool.NewTable("")
@@ -15,18 +15,18 @@
 //
 // Laws:
 //
-//   - A block that is known by an identity is never written again, and neither is one that
-//     two tables hold: a table that writes there gets a copy first. Copies are handed to
-//     whoever runs steps, by [Pool.Copies], and their sources are kept until then.
-//   - No two blocks have one identity: a sequence that has computed what is known already
-//     goes on with the known block.
-//   - Blocks that nobody holds stay known until they are needed. Those without an identity
-//     go first, then those that were not used for longest, of a sequence its last ones
-//     before its first: what is known can always be reached.
-//   - A table gets all the blocks that it asks for or none, and where it gets none nothing
-//     has changed, the order of eviction included.
+//   - A block with a known identity, or one that two tables hold, is never written: a table that
+//     writes there gets a copy first. [Pool.Copies] returns these copies for the step to make,
+//     and the pool keeps their sources until then.
+//   - No two blocks have the same identity: a sequence that has computed a known block goes on
+//     with the known one.
+//   - Blocks that no table holds stay known until they are needed. Blocks without an identity are
+//     evicted first, then the least recently used, and of a sequence its last blocks before its
+//     first, so that every known block can be found.
+//   - A table gets all the blocks that it requests or none, and a failed request changes nothing,
+//     not even the eviction order.
 //
-// Salts keep tenants apart: a block is only found by who gives the salt that it was made
-// with. A recurrent state lies in blocks, beside keys and values: that of a full block is gone on
-// from behind it.
+// Salts separate tenants: a block is found only with the salt that it was computed under. A
+// recurrent state lies in blocks beside keys and values; computation can continue from the state
+// at the end of a full block.
 package pages

@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 )
 
-// Identity says what a full block holds: a hash of its tokens and of the identity before
-// it, of which the first is the hash of a salt.
+// Identity identifies the contents of a full block: a hash of its tokens and of the identity of
+// the block before it. The first block follows the hash of a salt.
 type Identity = [sha256.Size]byte
 
 // Pool owns the blocks of a cache. It is used by one goroutine at a time.
@@ -18,8 +18,8 @@ type Pool struct {
 	slots  int
 	blocks []block
 	known  map[Identity]int32
-	plain  []int32 // that nobody holds, without an identity; the last goes first
-	kept   lru     // that nobody holds, with one
+	plain  []int32 // free blocks without an identity; the last is taken first
+	kept   lru     // free blocks with an identity
 	copies []batch.Copy
 	hashed []byte
 	counts Counts
@@ -28,30 +28,30 @@ type Pool struct {
 	watcher  Watcher // may be nil
 }
 
-// Watcher is told what becomes known and what is forgotten, by the goroutine that uses the pool:
-// it must not wait for anything.
+// Watcher is called when blocks become known or are forgotten, by the goroutine that uses the
+// pool. Its methods must not block.
 type Watcher interface {
-	// Stored tells of a block that can be shared from now on, and which one it follows; nil: none.
-	// The tokens are valid during the call.
+	// Stored reports a block that can be shared from then on, and the block that it follows;
+	// nil: none. The tokens are valid during the call.
 	Stored(id Identity, parent *Identity, tokens []int32)
-	// Removed tells of a block that cannot be shared any more.
+	// Removed reports a block that can no longer be shared.
 	Removed(id Identity)
-	// Cleared tells that none can.
+	// Cleared reports that no block can be shared any more.
 	Cleared()
 }
 
-// Watch has a watcher told of all that follows.
+// Watch sets the watcher of all later changes.
 func (p *Pool) Watch(w Watcher) { p.watcher = w }
 
-// block is what the pool knows of one.
+// block is the pool's record of one block.
 type block struct {
-	holders      int32 // tables, and copies that are to be made of it
+	holders      int32 // tables, and pending copies of it
 	known        bool
 	identity     Identity
-	older, newer int32 // in the list of those that are kept
+	older, newer int32 // neighbours in the list of kept blocks
 }
 
-// lru is a list through the blocks that are kept, in the order in which they go.
+// lru is a list of the kept blocks in eviction order.
 type lru struct {
 	oldest, newest int32
 	length         int
@@ -59,15 +59,15 @@ type lru struct {
 
 const none = -1
 
-// Counts tell what a pool has done.
+// Counts are a pool's totals.
 type Counts struct {
 	Asked   int64 // tokens that sequences began with
-	Cached  int64 // of them, those that were there
-	Evicted int64 // blocks that were forgotten
-	Copied  int64 // blocks
+	Cached  int64 // of Asked, tokens found in the cache
+	Evicted int64 // blocks whose identity was forgotten
+	Copied  int64 // blocks that were copied
 }
 
-// NewPool returns a pool of so many blocks, each with so many slots. None is known.
+// NewPool returns a pool of blocks with the given number of slots each. None is known.
 func NewPool(blocks, slots int) *Pool {
 	if blocks < 1 || slots < 1 {
 		panic(fmt.Sprintf("pages: %d blocks of %d slots", blocks, slots))
@@ -76,36 +76,37 @@ func NewPool(blocks, slots int) *Pool {
 		slots: slots, blocks: make([]block, blocks), known: make(map[Identity]int32, blocks),
 		plain: make([]int32, blocks), kept: lru{none, none, 0}, hashed: make([]byte, sha256.Size+4*slots),
 	}
-	for i := range p.plain { // the first block goes first, so that memory is touched from its start
+	for i := range p.plain { // the first block is taken first, so that memory is touched from its start
 		p.plain[i] = int32(blocks - 1 - i)
 	}
 	return p
 }
 
-// Uncopied makes the pool ask for no copies, for those who cannot make any: where a whole prompt
-// is known, its last block is computed anew. It must be called before the first table begins.
+// Uncopied makes the pool request no copies, for devices that cannot copy: of a prompt that is
+// known whole, the last block is computed again. It must be called before the first table
+// begins.
 func (p *Pool) Uncopied() { p.uncopied = true }
 
-// Slots returns how many slots a block has.
+// Slots returns the number of slots of a block.
 func (p *Pool) Slots() int { return p.slots }
 
-// Blocks returns how many blocks there are.
+// Blocks returns the number of blocks.
 func (p *Pool) Blocks() int { return len(p.blocks) }
 
-// Free returns how many blocks nobody holds.
+// Free returns the number of blocks that no table holds.
 func (p *Pool) Free() int { return len(p.plain) + p.kept.length }
 
-// Counts returns what the pool has done.
+// Counts returns the pool's totals.
 func (p *Pool) Counts() Counts { return p.counts }
 
-// For returns how many blocks hold so many tokens.
+// For returns the number of blocks that hold n tokens.
 func (p *Pool) For(tokens int) int { return (tokens + p.slots - 1) / p.slots }
 
-// Copies returns what must be copied before the next step writes, in any order: no block
-// is both read and written by them. They are valid until [Pool.Copied].
+// Copies returns the copies to make before the next step writes, in any order: no block is both
+// read and written by them. They are valid until [Pool.Copied].
 func (p *Pool) Copies() []batch.Copy { return p.copies }
 
-// Copied tells that the copies were made.
+// Copied records that the copies were made.
 func (p *Pool) Copied() {
 	p.counts.Copied += int64(len(p.copies))
 	for i := len(p.copies) - 1; i >= 0; i-- { // of a table, tails before heads
@@ -114,8 +115,8 @@ func (p *Pool) Copied() {
 	p.copies = p.copies[:0]
 }
 
-// Forget makes all blocks unknown: what is in them is not what it should be. Those that are
-// held stay so.
+// Forget makes all blocks unknown, because their contents are not what they should be. Tables
+// keep their blocks.
 func (p *Pool) Forget() {
 	for b := int32(len(p.blocks)) - 1; b >= 0; b-- {
 		x := &p.blocks[b]
@@ -134,7 +135,7 @@ func (p *Pool) Forget() {
 	}
 }
 
-// take returns a block that nobody holds, for one holder; there must be one.
+// take returns a free block with one holder. There must be a free block.
 func (p *Pool) take() int32 {
 	b := p.kept.oldest
 	if n := len(p.plain); n > 0 {
@@ -161,8 +162,8 @@ func (p *Pool) hold(b int32) {
 	p.blocks[b].holders++
 }
 
-// drop takes a holder from a block. The last one's is kept, as the newest, where it is
-// known.
+// drop removes a holder from a block. A known block without holders is kept, as the most
+// recently used.
 func (p *Pool) drop(b int32) {
 	x := &p.blocks[b]
 	if x.holders--; x.holders > 0 {
@@ -207,10 +208,10 @@ func (p *Pool) unlink(b int32) {
 	l.length--
 }
 
-// writable reports whether the one who holds a block may write there.
+// writable reports whether the holder of a block may write there.
 func (p *Pool) writable(b int32) bool { return p.blocks[b].holders == 1 && !p.blocks[b].known }
 
-// after returns the identity of a block of tokens after another.
+// after returns the identity of a block with the given tokens after a parent.
 func (p *Pool) after(parent *Identity, tokens []int32) Identity {
 	text := append(p.hashed[:0], parent[:]...)
 	for _, t := range tokens {

@@ -6,14 +6,14 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 )
 
-// Table is the blocks of one sequence, in order. Whoever uses it says what the tokens are:
-// always those of the same sequence, which only becomes longer.
+// Table lists the blocks of one sequence in order. Its methods are given the tokens of that
+// sequence, which may only grow.
 type Table struct {
 	pool   *Pool
 	salt   Identity
 	blocks []int32
-	known  int        // of them, the first ones, which are known by chain
-	chain  []Identity // of the sequence's first full blocks, as far as anybody asked
+	known  int        // leading blocks that are known by their identity in chain
+	chain  []Identity // identities of the sequence's first full blocks, as far as computed
 }
 
 // NewTable returns the empty table of a sequence with a salt.
@@ -21,10 +21,10 @@ func (p *Pool) NewTable(salt string) *Table {
 	return &Table{pool: p, salt: sha256.Sum256([]byte(salt))}
 }
 
-// Blocks returns the blocks. They are valid until the next call, and not to be written.
+// Blocks returns the blocks, valid until the next call and read-only.
 func (t *Table) Blocks() []int32 { return t.blocks }
 
-// identity returns that of a full block of a sequence.
+// identity returns the identity of full block i of the sequence.
 func (t *Table) identity(i int, tokens []int32) *Identity {
 	for n := len(t.chain); n <= i; n++ {
 		parent := &t.salt
@@ -36,10 +36,10 @@ func (t *Table) identity(i int, tokens []int32) *Identity {
 	return &t.chain[i]
 }
 
-// Begin gives an empty table the blocks for so many slots of a sequence, at least its
-// tokens: those that are known are shared. It returns how many tokens need not be computed,
-// which are never all, as the last one's logits are to follow. Where there are not enough
-// blocks, or spare would not be left of them, nothing has changed.
+// Begin gives an empty table blocks for the given slots of a sequence, at least its tokens, and
+// shares those that are known. It returns the number of tokens that need no computation, always
+// fewer than all, because the last token's logits are needed. Where there are not enough blocks,
+// or fewer than spare would be left, it returns false and changes nothing.
 func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 	p := t.pool
 	if len(t.blocks) > 0 || len(tokens) == 0 || slots < len(tokens) {
@@ -48,8 +48,8 @@ func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 	hits := t.Known(tokens)
 	need := p.For(slots)
 	if hits*p.slots == len(tokens) {
-		// The last token is computed once more, into a copy of its block. Where there is
-		// none for that, the block itself is evicted for it.
+		// The last token is computed again, into a copy of its block. Without a block for the
+		// copy, that block itself is evicted for it.
 		if !p.uncopied && t.left(hits) >= need-hits+1+spare {
 			need++
 		} else {
@@ -72,10 +72,10 @@ func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 	return cached, true
 }
 
-// Identity returns that of full block i of a sequence.
+// Identity returns the identity of full block i of a sequence.
 func (t *Table) Identity(i int, tokens []int32) Identity { return *t.identity(i, tokens) }
 
-// Known returns how many blocks at the beginning of a sequence are known.
+// Known returns the number of leading blocks of a sequence that are known.
 func (t *Table) Known(tokens []int32) (n int) {
 	for ; (n+1)*t.pool.slots <= len(tokens); n++ {
 		if _, known := t.pool.known[*t.identity(n, tokens)]; !known {
@@ -85,7 +85,7 @@ func (t *Table) Known(tokens []int32) (n int) {
 	return n
 }
 
-// left returns how many blocks are free once the first are held.
+// left returns the number of free blocks after the first hits are held.
 func (t *Table) left(hits int) int {
 	left := t.pool.Free()
 	for i := range hits {
@@ -96,9 +96,9 @@ func (t *Table) left(hits int) int {
 	return left
 }
 
-// Extend gives the table blocks up to a slot, of which those from another on are to be
-// written: it copies what it shares there. Where there are not enough blocks, nothing has
-// changed.
+// Extend gives the table blocks for slots, of which those starting at from are to be written,
+// and copies shared blocks among these. Where there are not enough blocks it returns false and
+// changes nothing.
 func (t *Table) Extend(from, slots int) bool {
 	need := t.pool.For(slots) - len(t.blocks)
 	for i := from / t.pool.slots; i < len(t.blocks); i++ {
@@ -118,7 +118,7 @@ func (t *Table) extend(from, slots int) {
 	for i := from / p.slots; i < len(t.blocks); i++ {
 		if shared := t.blocks[i]; !p.writable(shared) {
 			t.blocks[i] = p.take()
-			p.copies = append(p.copies, batch.Copy{From: shared, To: t.blocks[i]}) // which holds it from here on
+			p.copies = append(p.copies, batch.Copy{From: shared, To: t.blocks[i]}) // the copy holds its source until then
 		}
 	}
 	t.known = min(t.known, from/p.slots)
@@ -127,16 +127,16 @@ func (t *Table) extend(from, slots int) {
 	}
 }
 
-// Shrink gives back the blocks behind those for so many slots, of which none is full of
-// tokens that were committed.
+// Shrink frees the blocks behind those for the given slots. None of these may be full of
+// committed tokens.
 func (t *Table) Shrink(slots int) {
 	for n := t.pool.For(slots); len(t.blocks) > n; t.blocks = t.blocks[:len(t.blocks)-1] {
 		t.pool.drop(t.blocks[len(t.blocks)-1])
 	}
 }
 
-// Commit tells that the first tokens of a sequence are computed: blocks that are full of
-// them can be shared.
+// Commit records that the first computed tokens of a sequence are in the cache: blocks that are
+// full of them can be shared.
 func (t *Table) Commit(tokens []int32, computed int) {
 	p := t.pool
 	for ; (t.known+1)*p.slots <= computed; t.known++ {
@@ -155,7 +155,7 @@ func (t *Table) Commit(tokens []int32, computed int) {
 	}
 }
 
-// parent is the identity that the first block after the known ones follows; nil: none.
+// parent returns the identity that the first unknown block follows; nil: none.
 func (t *Table) parent() *Identity {
 	if t.known == 0 {
 		return nil
@@ -163,9 +163,9 @@ func (t *Table) parent() *Identity {
 	return &t.chain[t.known-1]
 }
 
-// Release empties the table. What of it is known stays so until the blocks are needed.
+// Release empties the table. Its known blocks stay known until they are needed.
 func (t *Table) Release() {
-	for i := len(t.blocks) - 1; i >= 0; i-- { // a tail goes before its head
+	for i := len(t.blocks) - 1; i >= 0; i-- { // a tail is evicted before its head
 		t.pool.drop(t.blocks[i])
 	}
 	t.blocks, t.known = t.blocks[:0], 0

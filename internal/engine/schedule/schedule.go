@@ -9,20 +9,20 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine/pages"
 )
 
-// Options bound steps.
+// Options bound the steps of a scheduler.
 type Options struct {
-	Sequences int // most that run at once
-	Tokens    int // most of a step: at least Sequences, so that a prompt always goes on
-	Piece     int // most that one sequence brings to a step; 0: Tokens
-	Context   int // most tokens of a sequence
-	Drafts    int // most tokens of a step that are guessed, each with a row of logits; 0: none
+	Sequences int // maximum number of running sequences
+	Tokens    int // maximum number of tokens of a step: at least Sequences
+	Piece     int // maximum number of tokens of a sequence in a step; 0: Tokens
+	Context   int // maximum number of tokens of a sequence
+	Drafts    int // maximum number of guesses in a step, each with a row of logits; 0: none
 }
 
-// Patience is how often a sequence is passed by later ones, or gives up its blocks to
-// others, before it goes first.
+// Patience is the number of times that a sequence is passed by later ones, or preempted, before
+// it goes first.
 const Patience = 32
 
-// ErrTooLong is wrapped where a sequence would never fit into the cache.
+// ErrTooLong is wrapped where a sequence could never fit into the cache.
 var ErrTooLong = errors.New("there is no room for the sequence")
 
 // Scheduler chooses steps. It is used by one goroutine at a time, and so is its pool.
@@ -30,71 +30,70 @@ type Scheduler struct {
 	options Options
 	pool    *pages.Pool
 	arrived uint64
-	running []*Sequence // in their order, as are those that wait
+	running []*Sequence // in order, like waiting
 	waiting []*Sequence
 	pieces  []batch.Piece
 	chosen  []*Sequence // by piece
-	decode  []*Sequence // as they were asked for last
+	decode  []*Sequence // the last result of Decoding
 	counts  Counts
 }
 
-// Counts tell what a scheduler has done.
+// Counts are a scheduler's totals.
 type Counts struct {
 	Steps     int64
 	Tokens    int64 // of all steps
-	Preempted int64 // sequences that gave up their blocks
-	Drafted   int64 // guesses, as tokens of steps
-	Accepted  int64 // of them, those that were right
+	Preempted int64 // preemptions
+	Drafted   int64 // guesses in steps
+	Accepted  int64 // of Drafted, the right ones
 }
 
-// Sequence is tokens that follow each other, of which the first are computed.
+// Sequence is a list of tokens, of which the first are computed.
 type Sequence struct {
 	priority int
 	arrival  uint64
 	passed   int
 	tokens   []int32
 	computed int
-	prompt   int // tokens that it came with
-	cached   int // of them, those that were there when it first ran
+	prompt   int // number of tokens at Add
+	cached   int // of prompt, tokens found in the cache at the first admission
 	ran      bool
-	decodes  bool // all of it was computed since it has its blocks
+	decodes  bool // whether all tokens were computed once since it was admitted
 	last     last
 	table    *pages.Table
 
-	guessed           []int32 // for the next step: the last token, and what may follow
-	open              []int32 // of the last step: what it has computed and nobody has chosen yet
+	guessed           []int32 // for the next step: the last token and guesses after it
+	open              []int32 // of the last step: computed guesses that are neither accepted nor rejected yet
 	drafted, accepted int
 }
 
-// last says what is known of the last of a sequence's tokens.
+// last is the state of the last token of a sequence.
 type last uint8
 
 const (
 	known    last = iota
-	expected      // what it is, before the step is run that it comes in
-	late          // it comes in none of the next steps
+	expected      // known before the step that computes it runs
+	late          // not known yet, and excluded from steps
 )
 
-// unknown stands for a token until it is known: no step takes it.
+// unknown is the placeholder of a token that is not known yet. No step computes it.
 const unknown = -1
 
-// Tokens returns the sequence. It is valid until the next call, and not to be written.
+// Tokens returns the sequence, valid until the next call and read-only.
 func (q *Sequence) Tokens() []int32 { return q.tokens }
 
-// Prompt returns how many tokens it came with.
+// Prompt returns the number of tokens that the sequence was added with.
 func (q *Sequence) Prompt() int { return q.prompt }
 
-// Cached returns how many of these others had computed.
+// Cached returns the number of prompt tokens that were found in the cache.
 func (q *Sequence) Cached() int { return q.cached }
 
-// Drafted and Accepted return how many tokens were guessed of it, and how many of these were
-// right.
+// Drafted returns the number of tokens of the sequence that were guessed and computed.
 func (q *Sequence) Drafted() int { return q.drafted }
 
-// Accepted is described at Drafted.
+// Accepted returns the number of guesses that were right.
 func (q *Sequence) Accepted() int { return q.accepted }
 
-// New returns a scheduler that gives out the blocks of a pool.
+// New returns a scheduler over the blocks of a pool.
 func New(pool *pages.Pool, o Options) *Scheduler {
 	if o.Piece == 0 {
 		o.Piece = o.Tokens
@@ -106,20 +105,20 @@ func New(pool *pages.Pool, o Options) *Scheduler {
 	return &Scheduler{options: o, pool: pool}
 }
 
-// Context returns how many tokens of a sequence the cache holds at most.
+// Context returns the maximum number of a sequence's tokens in the cache.
 func (s *Scheduler) Context() int { return s.options.Context }
 
-// Running and Waiting return how many sequences do.
+// Running returns the number of running sequences.
 func (s *Scheduler) Running() int { return len(s.running) }
 
-// Waiting is described at Running.
+// Waiting returns the number of waiting sequences.
 func (s *Scheduler) Waiting() int { return len(s.waiting) }
 
-// Counts returns what the scheduler has done.
+// Counts returns the scheduler's totals.
 func (s *Scheduler) Counts() Counts { return s.counts }
 
-// Add lets a sequence wait. It keeps the tokens, one at least. Of two priorities the higher
-// goes first.
+// Add adds a waiting sequence and keeps its tokens, of which there must be at least one. Higher
+// priorities go first.
 func (s *Scheduler) Add(tokens []int32, priority int, salt string) (*Sequence, error) {
 	if len(tokens) == 0 || len(tokens) > s.options.Context {
 		return nil, fmt.Errorf("%w: %d tokens of %d", ErrTooLong, len(tokens), s.options.Context)
@@ -130,11 +129,10 @@ func (s *Scheduler) Add(tokens []int32, priority int, salt string) (*Sequence, e
 	return q, nil
 }
 
-// Append adds a token to a sequence all of whose tokens are computed, or says which the one
-// is that was expected, or adds one behind these that follows in any case: the next step
-// brings them all, as far as there is room for them. Where the cache holds no more of it, it returns false: the sequence
-// must be removed. Where the token was guessed, it is computed too, and so is the row after
-// it.
+// Append adds a token to a sequence whose tokens are all computed, or fills in the expected one,
+// or adds one that follows without alternative: the next step computes all of them that it has
+// room for. Where the token equals an open guess, it and the row after it are computed already.
+// Append returns false where the sequence has outgrown the cache and must be removed.
 func (s *Scheduler) Append(q *Sequence, id int32) bool {
 	if q.last == known {
 		q.tokens = append(q.tokens, id)
@@ -153,24 +151,24 @@ func (s *Scheduler) Append(q *Sequence, id int32) bool {
 	return len(q.tokens) <= s.options.Context
 }
 
-// Expect adds a token to a sequence all of whose tokens are computed, which Append will tell
-// before the next step is run: that step brings it. None is expected after guesses.
+// Expect adds a placeholder to a sequence whose tokens are all computed. Append must fill it in
+// before the step that computes it runs. A sequence with open guesses cannot expect a token.
 func (s *Scheduler) Expect(q *Sequence) {
 	q.tokens, q.last = append(q.tokens, unknown), expected
 }
 
-// Late tells that a token that was expected takes longer: until Append no step brings it. The
-// sequence keeps its blocks meanwhile, as long as nobody needs them who comes before it.
+// Late excludes a sequence with an expected token from all steps until Append. The sequence
+// keeps its blocks unless an earlier one in the order needs them.
 func (s *Scheduler) Late(q *Sequence) { q.last = late }
 
-// Open returns the guesses of the last step that nobody has chosen or refused yet: there is a
-// row of logits after each, beside that after the sequence's last token. It is valid until
-// the next call, and not to be written.
+// Open returns the guesses of the last step that are neither accepted nor rejected yet. The step
+// has a row of logits after each, beside the row after the sequence's last token. The result is
+// valid until the next call and read-only.
 func (q *Sequence) Open() []int32 { return q.open }
 
-// Decoding returns the sequences that bring one token to the next step, unless they have to
-// give up their blocks, in their order; and how many guesses there is room for, of all
-// together. It is valid until the next call.
+// Decoding returns, in order, the sequences that bring one token to the next step unless they
+// are preempted, and the number of guesses that there is room for in total. The list is valid
+// until the next call.
 func (s *Scheduler) Decoding() (list []*Sequence, guesses int) {
 	s.decode = s.decode[:0]
 	for _, q := range s.running {
@@ -181,8 +179,8 @@ func (s *Scheduler) Decoding() (list []*Sequence, guesses int) {
 	return s.decode, s.room(len(s.decode))
 }
 
-// room returns how many guesses a step has room for beside so many sequences that decode:
-// what these leave, or half of it where there are prompts.
+// room returns the number of guesses that fit into a step with the given number of decoding
+// sequences: the rest of the budget, or half of it where there are prompts.
 func (s *Scheduler) room(decoding int) int {
 	left := s.options.Tokens - decoding
 	if s.short() || slices.ContainsFunc(s.running, func(q *Sequence) bool { return q.missing() > 1 && !q.decodes }) {
@@ -191,18 +189,18 @@ func (s *Scheduler) room(decoding int) int {
 	return min(left, s.options.Drafts)
 }
 
-// short reports whether sequences wait for nothing but blocks.
+// short reports whether sequences wait only for blocks.
 func (s *Scheduler) short() bool {
 	return len(s.waiting) > 0 && len(s.running) < s.options.Sequences
 }
 
-// Draft says what may follow a sequence's last token, which is known: the next step verifies
-// as much of it as there is room for. A step that was asked for before is asked for anew.
+// Draft sets the guesses after a sequence's last token, which must be known. The next step
+// verifies as many as it has room for. A step that was chosen before must be chosen again.
 func (s *Scheduler) Draft(q *Sequence, ids []int32) {
 	q.guessed = append(append(q.guessed[:0], q.tokens[len(q.tokens)-1]), ids...)
 }
 
-// Remove takes a sequence out, at any time between steps. Its blocks are free.
+// Remove removes a sequence, at any time between steps, and frees its blocks.
 func (s *Scheduler) Remove(q *Sequence) {
 	q.table.Release()
 	s.running = without(s.running, q)
@@ -216,7 +214,7 @@ func without(list []*Sequence, q *Sequence) []*Sequence {
 	return list
 }
 
-// before is the order of sequences.
+// before reports whether q goes before r.
 func (q *Sequence) before(r *Sequence) bool {
 	if a, b := q.passed >= Patience, r.passed >= Patience; a != b {
 		return a
@@ -236,15 +234,14 @@ func insert(list *[]*Sequence, q *Sequence) {
 
 func (q *Sequence) missing() int { return len(q.tokens) - q.computed }
 
-// Step returns what the next step computes: nothing where nobody waits for anything but
-// late tokens. The copies that the pool asks for are to be made before. It is valid until the
-// next call; [Scheduler.Done] tells that the step is run, and who fails to run it removes its
-// sequences. Where somebody was added, removed or late since, a step that was not run is
-// asked for anew.
+// Step returns the pieces of the next step, none where all sequences wait for late tokens. They
+// are valid until the next call. The pool's copies must be made first, then the step runs and
+// [Scheduler.Done] is called; if it fails, [Scheduler.Fail] is. If a sequence was added, removed
+// or late before the step ran, the step must be chosen again.
 func (s *Scheduler) Step() []batch.Piece {
 	s.pieces, s.chosen = s.pieces[:0], s.chosen[:0]
 	left, preempted := s.options.Tokens, s.counts.Preempted
-	behind := 0 // of those that go on, each has a token at least
+	behind := 0 // decoding sequences still to come, each with at least one token
 	for _, q := range s.running {
 		if s.goesOn(q) {
 			behind++
@@ -266,11 +263,11 @@ func (s *Scheduler) Step() []batch.Piece {
 		}
 	}
 	first := len(s.chosen)
-	admits := s.counts.Preempted == preempted // else blocks are short
+	admits := s.counts.Preempted == preempted // after a preemption blocks are short
 	for i := 0; admits && i < min(len(s.waiting), s.options.Sequences) && left > 0 && len(s.running) < s.options.Sequences; {
 		q := s.waiting[i]
 		if q.last != known || s.awaits(q) {
-			i++ // and those behind need not wait for the same
+			i++ // those behind it may be admitted
 			continue
 		}
 		if !s.admit(q) {
@@ -285,17 +282,17 @@ func (s *Scheduler) Step() []batch.Piece {
 	return s.pieces
 }
 
-// Fail tells that a step was not run that Done was told of, or not to its end: nobody knows
-// what is in the cache. It returns those that run, which must be removed.
+// Fail records that a step after Done did not run to its end, so that the contents of the cache
+// are unknown. It returns the running sequences, which must be removed.
 func (s *Scheduler) Fail() []*Sequence {
 	s.pool.Forget()
 	return slices.Clone(s.running)
 }
 
-// Sequences returns whose the pieces of the step are.
+// Sequences returns the sequence of each piece of the step.
 func (s *Scheduler) Sequences() []*Sequence { return s.chosen }
 
-// Done tells that the step is run, before any other: those that follow count on what it
+// Done records that the step runs before any other, so that later steps can rely on what it
 // computes.
 func (s *Scheduler) Done() {
 	s.counts.Steps++
@@ -314,15 +311,14 @@ func (s *Scheduler) Done() {
 	}
 }
 
-// goesOn tells whether a sequence decodes in the next step, unless it has to give up its
-// blocks: it brings the token after those that are computed, and what follows that in any
-// case.
+// goesOn reports whether a sequence decodes in the next step unless it is preempted: it brings
+// the token after the computed ones, and those that follow it without alternative.
 func (s *Scheduler) goesOn(q *Sequence) bool {
 	return (q.missing() == 1 || q.decodes && q.missing() > 1) && q.last != late && len(q.tokens) <= s.options.Context
 }
 
-// guess adds guesses to the pieces of a step that decode, and returns how many. They take
-// blocks only where nobody lacks them.
+// guess adds guesses to the decoding pieces of a step, and returns their number. They take
+// blocks only where no sequence lacks them.
 func (s *Scheduler) guess(left int) (taken int) {
 	room := min(left, s.room(len(s.pieces)))
 	short := s.short()
@@ -340,8 +336,8 @@ func (s *Scheduler) guess(left int) (taken int) {
 	return taken
 }
 
-// grow gets the block for a sequence's next token, from the last in the order if there is
-// none left, and reports whether the sequence still runs: it may be the last itself.
+// grow allocates blocks for a sequence's next tokens, preempting the last running sequences
+// where none is free. It reports whether the sequence itself still runs.
 func (s *Scheduler) grow(q *Sequence) bool {
 	for !q.table.Extend(q.computed, len(q.tokens)) {
 		last := s.running[len(s.running)-1]
@@ -353,8 +349,8 @@ func (s *Scheduler) grow(q *Sequence) bool {
 	return true
 }
 
-// preempt makes a sequence wait again. Those of a step are chosen in the order, and those
-// that ask for blocks come before prompts: it is not chosen yet.
+// preempt makes a running sequence wait again. The sequence is not in the step yet, because a
+// step is chosen in order, and decoding sequences are chosen before prompts.
 func (s *Scheduler) preempt(q *Sequence) {
 	q.table.Release()
 	q.computed, q.decodes, q.open, q.guessed = 0, false, nil, q.guessed[:0]
@@ -364,7 +360,8 @@ func (s *Scheduler) preempt(q *Sequence) {
 	s.counts.Preempted++
 }
 
-// choose brings as many tokens of a sequence as are missing, but at most so many.
+// choose adds a piece with a sequence's missing tokens, at most most of them, and returns their
+// number.
 func (s *Scheduler) choose(q *Sequence, most int) int {
 	n := min(q.missing(), most, s.options.Piece)
 	p := batch.Piece{Tokens: q.tokens[q.computed:][:n], Start: q.computed, Blocks: q.table.Blocks(), Rows: batch.None}
@@ -375,8 +372,8 @@ func (s *Scheduler) choose(q *Sequence, most int) int {
 	return n
 }
 
-// awaits reports whether a sequence that runs is about to compute what comes next in one
-// that waits. Who was passed too often waits no longer.
+// awaits reports whether a running sequence is about to compute the next block of a waiting one.
+// A sequence that was passed [Patience] times does not wait for that.
 func (s *Scheduler) awaits(q *Sequence) bool {
 	if q.passed >= Patience {
 		return false
@@ -397,8 +394,9 @@ func (s *Scheduler) awaits(q *Sequence) bool {
 	return false
 }
 
-// admit lets a sequence run, if there are blocks for its tokens and one more for each that
-// runs already and may grow: who had to give up its blocks at once came for nothing.
+// admit moves a waiting sequence to the running ones, if there are blocks for its tokens and one
+// more for each running sequence that may grow. Without that reserve it could be preempted at
+// once.
 func (s *Scheduler) admit(q *Sequence) bool {
 	spare, most := 0, s.pool.For(s.options.Context)
 	for _, r := range s.running {
@@ -419,8 +417,8 @@ func (s *Scheduler) admit(q *Sequence) bool {
 	return true
 }
 
-// pass notes of those that wait whom a step has let run before them: the sequences that it
-// chose from the first on.
+// pass counts, for each waiting sequence, the later ones that a step has admitted before it:
+// those of its pieces from first on.
 func (s *Scheduler) pass(first int) {
 	for i := 0; i < len(s.waiting); i++ {
 		q, had := s.waiting[i], s.waiting[i].passed
@@ -429,7 +427,7 @@ func (s *Scheduler) pass(first int) {
 				q.passed++
 			}
 		}
-		if had < Patience && q.passed >= Patience { // it has another place from now on
+		if had < Patience && q.passed >= Patience { // its place in the order changes
 			s.waiting = slices.Delete(s.waiting, i, i+1)
 			insert(&s.waiting, q)
 		}
