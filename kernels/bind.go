@@ -2,10 +2,10 @@ package kernels
 
 import "fmt"
 
-// Bind puts what a kernel is launched with in the order that launches have: memory and the
-// parameter struct by [[buffer(i)]], nil where nothing is bound, and the bits of function
-// constants by [[function_constant(i)]]. The parameters
-// may be nil: they are not bound then. The error names what the kernel lacks.
+// Bind converts a kernel's arguments and function constants from names to indices: buffers
+// holds memory and the encoded parameter struct by [[buffer(i)]], nil where nothing is bound,
+// and bits holds function constants by [[function_constant(i)]]. Parameters that are nil are
+// not bound. The error names an argument, struct or constant that the kernel does not have.
 func Bind(kernel string, args map[string][]byte, params Params, constants map[string]uint32) (buffers [][]byte, bits map[uint32]uint32, err error) {
 	k, ok := Lookup(kernel)
 	if !ok {

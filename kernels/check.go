@@ -11,24 +11,24 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Launch is a dispatch as its host sees it, for [Check].
+// Launch describes a dispatch for [Check]: sizes and constants, without the memory.
 type Launch struct {
 	Kernel           string
 	Constants        map[uint32]uint32 // bits by [[function_constant(i)]]
-	Buffers          []int64           // bytes by [[buffer(i)]]; Unbound, or past the end, where none is bound
+	Buffers          []int64           // bytes by [[buffer(i)]]; Unbound, or past the end, if none is bound
 	Params           []uint32          // words of the parameter struct
 	Grid             [3]uint32         // threadgroups
 	Group            [3]uint32         // threads in a threadgroup
 	ThreadgroupBytes []uint32          // dynamic, by [[threadgroup(i)]]
 }
 
-// Unbound stands in [Launch] for the bytes of a buffer that is not bound.
+// Unbound is the size, in [Launch], of a buffer that is not bound.
 const Unbound = -1
 
 // ErrLaunch is wrapped by every error of [Check].
 var ErrLaunch = errors.New("invalid launch")
 
-// LaunchError says which field of a launch a kernel cannot work with.
+// LaunchError names the field of a launch that a kernel cannot execute.
 type LaunchError struct {
 	Kernel string // host name
 	Field  string // parameter, function constant, buffer, "grid", "threadgroup", …
@@ -43,10 +43,10 @@ func (e *LaunchError) Error() string {
 // Unwrap returns [ErrLaunch].
 func (e *LaunchError) Unwrap() error { return ErrLaunch }
 
-// Check looks at a launch before it is made: constants and sizes that the kernel does
-// not cover, buffers shorter than the sizes imply, a grid or a threadgroup other than
-// what the kernel is written for. Sizes of zero are refused: a step of nothing has no
-// dispatch. What buffers hold is their writer's to check. The error is a *LaunchError.
+// Check returns a *LaunchError if the kernel does not support a constant or size of the
+// launch, a buffer is shorter than the sizes imply, or the grid or threadgroup is not the
+// one that the kernel expects. It refuses sizes of zero: a step without work has no
+// dispatch. It does not see the contents of buffers.
 func Check(l *Launch) error {
 	k, ok := Lookup(l.Kernel)
 	if !ok {
@@ -60,8 +60,8 @@ func Check(l *Launch) error {
 	return c.err
 }
 
-// checker holds the first thing that is wrong with a launch. Its methods name what they
-// look at as params.h and the signatures do.
+// checker keeps the first error of a launch. Its methods use the names of params.h and of
+// the kernels' signatures.
 type checker struct {
 	*Launch
 	kernel *Kernel
@@ -80,7 +80,7 @@ func (c *checker) require(ok bool, field, format string, args ...any) {
 	}
 }
 
-// general checks what needs no knowledge of the family.
+// general makes the checks that every family shares.
 func (c *checker) general() {
 	k := c.kernel
 	c.require(len(c.Params) == k.ParamWords, "parameters", "%d words, %s has %d", len(c.Params), k.Params, k.ParamWords)
@@ -124,11 +124,11 @@ func (c *checker) bytes(index int) int64 {
 	return c.Buffers[index]
 }
 
-// paramsOf returns the parameters, whose number of words has been checked: every field
-// has 32 bits.
+// paramsOf returns the parameters as a struct. Every field has 32 bits, and general has
+// checked the number of words.
 func paramsOf[P Params](c *checker) P { return *(*P)(unsafe.Pointer(unsafe.SliceData(c.Params))) }
 
-// size is a parameter that counts something.
+// size is a parameter that is a count.
 type size struct {
 	field string
 	n     uint32
@@ -141,7 +141,7 @@ func (c *checker) positive(sizes ...size) {
 	}
 }
 
-// narrow refuses products that a kernel computes in 32 bits and that need more.
+// narrow refuses sizes whose product, which the kernel computes in 32 bits, overflows.
 func (c *checker) narrow(sizes ...size) {
 	n, field := uint64(1), ""
 	for i, s := range sizes {
@@ -154,8 +154,8 @@ func (c *checker) narrow(sizes ...size) {
 	c.require(n <= math.MaxInt32, field, "%d has more than 31 bits", n)
 }
 
-// constant returns a function constant by name; 0 where it is not set, or the kernel
-// has none of that name.
+// constant returns the bits of a function constant by name: 0 and false if it is not set
+// or the kernel has none of that name.
 func (c *checker) constant(name string) (bits uint32, set bool) {
 	k, ok := c.kernel.Constant(name)
 	if !ok {
@@ -171,7 +171,7 @@ func (c *checker) on(name string) bool {
 	return bits == 1
 }
 
-// unlessOff is on for a constant that counts as true where it is not set.
+// unlessOff reports whether a function constant of type bool is unset or true.
 func (c *checker) unlessOff(name string) bool {
 	bits, set := c.constant(name)
 	return !set || bits == 1
@@ -186,7 +186,7 @@ func (c *checker) arg(name string) Arg {
 	return a
 }
 
-// holds refuses a buffer of fewer elements, and one that is not bound.
+// holds refuses a buffer that has fewer elements or is not bound.
 func (c *checker) holds(name string, elements uint64) {
 	a := c.arg(name)
 	if a.Element == Blocks {
@@ -204,7 +204,7 @@ func (c *checker) holdsBytes(a Arg, want uint64) {
 	}
 }
 
-// spread is the extent of rows that are a stride apart.
+// spread returns the number of elements from the first to the last of strided rows.
 func spread(rows, stride, width uint64) uint64 {
 	if rows == 0 {
 		return 0
@@ -212,12 +212,12 @@ func spread(rows, stride, width uint64) uint64 {
 	return sum(product(rows-1, stride), width)
 }
 
-// rows refuses a buffer that does not hold rows of a width, a stride apart.
+// rows refuses a buffer too small for strided rows.
 func (c *checker) rows(name string, rows, stride, width uint32) {
 	c.holds(name, spread(uint64(rows), uint64(stride), uint64(width)))
 }
 
-// dense refuses a buffer that does not hold a tensor of these extents.
+// dense refuses a buffer too small for a dense tensor of these extents.
 func (c *checker) dense(name string, extents ...uint32) {
 	n := uint64(1)
 	for _, e := range extents {
@@ -226,7 +226,7 @@ func (c *checker) dense(name string, extents ...uint32) {
 	c.holds(name, n)
 }
 
-// grid refuses any other grid.
+// grid refuses any grid but [x, y, z].
 func (c *checker) grid(x, y, z uint64) {
 	want := [3]uint64{x, y, z}
 	for i, n := range want {
@@ -236,11 +236,11 @@ func (c *checker) grid(x, y, z uint64) {
 	}
 }
 
-// threads refuses any other threadgroup.
+// threads refuses any threadgroup but one of n threads.
 func (c *checker) threads(n uint32) { c.threadsBetween(n, n) }
 
-// threadsBetween refuses threadgroups that are not whole simdgroups, at least `low`
-// threads and at most `high`.
+// threadsBetween refuses threadgroups but those of low to high threads in whole
+// simdgroups.
 func (c *checker) threadsBetween(low, high uint32) {
 	n := c.Group[0]
 	if c.Group[1] != 1 || c.Group[2] != 1 || n < low || n > high || n%32 != 0 {
@@ -252,13 +252,13 @@ func (c *checker) threadsBetween(low, high uint32) {
 	}
 }
 
-// tiles is how many tiles cover n.
+// tiles returns ⌈n / tile⌉.
 func tiles(n, tile uint32) uint64 { return (uint64(n) + uint64(tile) - 1) / uint64(tile) }
 
-// round32 is n in whole simdgroups.
+// round32 returns n rounded up to whole simdgroups.
 func round32(n uint32) uint32 { return uint32(tiles(n, 32) * 32) }
 
-// product and sum stop at the largest number, which no buffer has.
+// product and sum saturate at the largest uint64, which no buffer's size reaches.
 func product(a, b uint64) uint64 {
 	if hi, lo := bits.Mul64(a, b); hi == 0 {
 		return lo
@@ -280,12 +280,13 @@ func count(n uint64) string {
 	return fmt.Sprint(n)
 }
 
-// weight checks a stored matrix of rows of `width` elements.
+// weight refuses a type that is no weight type, rows of width elements that are not whole
+// blocks of it, and a buffer too small for the matrix.
 func (c *checker) weight(name, constant string, rows, width uint32) {
 	c.weights(name, constant, uint64(rows), width)
 }
 
-// weights is weight for rows of several.
+// weights is weight for a stack of matrices, whose rows are counted together.
 func (c *checker) weights(name, constant string, rows uint64, width uint32) {
 	typ, _ := c.constant(constant)
 	stored := stored(typ)
@@ -298,8 +299,8 @@ func (c *checker) weights(name, constant string, rows uint64, width uint32) {
 	c.holdsBytes(c.arg(name), product(product(rows, uint64(width/elements)), uint64(stored.BlockBytes())))
 }
 
-// head checks the size of heads that attention or a fused write takes, and of those in
-// a cache.
+// head refuses head sizes that attention and the fused writes do not support, and a
+// function constant that names another size.
 func (c *checker) head(head uint32) {
 	c.require(head > 0 && head%8 == 0 && head <= MaxHead, "head", "%d; it must be a multiple of 8 up to %d", head, MaxHead)
 	if fixed, set := c.constant("fc_head"); set && fixed != head {
@@ -307,7 +308,7 @@ func (c *checker) head(head uint32) {
 	}
 }
 
-// groups checks that query heads share the KV heads evenly.
+// groups refuses a number of query heads that is no multiple of the KV heads.
 func (c *checker) groups(heads, kvHeads uint32) {
 	c.positive(size{"heads", heads}, size{"kv_heads", kvHeads})
 	if kvHeads > 0 {
@@ -315,8 +316,8 @@ func (c *checker) groups(heads, kvHeads uint32) {
 	}
 }
 
-// caches checks buffers of dense blocks [kv_heads, block, head]: whole ones, as many in
-// each.
+// caches refuses cache buffers that do not hold the same whole number of dense blocks
+// [kv_heads, block, head].
 func (c *checker) caches(kvHeads, block, head uint32, names ...string) {
 	c.positive(size{"kv_heads", kvHeads}, size{"block", block}, size{"head", head})
 	for _, name := range names {
@@ -331,7 +332,7 @@ func (c *checker) caches(kvHeads, block, head uint32, names ...string) {
 			one /= 32
 		}
 		n, first := c.bytes(a.Index), c.bytes(c.arg(names[0]).Index)
-		c.require(uint64(n)%one == 0, name, "buffer %d has %d bytes, which are no whole blocks of %d", a.Index, n, one)
+		c.require(uint64(n)%one == 0, name, "buffer %d has %d bytes, not a multiple of the block size %d", a.Index, n, one)
 		c.require(n == first, name, "buffer %d has %d bytes, %s has %d", a.Index, n, names[0], first)
 	}
 }

@@ -40,11 +40,11 @@ func checkLinear(c *checker) {
 	c.require(columns <= 1<<31, "n0+n1+n2", "%d has more than 31 bits", columns)
 	c.require(p.Tokens == 1 || uint64(p.OutStride) >= columns, "out_stride", "%d, with %d columns", p.OutStride, columns)
 	results := spread(uint64(p.Tokens), uint64(p.OutStride), columns)
-	inputs, extra := p.Tokens, uint32(0) // tiles that experts have more
+	inputs, extra := p.Tokens, uint32(0) // extra: tiles that experts add to the grid
 	if experts != 0 {
 		inputs, extra = c.experts(p, experts), experts+1
 	}
-	if c.on("fc_gather") { // which rows there are, the index knows
+	if c.on("fc_gather") { // the number of rows depends on the index's contents
 		c.dense("x", p.K)
 		c.dense("rows", p.Tokens)
 	} else {
@@ -89,7 +89,8 @@ func checkLinear(c *checker) {
 	}
 }
 
-// experts checks what a product of stacks takes beside them, and returns how many rows x has.
+// experts checks the constants and index buffers of a product of stacked expert weights, and
+// returns the number of rows of x.
 func (c *checker) experts(p LinearParams, experts uint32) (inputs uint32) {
 	top, _ := c.constant("fc_top")
 	c.require(top > 0 && top <= experts, "fc_top", "%d of %d experts", top, experts)
@@ -130,8 +131,8 @@ func checkGroupByExpert(c *checker) {
 	c.covered()
 }
 
-// choice returns a function constant that must be one of the values, the first of which
-// stands where it is not set.
+// choice returns a function constant, or the first of the values if it is not set. It
+// refuses others than the values.
 func (c *checker) choice(name string, values ...uint32) uint32 {
 	bits, set := c.constant(name)
 	if !set {
@@ -141,7 +142,7 @@ func (c *checker) choice(name string, values ...uint32) uint32 {
 	return bits
 }
 
-// checkNorm is for rms_norm, for norm_residual, and for layer_norm, whose weight and bias are choices.
+// checkNorm checks rms_norm, norm_residual, and layer_norm, whose weight and bias are optional.
 func checkNorm(c *checker) {
 	p := paramsOf[NormParams](c)
 	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
@@ -161,7 +162,8 @@ func checkNorm(c *checker) {
 	c.coveredBy(32, uint32(c.kernel.MaxThreads))
 }
 
-// activation checks the number of one.
+// activation refuses an unknown fc_activation, and activations that exist as gates only
+// where there is no gate.
 func (c *checker) activation(gated bool) {
 	n, _ := c.constant("fc_activation")
 	c.require(int(n) < len(activations), "fc_activation", "%d is unknown", n)
@@ -180,7 +182,8 @@ func checkGate(c *checker) {
 	checkElements(c)
 }
 
-// checkElements is for one thread an element: results are dense, operands in rows.
+// checkElements checks kernels with one thread per element: results are dense, operands
+// may be strided.
 func checkElements(c *checker) {
 	p := paramsOf[ElementParams](c)
 	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
@@ -195,13 +198,13 @@ func checkElements(c *checker) {
 func checkGather(c *checker) {
 	p := paramsOf[ElementParams](c)
 	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
-	c.dense("x", p.Width) // which rows there are, the index knows
+	c.dense("x", p.Width) // the number of rows depends on the index's contents
 	c.dense("index", p.Rows)
 	c.dense("out", p.Rows, p.Width)
 	c.covered()
 }
 
-// checkRows is for a threadgroup a row; argmax has one result in each.
+// checkRows checks kernels with one threadgroup per row; argmax writes one element per row.
 func checkRows(c *checker) {
 	p := paramsOf[ElementParams](c)
 	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
@@ -239,7 +242,8 @@ func checkTopK(c *checker) {
 	c.covered()
 }
 
-// rotated checks the part of a head that rotates, and what its angles come from.
+// rotated checks the number of rotated elements of a head, and the buffers of positions and
+// frequency factors.
 func (c *checker) rotated(tokens, first, head, rotated uint32) {
 	c.require(rotated <= head && rotated%2 == 0, "rotated", "%d of %d elements; it must be even and no more", rotated, head)
 	if c.on("fc_factors") || c.on("fc_table") {
@@ -300,8 +304,8 @@ func checkRopeWrite(c *checker) {
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 
-// attention checks what the kernels over the paged cache take but their queries. All their
-// parameters begin alike.
+// attention checks the arguments that all kernels over the paged cache share, except the
+// queries. The parameter structs of these kernels begin with the same fields.
 func (c *checker) attention() AttentionParams {
 	p := paramsOf[AttentionParams](c)
 	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride})
@@ -312,7 +316,7 @@ func (c *checker) attention() AttentionParams {
 	c.dense("context_lens", p.Seqs)
 	c.dense("block_table", p.Seqs, p.TableStride)
 	for _, name := range []string{"k_cache", "v_cache"} {
-		whole := uint32(8) // elements that are read at once
+		whole := uint32(8) // elements per load
 		if c.arg(name).Element == Blocks {
 			whole = 32
 			c.require(p.Head%whole == 0, "head", "%d; blocks of Q8_0 need a multiple of 32", p.Head)
@@ -338,7 +342,7 @@ func checkAttentionVec(c *checker) {
 	p := c.attention()
 	c.dense("q", p.Tokens, p.Heads, p.Head)
 	rows := c.choice("fc_rows", 1, 2, 4, MaxVecRows)
-	owners := uint64(p.Tokens) // threadgroups that may have a token
+	owners := uint64(p.Tokens) // upper bound of the threadgroups with tokens
 	if rows > 1 {
 		owners = uint64(p.Tokens)/uint64(rows) + uint64(p.Seqs)
 	}
@@ -350,7 +354,8 @@ func checkAttentionVec(c *checker) {
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 
-// partitions checks where results go, and returns into how many parts the keys are cut.
+// partitions checks the result buffers, and returns the number of partitions of the keys
+// (split-KV): 1 without fc_split.
 func (c *checker) partitions(p AttentionParams) uint32 {
 	split, set := c.constant("fc_split")
 	if !set {
@@ -394,10 +399,10 @@ func checkAttentionTile(c *checker) {
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 
-// owners checks an axis of the grid that may be larger than what there is to do, and
-// the map of its threadgroups to sequences.
+// owners checks a grid axis that may have surplus threadgroups, and the map of its
+// threadgroups to sequences.
 func (c *checker) owners(have uint32, least uint64) {
-	c.require(uint64(have) >= least, "grid", "%v threadgroups, of which one axis needs %d", c.Grid, least)
+	c.require(uint64(have) >= least, "grid", "%v threadgroups, one axis needs %d", c.Grid, least)
 	if c.on("fc_map") {
 		c.holds("map", least)
 	}
@@ -507,7 +512,8 @@ func checkDeltaNet(c *checker) {
 	c.coveredBy(round32(p.Head), round32(p.Head))
 }
 
-// steps checks what finds the recurrent states of a step's sequences.
+// steps checks the buffers by which a kernel finds the recurrent states of a step's
+// sequences.
 func (c *checker) steps(tokens, seqs, tableStride uint32) {
 	c.dense("positions", tokens)
 	c.require(seqs < math.MaxUint32, "seqs", "%d", seqs)
@@ -564,7 +570,7 @@ func checkMask(c *checker) {
 	c.covered()
 }
 
-// pagedBlocks checks the caches in vLLM's layout: at least a block of each.
+// pagedBlocks checks the caches in vLLM's layout, which hold at least one block each.
 func (c *checker) pagedBlocks(kvHeads, head, block, headStride uint32, fc string) {
 	c.require(block == 8 || block == 16 || block == 32, "block", "%d slots; a block has 8, 16 or 32", block)
 	if fixed, set := c.constant(fc); set {
@@ -579,7 +585,8 @@ func (c *checker) pagedBlocks(kvHeads, head, block, headStride uint32, fc string
 	c.require(k == v, "v_cache", "%d bytes, k_cache has %d", v, k)
 }
 
-// checkPaged is for one query a sequence: the grid says how many sequences there are.
+// checkPaged checks attention with one query per sequence; the grid gives the number of
+// sequences.
 func checkPaged(c *checker) {
 	p := paramsOf[PagedAttentionParams](c)
 	seqs := c.Grid[1]
@@ -611,7 +618,7 @@ func checkPaged(c *checker) {
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 
-// pagedRows checks what says of each row of queries which keys it sees.
+// pagedRows checks the buffers that define the visible keys of each query row.
 func (c *checker) pagedRows(rows uint32) {
 	c.dense("context_lens", c.sequences(rows))
 	if c.on("fc_map") {
@@ -620,7 +627,8 @@ func (c *checker) pagedRows(rows uint32) {
 	}
 }
 
-// sequences are as many as rows, or, where a map says whose they are, unknown: one at least.
+// sequences returns the least number of sequences: that of rows, or 1 if a map gives the
+// sequence of each row.
 func (c *checker) sequences(rows uint32) uint32 {
 	if c.on("fc_map") {
 		return 1
@@ -666,7 +674,7 @@ func checkCopyBlocks(c *checker) {
 		}
 	}
 	for _, name := range []string{"k_from", "v_from", "k_cache", "v_cache"} {
-		c.dense(name, p.Width) // which blocks there are, the pairs know
+		c.dense(name, p.Width) // the number of blocks depends on the pairs' contents
 	}
 	c.dense("pairs", p.Pairs, 2)
 	c.covered()

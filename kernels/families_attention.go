@@ -10,7 +10,7 @@ const (
 	headsConstant      = "; 12 fc_heads uint?"
 )
 
-// cachedOrBfloat adds the models that keep everything in bfloat.
+// cachedOrBfloat adds the instance for models whose activations and cache are bfloat.
 var cachedOrBfloat = append(slices.Clone(cached), "bf16_bf16")
 
 // attentionFamilies read and write the KV cache.
@@ -24,7 +24,7 @@ var attentionFamilies = []family{
 			"15 q_norm read float?; 16 k_norm read float?; 17 k_slots write $1; 18 v_slots write $1", params: AttentionWriteParams{},
 		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + "2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 7 fc_slopes bool?; " +
 			"8 fc_interleaved bool; 9 fc_factors bool?; 10 fc_table bool?; 11 fc_norms bool?" + headsConstant, threadgroup: floats((8+2)*MaxHead + MaxQueries + 16), maxThreads: 256},
-	{name: "attention_reduce", check: checkReduce, file: "attention_vec.metal", summary: "the partitions of attention_vec put together",
+	{name: "attention_reduce", check: checkReduce, file: "attention_vec.metal", summary: "merges the partitions of attention_vec",
 		instances: []string{"f32", "f16", "bf16"},
 		args:      "0 part read float; 1 statistics read float; 2 out write $0; 4 sinks read float?", params: ReduceParams{}, paramsIndex: 3, constants: "4 fc_sinks bool?", grid: "heads, tokens", maxThreads: 64},
 	{name: "attention_tile", check: checkAttentionTile, file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
@@ -42,5 +42,5 @@ var attentionFamilies = []family{
 		params: CopyBlocksParams{}, paramsIndex: 5, grid: "width/1024, pairs", maxThreads: 256},
 }
 
-// tileMemory is the threadgroup memory of attention_core.h.
+// tileMemory returns the threadgroup memory of attention_core.h in bytes.
 func tileMemory(e []Element) int { return 32*136*e[0].Size() + 4*(4*8*36+4*64+64) }

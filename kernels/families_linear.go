@@ -10,15 +10,15 @@ const (
 		"6 residual read float?; 8 bias0 read float?; 9 bias1 read float?; 10 bias2 read float?"
 	linearConstants = "0 fc_type0 uint; 1 fc_type1 uint?; 2 fc_type2 uint?; 3 fc_residual bool?; 4 fc_activation uint?; " +
 		"8 fc_bias bool?; 9 fc_gated bool?"
-	// Of kernels in two files, for which numbers are exchanged apart.
+	// Constants that only some of the kernels with linearConstants have.
 	gatherConstant   = "; 12 fc_gather bool?"
 	expertsConstants = "; 13 fc_experts uint?; 14 fc_top uint?; 15 fc_each bool?"
 )
 
-// linearTypes are those of activations and results.
+// linearTypes lists the types of activations and results.
 var linearTypes = slices.Concat(double, []string{"f32_bf16", "bf16_f32", "bf16_bf16"})
 
-// linearFamilies read stored weights.
+// linearFamilies are the kernels that read stored weights.
 var linearFamilies = []family{
 	{name: "embed", check: checkEmbed, file: "embed.metal", summary: "rows of the embedding table by token id", instances: []string{""},
 		args: "0 tokens read int; 1 table read uchar; 2 out write float", params: EmbedParams{}, paramsIndex: 3,
@@ -42,13 +42,14 @@ var linearFamilies = []family{
 		threadgroup: floats(16), grid: "groups", maxThreads: 256},
 }
 
-// MatTile is the type of the tiles of linear_mat, that of x, or of norm_linear_mat.
+// MatTile returns the element type of the tiles of linear_mat (the type of x) or of
+// norm_linear_mat (the second of its instance's three types).
 func MatTile(k *Kernel) Element {
 	types := strings.Split(strings.TrimPrefix(k.Name, k.Family+"_"), "_")
 	return suffixes[types[len(types)-2]]
 }
 
-// matTiles is the threadgroup memory of linear_mat's tiles of a type.
+// matTiles returns the threadgroup memory of linear_mat's tiles of a type, in bytes.
 func matTiles(e Element) int {
 	if e == Float {
 		return 96 * 68 * 4

@@ -7,19 +7,19 @@ const (
 	pagedConstants = "0 fc_head uint?; 1 fc_block uint?; 2 fc_alibi bool?; 3 fc_window bool?; 4 fc_soft_cap bool?; 6 fc_map bool?"
 )
 
-// publishedFamilies are kernels as others have published them, which conformance tests run:
+// publishedFamilies are kernels with the interfaces of other engines, for conformance tests:
 // attention over contiguous tensors, and over a cache in the layout of vLLM and Aphrodite.
 var publishedFamilies = []family{
 	{name: "flash_attention", check: checkFlash, file: "published/flash.metal", summary: "attention over contiguous tensors", instances: []string{"f32", "f16", "bf16"},
 		args: "0 q read $0; 1 k read $0; 2 v read $0; 3 out write $0", params: FlashParams{}, paramsIndex: 4,
 		constants: "0 fc_head uint?; 1 fc_causal bool?", threadgroup: tileMemory, grid: "seq_q/32, heads, batch", maxThreads: 128},
-	{name: "paged_attention_v1", check: checkPaged, file: "published/paged_attention.metal", summary: "one query a sequence, or every token by itself, over vLLM's cache layout", instances: rowTypes,
+	{name: "paged_attention_v1", check: checkPaged, file: "published/paged_attention.metal", summary: "attention of one query per sequence, or of single tokens, over vLLM's cache layout", instances: rowTypes,
 		args: fmt.Sprintf(pagedArgs, "out") + "; 12 sinks read float?", params: PagedAttentionParams{}, paramsIndex: 6, constants: pagedConstants + "; 5 fc_sinks bool?",
 		threadgroup: pagedMemory, maxThreads: 256},
-	{name: "paged_attention_v2", check: checkPaged, file: "published/paged_attention.metal", summary: "the same in partitions of 512 keys", instances: rowTypes,
+	{name: "paged_attention_v2", check: checkPaged, file: "published/paged_attention.metal", summary: "paged_attention_v1 in partitions of 512 keys", instances: rowTypes,
 		args: fmt.Sprintf(pagedArgs, "part") + "; 8 exp_sums write float; 9 max_logits write float", params: PagedAttentionParams{},
 		paramsIndex: 6, constants: pagedConstants, threadgroup: pagedMemory, maxThreads: 256},
-	{name: "paged_attention_reduce", check: checkPagedReduce, file: "published/paged_attention.metal", summary: "the partitions of paged_attention_v2 put together",
+	{name: "paged_attention_reduce", check: checkPagedReduce, file: "published/paged_attention.metal", summary: "merges the partitions of paged_attention_v2",
 		instances: rowTypes, args: "0 exp_sums read float; 1 max_logits read float; 2 part read $0; 3 context_lens read int; 4 out write $0; " +
 			"10 positions read int?; 11 map read int?; 12 sinks read float?",
 		params: PagedAttentionParams{}, paramsIndex: 5, constants: "0 fc_head uint?; 5 fc_sinks bool?; 6 fc_map bool?", maxThreads: 256},
@@ -28,6 +28,6 @@ var publishedFamilies = []family{
 		params: PagedWriteParams{}, paramsIndex: 5, grid: "kv_heads·head/256, tokens", maxThreads: 256},
 }
 
-// pagedMemory is the query, and weights, an output row and statistics for each of eight
-// simdgroups.
+// pagedMemory returns the threadgroup memory in bytes: the query, and for each of eight
+// simdgroups its weights, an output row and statistics.
 func pagedMemory([]Element) int { return 4 * (MaxHead + 8*(32+MaxHead+2)) }

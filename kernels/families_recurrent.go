@@ -1,7 +1,7 @@
 package kernels
 
-// recurrentFamilies take recurrent states, of which each block of the KV cache has one, to
-// the next step.
+// recurrentFamilies advance recurrent states by the tokens of a step. Each block of the KV
+// cache has one state.
 var recurrentFamilies = []family{
 	{name: "short_conv", check: checkShortConv, file: "short_conv.metal", summary: "a convolution along the tokens of every sequence, gated or not",
 		instances: rowTypes, args: "0 x read $0; 1 w read float; 2 state read float; 3 positions read int; 4 cu_seqlens read int; 5 block_table read int; " +

@@ -15,7 +15,7 @@ var (
 	ropeBlocks = slices.Concat(blocks, []string{"bf16_q8_0"})
 )
 
-// ropeFamilies rotate, alone or together with the cache write.
+// ropeFamilies apply RoPE, alone or fused with the cache write.
 var ropeFamilies = []family{
 	{name: "rope", check: checkRope, file: "rope.metal", summary: "rotary position embedding", instances: ropeTypes,
 		args: "0 x read $0; 1 positions read int?; 2 factors read float?; 3 out write $0", params: RopeParams{}, paramsIndex: 4,
@@ -28,7 +28,8 @@ var ropeFamilies = []family{
 		paramsIndex: 7, constants: writeConstants, threadgroup: staged, maxThreads: 32},
 }
 
-// staged is the threadgroup memory of rope_write.metal: rows on their way into blocks.
+// staged returns the threadgroup memory of rope_write.metal in bytes: rows that wait to be
+// quantized into cache blocks.
 func staged(e []Element) int {
 	if e[1] == Blocks {
 		return 4 * 8 * 128

@@ -13,11 +13,11 @@ var (
 	rowTypes  = []string{"f32", "f16", "bf16"}
 	normTypes = []string{"f32_f32", "f32_f16", "f16_f16", "f32_bf16", "bf16_bf16"}
 	castTypes = []string{"f32_f16", "f32_bf16", "f16_f32", "bf16_f32"}
-	// Sums, results and what is chosen among them are float in every plan.
+	// Sums, logits and sampled values are float in every plan.
 	floatOnly = []string{"f32"}
 )
 
-// rowFamilies work on rows and elements of activations.
+// rowFamilies compute on rows and elements of activations.
 var rowFamilies = []family{
 	{name: "rms_norm", check: checkNorm, file: "norm.metal", summary: "x · weight / sqrt(mean(x²) + eps) over rows",
 		instances: normTypes, args: "0 x read $0; 1 weight read float; 2 out write $1", params: NormParams{}, paramsIndex: 3,
@@ -47,7 +47,7 @@ var rowFamilies = []family{
 	{name: "softmax", check: checkRows, file: "source.metal", summary: "exp(x - max) / Σ over rows", instances: rowTypes,
 		args: "0 x read $0; 1 out write $0; 3 sinks read float?", params: ElementParams{}, paramsIndex: 2,
 		constants: "1 fc_sinks bool?", threadgroup: floats(16), grid: "rows", maxThreads: 256},
-	{name: "weighted_sum", check: checkWeightedSum, file: "elementwise.metal", summary: "rows weighted and added up, some at a time", instances: floatOnly,
+	{name: "weighted_sum", check: checkWeightedSum, file: "elementwise.metal", summary: "weighted sums of consecutive rows", instances: floatOnly,
 		args: "0 x read $0; 1 weights read float; 2 out write $0", params: WeightedSumParams{}, paramsIndex: 3, grid: "width/256, rows", maxThreads: 256},
 	{name: "argmax", check: checkRows, file: "argmax.metal", summary: "index of the largest element of each row", instances: floatOnly,
 		args: "0 x read $0; 1 out write int", params: ElementParams{}, paramsIndex: 2, threadgroup: floats(16), grid: "rows", maxThreads: 256},

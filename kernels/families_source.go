@@ -1,6 +1,6 @@
 package kernels
 
-// sourceFamilies are what only the source stage has.
+// sourceFamilies are the kernels that only plans of the source stage use, the unfused graph.
 var sourceFamilies = []family{
 	{name: "transpose", check: checkTranspose, file: "source.metal", summary: "a strided tensor of three axes made dense", instances: rowTypes,
 		args: "0 x read $0; 1 out write $0", params: TransposeParams{}, paramsIndex: 2, grid: "size[2]/64, size[1], size[0]", maxThreads: 64},

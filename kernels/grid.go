@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// Tiles of the kernels whose grid depends on more than parameters. The sources say the
-// same numbers above the kernels' signatures.
+// Tile sizes of the kernels whose grid depends on more than parameters. The comments above
+// the kernels' signatures repeat them.
 const (
-	MatColumns    = 64  // of a tile of linear_mat, both halves of a pair together
-	MatTokens     = 32  // of a tile of linear_mat where fc_tile does not say 64
+	MatColumns    = 64  // columns of a tile of linear_mat; a gated product's two weights share them
+	MatTokens     = 32  // tokens of a tile of linear_mat unless fc_tile is 64
 	AttentionTile = 32  // tokens of a tile of attention_tile
-	VecRows       = 4   // that a simdgroup of linear_vec owns where fc_rows does not say 2
-	VecRowsShared = 2   // the same where tokens share a pass
-	MaxVecRows    = 8   // tokens of a sequence, times query heads, that attention_vec takes at most at once
-	MaxHeads      = 4   // query heads of a KV head that attention of single tokens takes at most at once
-	MaxQueries    = 512 // elements of them in attention_write
-	RepeatThreads = 256 // of a threadgroup of repeat_kv
-	MaxTaps       = 8   // of a short convolution
+	VecRows       = 4   // weight rows per simdgroup of linear_vec unless fc_rows is 2
+	VecRowsShared = 2   // the same if several tokens share a pass over the weights
+	MaxVecRows    = 8   // maximum tokens of a sequence × query heads per threadgroup of attention_vec
+	MaxHeads      = 4   // maximum query heads of a KV head per threadgroup of attention_vec and attention_write
+	MaxQueries    = 512 // maximum elements of these heads in attention_write
+	RepeatThreads = 256 // threads per threadgroup of repeat_kv
+	MaxTaps       = 8   // maximum taps of a short convolution
 )
 
-// RopeWriteRows is how many heads of Q, K and V a threadgroup of the fused writes takes,
-// given their elements.
+// RopeWriteRows returns the number of heads of Q, K and V per threadgroup of the fused writes,
+// for heads of `head` elements.
 func RopeWriteRows(head int) int {
 	if head > 128 {
 		return 4
@@ -31,8 +31,8 @@ func RopeWriteRows(head int) int {
 	return 8
 }
 
-// HeadGroups is how many threadgroups attention of single tokens has for a token, where each
-// takes up to `most` of the query heads that read a KV head.
+// HeadGroups returns the number of threadgroups per token of attention_vec and attention_write,
+// if each computes up to `most` of the query heads of a KV head.
 func HeadGroups(heads, kvHeads, most int64) int64 {
 	if kvHeads <= 0 || most <= 0 {
 		return 0
@@ -43,12 +43,12 @@ func HeadGroups(heads, kvHeads, most int64) int64 {
 // Axis is an axis of a grid that covers a product of parameters in tiles:
 // ⌈Π Params[Words] / Tile⌉ threadgroups.
 type Axis struct {
-	Words []int // words of the parameter struct; none is 1
+	Words []int // words of the parameter struct; their product is 1 if there are none
 	Tile  int
 }
 
-// axes reads the grid of a family: "kv_heads·head/64, tokens" is two axes, the first in
-// tiles of 64 elements. Axes that are left out are 1.
+// axes parses the grid of a family: "kv_heads·head/64, tokens" has two axes, the first in
+// tiles of 64 elements. Omitted axes are 1.
 func axes(grid string, params []string) []Axis {
 	if grid == "" {
 		return nil
@@ -74,11 +74,11 @@ func axes(grid string, params []string) []Axis {
 	return out
 }
 
-// covered refuses any other grid than that of the kernel's row, and any threadgroup but
-// the largest.
+// covered refuses any grid but that of the kernel's row, and any threadgroup but the
+// largest.
 func (c *checker) covered() { c.coveredBy(uint32(c.kernel.MaxThreads), uint32(c.kernel.MaxThreads)) }
 
-// coveredBy is covered with threadgroups of several sizes.
+// coveredBy is covered for threadgroups of low to high threads.
 func (c *checker) coveredBy(low, high uint32) {
 	var want [3]uint64
 	for i, axis := range c.kernel.Grid {

@@ -1,10 +1,10 @@
 package kernels
 
-// Hint is what a native kernel may be told of how to go about its work: a number of
-// kernels/abi/abi.h, which says what each means. No hint changes a bit of a result.
+// Hint is a tuning parameter of native kernels, such as the prefetch distance; kernels/abi/abi.h
+// defines each. No hint changes a bit of a result.
 type Hint int
 
-// The hints.
+// The hints, with the numbers of abi.h.
 const (
 	HintStreams Hint = iota
 	HintAhead

@@ -9,13 +9,14 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Lines is added to the number of a type of stored weights whose scales stand apart from its
-// codes (quant.h): the codes of all blocks of a matrix, each whole lines of 16 bytes, and
-// behind them all the rest, in the order of the blocks. Blocks of a file put a scale of two
-// bytes before 16 or 32 of codes, so that rows and what a lane loads of them start anywhere.
+// Lines is a flag in the number of a weight type: the matrix is stored in lines (quant.h), the
+// codes of all its blocks first, each block's a multiple of 16 bytes, then the scales of all
+// blocks. In a file's blocks a scale of two bytes precedes 16 or 32 bytes of codes, so the loads
+// of lanes are unaligned.
 const Lines = 128
 
-// stored returns the type of a number, in lines or not: Invalid where kernels decode none such.
+// stored returns the weight type of a number with or without the flag Lines: Invalid if no
+// kernel decodes it.
 func stored(typ uint32) dtype.Type {
 	t := dtype.Type(typ &^ Lines)
 	if typ >= 2*Lines || !slices.Contains(dtype.Weights(), t) || typ&Lines != 0 && t.Row().Codes.Len() == 0 {
@@ -24,12 +25,12 @@ func stored(typ uint32) dtype.Type {
 	return t
 }
 
-// HasLines reports whether kernels that decode weights read a type in lines.
+// HasLines reports whether kernels can read weights of a type in lines.
 func HasLines(typ uint32) bool { return stored(typ|Lines) != dtype.Invalid && typ < Lines }
 
-// PutLines writes the blocks of a matrix of a type that has lines, as a file has them, in
-// lines, on several threads where there are many. Both have the same length, in whole blocks,
-// and do not overlap.
+// PutLines rearranges a matrix from a file's blocks into lines, on several threads if it is
+// large. The slices have the same length, in whole blocks, and do not overlap; a type without
+// lines panics.
 func PutLines(typ uint32, to, from []byte) {
 	if !HasLines(typ) || len(to) != len(from) || len(from)%stored(typ).BlockBytes() != 0 {
 		panic(fmt.Sprintf("kernels: lines of %d bytes of type %d for %d", len(from), typ, len(to)))
@@ -52,12 +53,12 @@ func PutLines(typ uint32, to, from []byte) {
 	all.Wait()
 }
 
-// linesPiece is the fewest blocks that are worth a thread.
+// linesPiece is the minimum number of blocks per thread.
 const linesPiece = 4096
 
-// ShiftCycles returns how many cycles linear_vec takes of the pipe that shifts and converts,
-// of which a GPU core has a quarter of a lane for each that multiplies and adds, to decode so
-// many weights of a type. A test compares them with what the emulated kernel does.
+// ShiftCycles returns the cycles of the shift-and-convert pipe in which linear_vec decodes n
+// weights of a type; that pipe is a quarter as wide as the multiply-add pipe of a GPU core. A
+// test compares them with counts of the emulated kernel.
 func ShiftCycles(typ uint32, weights int64) int64 {
 	return weights * stored(typ).Row().Cycles / 16
 }

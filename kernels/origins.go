@@ -2,18 +2,17 @@ package kernels
 
 import "slices"
 
-// Origin says which kernel here computes what a published kernel does. The published
-// text is where the idea comes from; the code here is its own.
+// Origin maps a published kernel to the kernel here that computes the same. The idea comes
+// from the publication; the code is independent.
 type Origin struct {
-	Name      string            // of the kernel where it was published
+	Name      string            // of the kernel in the publication
 	By        string            // the engine or document that published it
-	Family    string            // of the kernels here
-	Constants map[string]uint32 // function constants that it sets, by name
-	Note      string            // what differs, or ""
+	Family    string            // of the counterpart
+	Constants map[string]uint32 // function constants that select the same computation, by name
+	Note      string            // differences, or ""
 }
 
-// Origins returns the published kernels that have a counterpart here, document by
-// document.
+// Origins returns the published kernels that have a counterpart, grouped by publication.
 func Origins() []Origin {
 	return slices.Concat(akunuOrigins, rocmForgeOrigins, vllmMetalOrigins, minervaOrigins, aphroditeOrigins)
 }
@@ -28,9 +27,9 @@ func OriginOf(by, name string) (*Origin, bool) {
 	return nil, false
 }
 
-// The RoPE kernels of akunu's book. Its host names end in _f16. The position of its
-// first token is a parameter, and its cache is one block that holds a row for each
-// position, [kv_heads, max_seq_len, head].
+// The RoPE kernels of akunu's book. Their host names end in _f16. The position of the
+// first token is a parameter, and the cache is one block with a row per position,
+// [kv_heads, max_seq_len, head].
 var akunuOrigins = []Origin{
 	{Name: "rope", By: "akunu", Family: "rope",
 		Constants: map[string]uint32{"fc_interleaved": 1, "fc_positions": 0}},
@@ -58,8 +57,8 @@ var rocmForgeOrigins = []Origin{
 	{Name: "mqa_kv_replicate_fused_kernel", By: "ROCmForge", Family: "repeat_kv_pair"},
 }
 
-// The attention kernels of vllm-metal's varlen article, whose caches are
-// [blocks, block, kv_heads, head]: strides say so.
+// The attention kernels of vllm-metal's varlen article. Their caches are
+// [blocks, block, kv_heads, head], which strides express.
 var vllmMetalOrigins = []Origin{
 	{Name: "paged_attention", By: "vllm-metal", Family: "attention_vec", Constants: map[string]uint32{"fc_map": 0}},
 	{Name: "paged_attention, sequence map", By: "vllm-metal", Family: "attention_vec", Constants: map[string]uint32{"fc_map": 1}},
@@ -71,7 +70,7 @@ var vllmMetalOrigins = []Origin{
 	{Name: "paged_attention_tiled, Q-block map", By: "vllm-metal", Family: "attention_tile", Constants: map[string]uint32{"fc_map": 1}},
 }
 
-// The kernels of Minerva's ADR. Weight types are numbered in ir/dtype.
+// The kernels of Minerva's ADR. fc_type0 and fc_type are numbers of ir/dtype.
 var minervaOrigins = []Origin{
 	{Name: "flash_attention_forward", By: "Minerva", Family: "flash_attention", Constants: map[string]uint32{"fc_causal": 1},
 		Note: "tiles that fit 32 KB, KV heads of their own, and a mask that counts kv_cache_offset"},
@@ -87,7 +86,7 @@ var minervaOrigins = []Origin{
 	{Name: "softmax", By: "Minerva", Family: "softmax", Note: "exponentials are never rounded to half"},
 }
 
-// The paged attention of vLLM, which Aphrodite has too.
+// The paged attention of vLLM, in Aphrodite's version.
 var aphroditeOrigins = []Origin{
 	{Name: "paged_attention_v1", By: "Aphrodite", Family: "paged_attention_v1", Note: "ALiBi is fc_alibi; the softmax is online"},
 	{Name: "paged_attention_v2", By: "Aphrodite", Family: "paged_attention_v2", Note: "the largest score is in units of log2"},

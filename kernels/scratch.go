@@ -1,21 +1,20 @@
 package kernels
 
-// HostScratch is the argument index at which a dispatch of the CPU's binds memory that
-// its kernel may use as it likes. No kernel has so many arguments.
+// HostScratch is the buffer index of a CPU dispatch's scratch memory. It is larger than the
+// index of any kernel's argument.
 const HostScratch = 30
 
-// How a BLAS computes a product (kernels/native/blas): panels of so many rows of a
-// weight, widened to floats, with so many tokens at a time, in up to so many lanes at
-// once. The lanes keep the matrix units of every cluster of cores busy while panels are
-// widened.
+// Tile sizes of products by a BLAS (kernels/native/blas): panelRows weight rows, converted
+// to floats, times panelTokens tokens, in up to panelLanes concurrent lanes. The lanes keep
+// the matrix units of all core clusters busy while panels are converted.
 const (
 	panelRows   = 128
 	panelTokens = 256
 	panelLanes  = 4
 )
 
-// PanelScratch returns the bytes of scratch for a product of x[tokens, k] with weights of
-// so many rows each; the two of a pair meet in one result.
+// PanelScratch returns the scratch bytes of a product of x[tokens, k] with weights of
+// rows[i] rows; a pair is a gated product, whose two weights have one result.
 func PanelScratch(tokens, k int64, rows []int64, pair bool) int64 {
 	var tallest, panels int64
 	for _, n := range rows {

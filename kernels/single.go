@@ -7,13 +7,14 @@ import (
 	"sync"
 )
 
-// Metal's front end compiles a source whole, every decoder in every instance, before
-// function constants leave anything out. So a device compiles each kernel that it needs
-// by itself, from a text in which macros say what it is to hold:
+// Metal's front end compiles a whole source, every decoder in every instance, before
+// function constants remove anything. A device therefore compiles each kernel by itself,
+// from a text that macros specialise:
 //
-//   - SMELT_KERNEL_ and a host name: that instance, and no other;
-//   - SMELT_FC_TYPE0 and the like, for every function constant that is set: its value;
-//   - SMELT_SINGLE: that constants have values, so that a template's argument may be one.
+//   - SMELT_KERNEL_<host name> keeps that instance and removes the others;
+//   - SMELT_FC_TYPE0 and the like hold the values of the function constants that are set;
+//   - SMELT_SINGLE is defined: function constants are compile-time constants, which may be
+//     template arguments.
 
 var (
 	declaration = sync.OnceValue(func() *regexp.Regexp {
@@ -25,8 +26,8 @@ var (
 	})
 )
 
-// Single returns a .metal file as [Source] does, for libraries of one kernel each: macros
-// take the place of function constants and choose the instance. [Kernel.Macros] lists them.
+// Single returns [Source] of a .metal file for libraries of one kernel: macros, which
+// [Kernel.Macros] returns, replace function constants and select the instance.
 func Single(file string) string {
 	text := declaration().ReplaceAllStringFunc(Source(file), func(line string) string {
 		m := declaration().FindStringSubmatch(line)
@@ -43,11 +44,11 @@ const instancePrefix = "SMELT_KERNEL_"
 
 func macro(constant string) string { return "SMELT_" + strings.ToUpper(constant) }
 
-// Macro is the name of the macro that holds the constant's value where [Single] is compiled.
+// Macro returns the name of the macro that holds the constant's value in [Single].
 func (c *Constant) Macro() string { return macro(c.Name) }
 
-// InstanceMacro is the name of the macro that chooses the kernel where [Single] is compiled:
-// "" of one that is no instance of a template.
+// InstanceMacro returns the name of the macro that selects the kernel in [Single]: "" for a
+// kernel that is not an instance of a template.
 func (k *Kernel) InstanceMacro() string {
 	if k.Name == k.Family {
 		return ""
@@ -55,8 +56,8 @@ func (k *Kernel) InstanceMacro() string {
 	return instancePrefix + k.Name
 }
 
-// Macros lists, as NAME=VALUE, what makes [Single] the kernel with these function constants,
-// bits by index. Those that it does not have are left out.
+// Macros returns the macros, as NAME=VALUE, that specialise [Single] to the kernel with these
+// function constants, bits by index. It ignores constants that the kernel does not have.
 func (k *Kernel) Macros(constants map[uint32]uint32) []string {
 	var out []string
 	if m := k.InstanceMacro(); m != "" {

@@ -19,7 +19,7 @@ import (
 //go:embed *.metal *.h published/*.metal
 var sources embed.FS
 
-// ReadFile returns a .metal file or a header as it stands, by its path from the package's folder.
+// ReadFile returns a .metal file or a header unchanged, by its path from the package's folder.
 func ReadFile(name string) ([]byte, error) {
 	if header, ok := strings.CutPrefix(name, "abi/"); ok {
 		return abi.Headers.ReadFile(header)
@@ -43,8 +43,8 @@ func Files() []string {
 	return out
 }
 
-// Source returns a .metal file as one text: every header that it includes by a quoted
-// name is put in place of its first include. [Files] lists the valid names; others
+// Source returns a .metal file as one text: each quoted include is replaced by the header,
+// the first time it is included, and removed later. [Files] lists the valid names; others
 // panic.
 func Source(file string) string {
 	var b strings.Builder
@@ -54,8 +54,8 @@ func Source(file string) string {
 	return b.String()
 }
 
-// Place returns the file and the line that line n of [Source] comes from, counted from 1;
-// a line that it does not have panics.
+// Place returns the file and line of line n of [Source], both counted from 1. It panics if
+// there is no such line.
 func Place(file string, n int) (string, int) {
 	for p := range lines(file, &[]string{}) {
 		if n--; n == 0 {
@@ -65,8 +65,8 @@ func Place(file string, n int) (string, int) {
 	panic(fmt.Sprintf("kernels: %s has no such line", file))
 }
 
-// Hash returns the SHA-256 of [Source] in hexadecimal digits. Who compiled a kernel
-// ahead of time compares it with the hash it compiled.
+// Hash returns the SHA-256 of [Source] in hexadecimal digits. Callers compare it with the
+// hash of a kernel compiled ahead of time.
 func Hash(file string) string {
 	sum := sha256.Sum256([]byte(Source(file)))
 	return hex.EncodeToString(sum[:])
@@ -79,7 +79,8 @@ type sourceLine struct {
 	text string
 }
 
-// lines yields those of a file, and in place of the first include of a header those of it.
+// lines yields the lines of a file, with the lines of each header in place of its first
+// include.
 func lines(file string, seen *[]string) iter.Seq[sourceLine] {
 	text, err := ReadFile(file)
 	if err != nil {

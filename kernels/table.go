@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Limits that launches must keep.
+// Limits of launches.
 const (
 	MaxHead             = 256      // elements of a head, for attention and the fused writes
 	MaxThreadgroupBytes = 32 << 10 // of threadgroup memory on every Apple GPU
 )
 
-// Access tells what a kernel does with a buffer.
+// Access is the direction in which a kernel uses a buffer.
 type Access uint8
 
-// The kinds of access. No kernel reads what it writes, but a buffer may be bound twice
-// where the package doc allows it.
+// The kinds of access. No argument is read and written, but the same memory may be bound to
+// two arguments where the package doc allows it.
 const (
 	Read Access = iota + 1
 	Write
@@ -34,7 +34,7 @@ func (a Access) String() string {
 	return fmt.Sprintf("access(%d)", uint8(a))
 }
 
-// Element is the MSL type that a buffer's pointer points to; Bytes holds weights in the
+// Element is the MSL type that a buffer's pointer points to. Bytes is that of weights, in the
 // blocks of their type.
 type Element string
 
@@ -45,7 +45,7 @@ const (
 	Bfloat Element = "bfloat"
 	Int    Element = "int"
 	Bytes  Element = "uchar"
-	// Blocks are Q8_0 of a cache: 32 elements each.
+	// Blocks is that of Q8_0 caches: a block of 32 elements.
 	Blocks Element = "CacheBlock"
 )
 
@@ -68,17 +68,17 @@ type Arg struct {
 	Name     string
 	Access   Access
 	Element  Element
-	Optional bool // unbound unless a function constant asks for it
+	Optional bool // may be unbound unless a function constant enables it
 }
 
-// IsCache tells whether the buffer is what a layer keeps between steps, as a kernel finds it:
+// IsCache reports whether the kernel reads the buffer as a layer's state from earlier steps:
 // keys, values, or a recurrent state.
 func (a *Arg) IsCache() bool { return slices.Contains(cacheArgs, a.Name) }
 
 var cacheArgs = []string{"cache", "k_cache", "v_cache", "k_from", "v_from", "state"}
 
-// Constant is a function constant. An optional one that is not set means zero, false,
-// or what its comment in the source says.
+// Constant is a function constant. An optional constant that is not set is zero, false,
+// or the default that its comment in the source gives.
 type Constant struct {
 	Index    int
 	Name     string
@@ -86,7 +86,7 @@ type Constant struct {
 	Optional bool
 }
 
-// Kernel is one instance: what a pipeline is made from.
+// Kernel is one instance of a family, from which a pipeline is made.
 type Kernel struct {
 	Name             string // host name
 	Family           string // name without types
@@ -96,17 +96,17 @@ type Kernel struct {
 	Params           string     // name of the parameter struct, in params.h and here
 	ParamsIndex      int        // buffer that the parameter struct is bound to
 	ParamWords       int        // words of the parameter struct
-	ParamNames       []string   // of each word, as params.h has it; shared, not to be changed
-	Constants        []Constant // shared by the instances of a family, not to be changed
+	ParamNames       []string   // of each word, as in params.h; shared, read-only
+	Constants        []Constant // shared by the instances of a family, read-only
 	ThreadgroupBytes int        // static threadgroup memory
 	MaxThreads       int        // of a threadgroup
-	Grid             []Axis     // three, or nil where more than parameters decide
-	Native           bool       // package native has it too, for every processor
+	Grid             []Axis     // three axes, or nil if the grid depends on more than parameters
+	Native           bool       // package native implements it, for every processor
 
 	check func(c *checker)
 }
 
-// Arg returns the buffer at an index; the parameters are none.
+// Arg returns the buffer at an index; the parameter struct is not a buffer.
 func (k *Kernel) Arg(index int) (Arg, bool) {
 	for _, a := range k.Args {
 		if a.Index == index {
@@ -116,7 +116,7 @@ func (k *Kernel) Arg(index int) (Arg, bool) {
 	return Arg{}, false
 }
 
-// Named returns the buffer of a name.
+// Named returns the buffer with a name.
 func (k *Kernel) Named(arg string) (Arg, bool) {
 	for _, a := range k.Args {
 		if a.Name == arg {
@@ -126,7 +126,7 @@ func (k *Kernel) Named(arg string) (Arg, bool) {
 	return Arg{}, false
 }
 
-// Constant returns the function constant of a name.
+// Constant returns the function constant with a name.
 func (k *Kernel) Constant(name string) (Constant, bool) {
 	for _, c := range k.Constants {
 		if c.Name == name {
@@ -136,8 +136,8 @@ func (k *Kernel) Constant(name string) (Constant, bool) {
 	return Constant{}, false
 }
 
-// Param returns which word of the parameter struct has a name: "x_stride", or "size[2]" of
-// an array.
+// Param returns the index of a named word of the parameter struct, such as "x_stride", or
+// "size[2]" of an array.
 func (k *Kernel) Param(name string) (word int, ok bool) {
 	word = slices.Index(k.ParamNames, name)
 	return word, word >= 0
@@ -150,14 +150,14 @@ type family struct {
 	file        string
 	summary     string
 	instances   []string
-	args        string // "index name access type" by semicolons; a trailing ? marks an optional one
+	args        string // "index name access type", separated by semicolons; a trailing ? marks optional ones
 	params      Params
 	paramsIndex int
 	constants   string // "index name type", likewise
 	threadgroup func(e []Element) int
 	maxThreads  int
-	grid        string           // see axes; empty where more than parameters decide
-	check       func(c *checker) // what Check asks beyond what any kernel needs
+	grid        string           // see axes; empty if it depends on more than parameters
+	check       func(c *checker) // the checks that Check makes for this family only
 }
 
 var (
@@ -181,7 +181,7 @@ var (
 // All returns every kernel, family by family.
 func All() []Kernel { return all }
 
-// Lookup returns the kernel of that host name.
+// Lookup returns the kernel with a host name.
 func Lookup(name string) (*Kernel, bool) {
 	k, ok := byName[name]
 	return k, ok

@@ -6,19 +6,19 @@ import (
 	"math"
 )
 
-// Trial is a small launch whose result is known. There are GPUs, those of virtual machines,
-// that take kernels and compute nothing: who opens a device asks for it first.
+// Trial is a small launch whose result is known. Devices run it when they are opened, because
+// GPUs of some virtual machines accept kernels but compute nothing.
 type Trial struct {
 	Kernel      string
-	Buffers     [][]byte // by [[buffer(i)]], the parameters among them
+	Buffers     [][]byte // by [[buffer(i)]], parameters included
 	Grid, Group [3]uint32
 
 	result int
 	want   []float32
 }
 
-// NewTrial returns the norm of a row of equal magnitudes, in two simdgroups: a sum over
-// both, with threadgroup memory and a barrier.
+// NewTrial returns an RMSNorm of a row of equal magnitudes by two simdgroups, which sums
+// through threadgroup memory and a barrier.
 func NewTrial() Trial {
 	const width, kernel = 8, "rms_norm_f32_f32"
 	var x, weight []byte
@@ -45,12 +45,12 @@ func appendFloat(to []byte, v float32) []byte {
 	return binary.NativeEndian.AppendUint32(to, math.Float32bits(v))
 }
 
-// Verify compares what the launch has written with what is known.
+// Verify returns an error if the launch has not written the known result.
 func (t *Trial) Verify() error {
 	for i, want := range t.want {
 		got := math.Float32frombits(binary.NativeEndian.Uint32(t.Buffers[t.result][4*i:]))
 		if !(math.Abs(float64(got-want)) < 1e-3) {
-			return fmt.Errorf("it computes nothing: a first small kernel left %g for %g", got, want)
+			return fmt.Errorf("the GPU computes nothing: a trial kernel wrote %g instead of %g", got, want)
 		}
 	}
 	return nil

@@ -2,8 +2,8 @@ package quant
 
 import "github.com/smelt-ml/smelt/internal/half"
 
-// The K-quants: super-blocks of 256 elements, in groups of 16 or 32 that have
-// their own integer scale.
+// The K-quants: super-blocks of 256 elements, in groups of 16 or 32, each group
+// with its own integer scale.
 const (
 	superBlock = 256
 
@@ -14,8 +14,8 @@ const (
 	bytesQ6_K = 210 // ql [128], qh [64], scales [16]int8, d half
 )
 
-// decodeQ2_K: 2-bit quants. Each half of 128 elements takes 32 bytes of qs,
-// whose bit pairs 0 to 3 are four runs of 32 elements; groups are of 16.
+// decodeQ2_K decodes 2-bit quants in groups of 16. Each half of 128 elements takes
+// 32 bytes of qs, whose bit pairs 0 to 3 are four runs of 32 elements.
 func decodeQ2_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ2_K:] {
 		scales, qs := src[:16], src[16:80]
@@ -32,9 +32,9 @@ func decodeQ2_K(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ3_K: 3-bit quants, the low two bits as in Q2_K; a clear bit of hmask
-// subtracts 4. Scales are 6 bits: four low bits of all 16 in bytes 0 to 7, the
-// high pairs in bytes 8 to 11.
+// decodeQ3_K decodes 3-bit quants: the low two bits lie as in Q2_K, and a clear bit of
+// hmask subtracts 4. The 16 scales have 6 bits: the low four in bytes 0 to 7, the high
+// two in bytes 8 to 11.
 func decodeQ3_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ3_K:] {
 		hmask, qs, packed := src[:32], src[32:96], src[96:108]
@@ -55,8 +55,9 @@ func decodeQ3_K(dst []float32, src []byte) {
 }
 
 // scaleMin unpacks the 6-bit scale and minimum of group g of Q4_K and Q5_K.
-// Groups 0 to 3 lie in the low six bits of bytes 0 to 3 and 4 to 7; groups 4 to
-// 7 have their low halves in bytes 8 to 11 and their high pairs on top of the former.
+// Groups 0 to 3 lie in the low six bits of bytes 0 to 3 (scales) and 4 to 7 (minima);
+// groups 4 to 7 have their low four bits in bytes 8 to 11 and their high two bits in
+// the top bits of bytes 0 to 7.
 func scaleMin(packed []byte, g int) (scale, low byte) {
 	if g < 4 {
 		return packed[g] & 63, packed[g+4] & 63
@@ -64,8 +65,8 @@ func scaleMin(packed []byte, g int) (scale, low byte) {
 	return packed[g+4]&15 | packed[g-4]>>6<<4, packed[g+4]>>4 | packed[g]>>6<<4
 }
 
-// decodeQ4_K: 4-bit quants. 32 bytes of qs hold two groups of 32 elements, one
-// in the low and one in the high halves.
+// decodeQ4_K decodes 4-bit quants. 32 bytes of qs hold two groups of 32 elements, one
+// in the low and one in the high nibbles.
 func decodeQ4_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ4_K:] {
 		d, dmin := half.F16ToF32(le.Uint16(src)), half.F16ToF32(le.Uint16(src[2:]))
@@ -82,7 +83,7 @@ func decodeQ4_K(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ5_K: Q4_K with a fifth bit; bit g of qh belongs to group g.
+// decodeQ5_K decodes Q4_K with a fifth bit: bit g of qh belongs to group g.
 func decodeQ5_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ5_K:] {
 		d, dmin := half.F16ToF32(le.Uint16(src)), half.F16ToF32(le.Uint16(src[2:]))
@@ -99,9 +100,9 @@ func decodeQ5_K(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ6_K: 6-bit quants with an offset of 32. Each half of 128 elements
-// takes 64 bytes of ql (its first 64 elements in the low halves, the others in
-// the high halves) and 32 bytes of qh (bit pair r: elements 32r to 32r+31).
+// decodeQ6_K decodes 6-bit quants with an offset of 32. Each half of 128 elements
+// takes 64 bytes of ql (its first 64 elements in the low nibbles, the others in
+// the high nibbles) and 32 bytes of qh (bit pair r: elements 32r to 32r+31).
 func decodeQ6_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ6_K:] {
 		ql, qh, scales := src[:128], src[128:192], src[192:208]

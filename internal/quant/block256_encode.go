@@ -2,17 +2,17 @@ package quant
 
 import "github.com/smelt-ml/smelt/internal/half"
 
-// The encoders of the K-quants. Each group of a super-block first gets a scale of
-// its own, and a minimum where the format has one, from a search for the least
-// weighted error; these are quantized against the largest of the super-block, and
-// the elements against the scales so rounded.
+// The encoders of the K-quants. A search for the least weighted error gives each group
+// of a super-block a scale, and a minimum where the format has one. Scales and minima
+// are quantized relative to the largest of the super-block, then the elements with the
+// scales and minima that the decoder will read.
 
 func encodeQ4_K(dst []byte, src []float32) int { return encodeGroups(dst, src, bytesQ4_K, &searchQ4_K) }
 
 func encodeQ5_K(dst []byte, src []float32) int { return encodeGroups(dst, src, bytesQ5_K, &searchQ5_K) }
 
-// packHalves stores the low four bits: of groups 2k in the low halves of 32 bytes
-// and of groups 2k+1 in the high ones.
+// packHalves stores the low four bits of each quant: those of groups 2k in the low
+// nibbles of 32 bytes, those of groups 2k+1 in the high nibbles.
 func packHalves(qs []byte, quants *[superBlock]uint8) {
 	for k := range superBlock / 64 {
 		low, high, out := quants[k*64:][:32], quants[k*64+32:][:32], qs[k*32:][:32]
@@ -30,9 +30,9 @@ func packFifth(qh []byte, quants *[superBlock]uint8) {
 	}
 }
 
-// encodeGroups encodes Q4_K and Q5_K, of that size: eight groups of 32 with scales
-// and minima of 6 bits. An element weighs as much as its magnitude and the group's
-// root mean square together.
+// encodeGroups encodes Q4_K or Q5_K, whose blocks have `size` bytes: eight groups of 32
+// with scales and minima of 6 bits. The weight of an element's error is its magnitude
+// plus the group's root mean square.
 func encodeGroups(dst []byte, src []float32, size int, s *minSearch) int {
 	const groups, levels = 8, 63
 	var scales, lows [groups]float32
@@ -82,7 +82,7 @@ func encodeGroups(dst []byte, src []float32, size int, s *minSearch) int {
 	return -1
 }
 
-// putScaleMin is the inverse of scaleMin, on bytes that were zero before group 0.
+// putScaleMin is the inverse of scaleMin. The bytes must be zero before group 0 is put.
 func putScaleMin(packed []byte, g int, scale, low byte) {
 	if g < 4 {
 		packed[g] |= scale
@@ -94,8 +94,8 @@ func putScaleMin(packed []byte, g int, scale, low byte) {
 	packed[g] |= low >> 4 << 6
 }
 
-// requantize stores the quants in [0, top] for the scale and minimum that will be
-// read back. Where that scale is zero, the quants of the search stay.
+// requantize stores the quants in [0, top] for the rounded scale and minimum that the
+// decoder reads. If that scale is zero, the quants of the search stay.
 func requantize(q []uint8, x []float32, scale, low, top float32) {
 	if scale == 0 {
 		return
@@ -105,7 +105,7 @@ func requantize(q []uint8, x []float32, scale, low, top float32) {
 	}
 }
 
-// encodeQ2_K: sixteen groups of 16 with scales and minima of 4 bits. The search
+// encodeQ2_K encodes sixteen groups of 16 with scales and minima of 4 bits. The search
 // minimises absolute errors, each weighted by the element's magnitude.
 func encodeQ2_K(dst []byte, src []float32) int {
 	const groups, levels = 16, 15
@@ -146,8 +146,8 @@ func encodeQ2_K(dst []byte, src []float32) int {
 	return -1
 }
 
-// packPairs stores the low two bits of Q2_K and Q3_K: 32 bytes hold four runs of
-// 32 elements, from the lowest bits up.
+// packPairs stores the low two bits of the quants of Q2_K and Q3_K: 32 bytes hold four
+// runs of 32 elements, from the lowest bits up.
 func packPairs(qs []byte, quants *[superBlock]uint8) {
 	for half := range 2 {
 		q, out := quants[half*128:][:128], qs[half*32:][:32]
@@ -157,7 +157,7 @@ func packPairs(qs []byte, quants *[superBlock]uint8) {
 	}
 }
 
-// encodeQ3_K: sixteen groups of 16 with signed scales of 6 bits and no minimum.
+// encodeQ3_K encodes sixteen groups of 16 with signed scales of 6 bits and no minimum.
 func encodeQ3_K(dst []byte, src []float32) int {
 	var scales [16]float32
 	var quants [superBlock]uint8 // plus 4
@@ -208,8 +208,8 @@ func encodeQ3_K(dst []byte, src []float32) int {
 	return -1
 }
 
-// encodeQ6_K searches a scale for each group of 16, quantizes the scales to 8
-// bits against the largest, and the elements against the scales so rounded.
+// encodeQ6_K searches a scale for each group of 16, quantizes the scales to 8 bits
+// relative to the largest, and the elements with the scales that the decoder will read.
 func encodeQ6_K(dst []byte, src []float32) int {
 	var scales [16]float32
 	var quants [superBlock]uint8

@@ -6,9 +6,9 @@ import (
 	"github.com/smelt-ml/smelt/internal/half"
 )
 
-// The formats with blocks of 32 elements. In the 4-bit and 5-bit ones, byte j
+// The formats with blocks of 32 elements. In the 4-bit and 5-bit formats, byte j
 // of the 16 bytes qs holds element j in its low and element j+16 in its high
-// half.
+// nibble.
 const (
 	bytesQ8_0 = 34 // d half, q [32]int8
 	bytesQ4_0 = 18 // d half, qs [16]
@@ -30,12 +30,12 @@ func decodeQ8_0(dst []float32, src []byte) {
 	}
 }
 
-// encodeQ8_0 stores d = max|x|/127 and q = round(x/d), halves away from zero.
+// encodeQ8_0 stores d = max|x|/127 and q = round(x/d), ties away from zero.
 func encodeQ8_0(dst []byte, src []float32) int {
 	for block := 0; len(src) >= 32; block, src, dst = block+1, src[32:], dst[bytesQ8_0:] {
 		in, q := src[:32], dst[2:34]
-		// As integers, the bits of absolute values order like the values, and
-		// infinities and NaNs come last.
+		// The bits of absolute values, compared as integers, order like the values;
+		// infinities and NaNs are the largest.
 		var a, b uint32
 		for j := 0; j < 32; j += 2 {
 			a = max(a, math.Float32bits(in[j])&0x7fffffff)
@@ -48,7 +48,7 @@ func encodeQ8_0(dst []byte, src []float32) int {
 		le.PutUint16(dst, half.F32ToF16(d))
 		id := ratio(1, d)
 		for j, v := range in {
-			// The sum is exact in float64, so that what is just under a half stays under it.
+			// The sum is exact in float64: a fraction just under a half does not round up.
 			y := float64(v * id)
 			q[j] = byte(int32(y + math.Copysign(0.5, y)))
 		}
@@ -79,7 +79,7 @@ func encodeQ4_0(dst []byte, src []float32) int {
 		le.PutUint16(dst, half.F32ToF16(d))
 		id := ratio(1, d)
 		for j := range qs {
-			// The conversions keep the compiler from fusing product and sum.
+			// The conversions forbid a fused multiply-add.
 			x0 := int32(float32(lo[j]*id) + 8.5)
 			x1 := int32(float32(hi[j]*id) + 8.5)
 			qs[j] = byte(min(x0, 15) | min(x1, 15)<<4)
@@ -130,11 +130,11 @@ func encodeQ4_1(dst []byte, src []float32) int {
 }
 
 // putRange stores d and m of a block whose quants are 0 to top, and returns them
-// unrounded. It reports false where a half cannot hold them.
+// unrounded; ok is false if a half cannot hold them.
 func putRange(dst []byte, x []float32, top float32) (d, m float32, ok bool) {
 	least, most := x[0], x[0]
 	for _, v := range x {
-		// A NaN wins, and of zeros the first.
+		// A NaN replaces any number, and the first of several zeros stays.
 		if v < least || v != v {
 			least = v
 		}

@@ -6,30 +6,30 @@ import (
 	"github.com/smelt-ml/smelt/internal/half"
 )
 
-// The formats whose four bits name one of sixteen values. Byte j of 16 holds element j in its
-// low and element j+16 in its high half, as in the other formats of 32 elements; IQ4_XS has
-// eight such groups.
+// The formats whose 4-bit codes index a codebook of sixteen values. Byte j of 16 holds element
+// j in its low and element j+16 in its high nibble, as in the other formats of 32 elements; a
+// block of IQ4_XS has eight such groups.
 const (
 	bytesMXFP4  = 17  // e (2^(e−128) is the scale), qs [16]
 	bytesIQ4_NL = 18  // d half, qs [16]
 	bytesIQ4_XS = 136 // d half, scales: high pairs uint16, low halves [4], qs [128]
 )
 
-// book is what codes stand for.
+// book is a codebook: the values of the codes 0 to 15.
 type book [16]float32
 
-// Table is a list of numbers that codes name. Kernels have it from here.
+// Table is a codebook of whole numbers. The codebooks of the kernels are generated from it.
 type Table struct {
 	Name   string
 	Values []int16
 }
 
-// Tables lists those of all types.
+// Tables returns the codebooks of all types.
 func Tables() []Table {
 	return []Table{{"iq4", valuesIQ4.whole()}, {"e2m1", valuesMXFP4.whole()}}
 }
 
-// whole returns the values of a book whose values are whole.
+// whole returns the values of a book of whole numbers as integers.
 func (b *book) whole() (values []int16) {
 	for _, v := range b {
 		values = append(values, int16(v))
@@ -37,11 +37,12 @@ func (b *book) whole() (values []int16) {
 	return values
 }
 
-// valuesIQ4 ascend, closer to each other about zero: kvalues_iq4nl of ggml-common.h.
+// valuesIQ4 is the codebook of IQ4_NL and IQ4_XS, in ascending order and denser around zero:
+// kvalues_iq4nl of ggml-common.h.
 var valuesIQ4 = book{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
-// valuesMXFP4 are the numbers of E2M1 (two bits of exponent, one of mantissa), doubled, so that
-// they are whole; the scale is half of what the format says. "OCP Microscaling Formats (MX)
+// valuesMXFP4 holds the numbers of E2M1 (two bits of exponent, one of mantissa), doubled to make
+// them whole; the scale is half of the format's. "OCP Microscaling Formats (MX)
 // Specification" 1.0, 2023, 5.3.3.
 var valuesMXFP4 = book{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 
@@ -53,15 +54,15 @@ func (b *book) decode(dst []float32, scale float32, qs []byte) {
 	}
 }
 
-// put stores the codes of 32 elements, of each what code gives.
+// put stores the codes of 32 elements, computed by code.
 func put(qs []byte, x []float32, code func(float32) byte) {
 	for j := range qs[:16] {
 		qs[j] = code(x[j]) | code(x[j+16])<<4
 	}
 }
 
-// scaleMXFP4 is 2^(e−128), subnormal where e is below 2. What the specification has for NaN,
-// 255, is a number, as it is to GGML.
+// scaleMXFP4 returns 2^(e−128), which is subnormal for e < 2. The exponent 255, NaN in the
+// specification, is an ordinary exponent here as in GGML.
 func scaleMXFP4(e byte) float32 {
 	if e < 2 {
 		return math.Float32frombits(0x00200000 << e)
@@ -76,8 +77,8 @@ func decodeMXFP4(dst []float32, src []byte) {
 }
 
 // encodeMXFP4 takes the scale from the exponent of the largest magnitude, as the specification
-// does: what lies above 6/4 of that power of two becomes 6/4 of it. Of codes that are as close
-// the first is taken. A block that is smaller than any scale allows has the least one, where
+// does: magnitudes above 6/4 of that power of two are clamped to 6/4 of it. Of equally close
+// codes it takes the first. A block below the range of scales gets the smallest scale, where
 // GGML's exponent would wrap around.
 func encodeMXFP4(dst []byte, src []float32) int {
 	for block := 0; len(src) >= 32; block, src, dst = block+1, src[32:], dst[bytesMXFP4:] {
@@ -96,8 +97,8 @@ func encodeMXFP4(dst []byte, src []float32) int {
 	return -1
 }
 
-// exponentMXFP4 rounds the logarithm to a float32, as GGML does: what is a hair below a power
-// of two has that one's exponent.
+// exponentMXFP4 returns the exponent of a block's scale. It rounds the logarithm to a float32,
+// as GGML does: a magnitude one ulp or so below a power of two gets that power's exponent.
 func exponentMXFP4(amax float32) byte {
 	if amax == 0 {
 		return 0
@@ -106,7 +107,7 @@ func exponentMXFP4(amax float32) byte {
 	return byte(max(math.Floor(float64(log))-2+127, 0))
 }
 
-// nearest is the first of the closest values, in any order.
+// nearest returns the code of the closest value, the first of several. The book need not ascend.
 func (b *book) nearest(x float32) byte {
 	best, least := 0, abs32(b[0]-x)
 	for i, v := range b[1:] {
@@ -123,7 +124,8 @@ func decodeIQ4_NL(dst []float32, src []byte) {
 	}
 }
 
-// encodeIQ4_NL stores the scale of searchIQ4, and the codes that it gives as a float.
+// encodeIQ4_NL stores the scale of searchIQ4, and the codes for that scale before it is rounded
+// to a half.
 func encodeIQ4_NL(dst []byte, src []float32) int {
 	for block := 0; len(src) >= 32; block, src, dst = block+1, src[32:], dst[bytesIQ4_NL:] {
 		scale, ok := searchIQ4(src)
@@ -137,8 +139,8 @@ func encodeIQ4_NL(dst []byte, src []float32) int {
 	return -1
 }
 
-// scaleIQ4_XS is the scale of group g of eight, without d: four bits of it lie in a byte that
-// two groups share, two in the word before.
+// scaleIQ4_XS returns the integer scale of group g of eight: its low four bits lie in a byte
+// that two groups share, its high two bits in the word before.
 func scaleIQ4_XS(block []byte, g int) int32 {
 	return int32(block[4+g/2]>>(g%2*4)&15|byte(le.Uint16(block[2:])>>(2*g)&3)<<4) - 32
 }
@@ -152,8 +154,8 @@ func decodeIQ4_XS(dst []float32, src []byte) {
 	}
 }
 
-// encodeIQ4_XS rounds the scales of searchIQ4 to multiples of d, of which the one of largest
-// magnitude is -32, and takes the codes that these give before d is rounded to a half.
+// encodeIQ4_XS rounds the scales of searchIQ4 to multiples of d, where the scale of largest
+// magnitude is -32·d, and computes the codes for these scales before d is rounded to a half.
 func encodeIQ4_XS(dst []byte, src []float32) int {
 	for block := 0; len(src) >= superBlock; block, src, dst = block+1, src[superBlock:], dst[bytesIQ4_XS:] {
 		var scales [8]float32
@@ -184,11 +186,10 @@ func encodeIQ4_XS(dst []byte, src []float32) int {
 	return -1
 }
 
-// searchIQ4 finds the scale with which values of the book are close to the first 32 elements of
-// x, each error weighted by x². It starts from the scale that maps the element of largest
-// magnitude to the book's first value, and then maps it to whole numbers up to seven from there,
-// giving each set of codes its least-squares scale; the operations and their order are GGML's.
-// It reports false where an element is out of range.
+// searchIQ4 returns the scale that brings values of the book close to the first 32 elements of
+// x, each error weighted by x²; false if an element is out of range. It maps the element of
+// largest magnitude to the book's first value, then to each whole number within seven of it, and
+// gives each set of codes its least-squares scale. The operations and their order are GGML's.
 func searchIQ4(x []float32) (float32, bool) {
 	x = x[:32]
 	top := extreme(x)
@@ -225,10 +226,11 @@ func searchIQ4(x []float32) (float32, bool) {
 	return scale, true
 }
 
-// tries are to each side.
+// tries is the number of targets of searchIQ4 on each side of the first.
 const tries = 7
 
-// closest is the nearest value of a book that ascends, the upper one of two as close.
+// closest returns the code of the nearest value of an ascending book, the upper of two equally
+// near.
 func (b *book) closest(x float32) byte {
 	if x <= b[0] {
 		return 0

@@ -7,8 +7,8 @@ import (
 	"github.com/smelt-ml/smelt/internal/half"
 )
 
-// Groups of 64 elements as MLX packs them, in blocks of ours: a scale and a bias, and the codes,
-// of which four bits each lie as those of Q4_1 do, for each 32 elements.
+// The groups of 64 elements that MLX packs, as blocks: a scale, a bias and the codes. Codes of
+// four bits lie as in Q4_1, 32 elements at a time.
 const (
 	elemsMLX  = 64
 	bytesMLX4 = 36 // d, m half, qs [2][16]
@@ -59,10 +59,9 @@ func encodeMLX8(dst []byte, src []float32) int {
 	return -1
 }
 
-// putAffine stores d and m of a group whose codes are 0 to top, and returns the codes. It reports
-// false where a half cannot hold d or m. As MLX does, it makes the end of larger magnitude, which
-// m is, a multiple of d, which is then the negative of a step where that is the upper end: zero
-// has a code.
+// putAffine stores d and m of a group whose codes are 0 to top, and returns the codes; ok is
+// false if a half cannot hold d or m. As in MLX, m is the end of the range of larger magnitude and
+// d divides it, so that zero has a code; d is negative if m is the upper end.
 func putAffine(dst []byte, x []float32, top float32) (codes [elemsMLX]byte, ok bool) {
 	least, most := slices.Min(x), slices.Max(x)
 	d, m := max((most-least)/top, 1e-7), least

@@ -16,13 +16,13 @@
 // Layouts are those of ggml-common.h, byte for byte, but for the last two. All numbers are little
 // endian, on every machine.
 //
-// [Quantize] gives the bytes of GGML's reference quantizers (the *_ref functions
-// of ggml-quants.c, which use no importance matrix): the files they make compare
+// [Quantize] writes the bytes of GGML's reference quantizers (the *_ref functions
+// of ggml-quants.c, which use no importance matrix): files of both compare
 // equal. Arithmetic is in float32 without fused multiply-add, so the same input gives
-// the same bytes on every machine. What the searches for the scales of the K-quants
-// minimise is said in search.go.
+// the same bytes on every machine. search.go documents what the searches for the
+// scales of the K-quants minimise.
 // [Dequantize] reads all formats; it is exact up to one float32 rounding for
-// each multiplication or addition above, in the order in which GGML does them.
+// each multiplication or addition above, in GGML's order.
 //
 // Both work on whole blocks, never allocate, and are safe to call from several
 // goroutines on disjoint slices:
@@ -48,7 +48,7 @@ var (
 	ErrRange = errors.New("value cannot be represented")
 )
 
-// RangeError says which element a block format cannot hold: one that is infinite,
+// RangeError names an element that a block format cannot hold: one that is infinite,
 // not a number, or so large that the block's scale overflows half precision.
 type RangeError struct {
 	DType dtype.Type
@@ -62,14 +62,14 @@ func (e *RangeError) Error() string {
 
 func (e *RangeError) Unwrap() error { return ErrRange }
 
-// A codec converts whole blocks; the caller has checked the sizes.
+// codec converts whole blocks; the caller has checked the sizes.
 // encode returns the index of the first block that the format cannot hold, or -1.
 type codec struct {
 	decode func(dst []float32, src []byte)
 	encode func(dst []byte, src []float32) int
 }
 
-// codecs are those of every type of weights. A type that is only read has no encoder.
+// codecs holds the codec of every weight type. A type that is only read has no encoder.
 var codecs = map[dtype.Type]codec{
 	dtype.F32:  {decodeF32, encodeF32},
 	dtype.F16:  {decodeF16, encodeF16},
@@ -93,7 +93,7 @@ var codecs = map[dtype.Type]codec{
 	dtype.MLX8: {decodeMLX8, encodeMLX8},
 }
 
-// Add gives a type that [dtype.Add] made a codec, and returns a function that takes it away again.
+// Add registers a codec for a type that [dtype.Add] added, and returns a function that removes it.
 // decode and encode convert whole blocks; encode may be nil, and returns the index of the first
 // block that the type cannot hold, or -1.
 func Add(t dtype.Type, decode func(dst []float32, src []byte), encode func(dst []byte, src []float32) int) (remove func()) {
@@ -122,8 +122,7 @@ func Dequantize(dst []float32, src []byte, t dtype.Type) error {
 }
 
 // Quantize stores src as t in dst. The length of dst must be t.Bytes(len(src)).
-// Where it returns a [RangeError], the blocks before that of the element have been
-// written.
+// If it returns a [RangeError], the blocks before the element's block have been written.
 func Quantize(dst []byte, src []float32, t dtype.Type) error {
 	c := codecs[t]
 	if c.encode == nil {
@@ -140,8 +139,8 @@ func Quantize(dst []byte, src []float32, t dtype.Type) error {
 	return nil
 }
 
-// worst returns the index of the first element that is not finite, else of the one
-// of largest magnitude.
+// worst returns the index of the first element that is not finite; if all are finite,
+// that of the element of largest magnitude.
 func worst(x []float32) int {
 	at := 0
 	for i, v := range x {

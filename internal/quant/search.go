@@ -2,17 +2,16 @@ package quant
 
 import "math"
 
-// The searches for the scales of the K-quants, with GGML's order of operations,
-// which decides about the last bit of a sum and so about the bytes of a file.
+// The searches for the scales of the K-quants, in GGML's order of operations: the order
+// decides the last bit of a sum, and with it the bytes of a file.
 
-// smallestScale is the magnitude below which GGML takes a group for zero.
+// smallestScale is the magnitude below which GGML stores a group as zeros.
 const smallestScale = 1e-15
 
-// searchScale finds s and quants q in [-32, 31] such that s·q is close to x,
-// each error weighted by x², and stores q+32. It starts from the scale that
-// maps the element of largest magnitude to -32 and tries 18 neighbours of it,
-// giving each set of quants its least-squares scale. It reports false when an
-// element is out of range.
+// searchScale returns s and stores q+32 for quants q in [-32, 31] such that s·q is
+// close to x, each error weighted by x²; false if an element is out of range. It starts
+// from the scale that maps the element of largest magnitude to -32, tries 18 scales
+// around it, and gives each set of quants its least-squares scale.
 func searchScale(x []float32, q []uint8) (float32, bool) {
 	x, q = x[:16], q[:16]
 	var amax, extremeBits uint32
@@ -64,8 +63,9 @@ func searchScale(x []float32, q []uint8) (float32, bool) {
 	return scale, true
 }
 
-// neighbours are what the element of largest magnitude is mapped to, negated, in
-// the order of the search: 32 and nine steps of a tenth to both sides, in pairs.
+// neighbours holds the values that searchScale maps the element of largest magnitude
+// to, negated and in the order of the search: nine steps of a tenth to both sides of
+// 32, in pairs.
 var neighbours = func() (out [9][2]float32) {
 	for i := range 18 {
 		step := i - 9
@@ -78,8 +78,8 @@ var neighbours = func() (out [9][2]float32) {
 }()
 
 // fit returns, for two inverse scales, the sums of weight·x·l and weight·l² over
-// the quants l. Two at a time let the processor overlap the chains of additions,
-// whose order is GGML's.
+// the quants l. Two scales at a time let the processor overlap the two dependency
+// chains of additions, whose order is GGML's.
 func fit(x []float32, weight, wx *[16]float32, inv0, inv1 float32) (xl0, ll0, xl1, ll1 float32) {
 	for j, v := range x[:16] {
 		l0, l1 := quantum(inv0*v), quantum(inv1*v)
@@ -91,7 +91,7 @@ func fit(x []float32, weight, wx *[16]float32, inv0, inv1 float32) (xl0, ll0, xl
 	return
 }
 
-// quantum is f rounded as by roundEven and kept in [-32, 31].
+// quantum returns f rounded to even as by roundEven and clamped to [-32, 31].
 func quantum(f float32) float32 {
 	f = float32(f) + magic - magic
 	if f > 31 {
@@ -103,8 +103,8 @@ func quantum(f float32) float32 {
 	return f
 }
 
-// magic added to a float under 2^22 leaves no bits after the point, so that the
-// addition itself rounds to the nearest integer, ties to even.
+// magic added to a float under 2^22 leaves no bits for a fraction: the addition
+// itself rounds to the nearest integer, ties to even.
 const magic = 0x1.8p23
 
 // roundEven rounds to the nearest integer, ties to even; |f| must be under 2^22.
@@ -115,8 +115,8 @@ func roundEven(f float32) int32 {
 
 func abs32(f float32) float32 { return math.Float32frombits(math.Float32bits(f) &^ (1 << 31)) }
 
-// inRange reports whether no element is NaN, infinite or beyond what a scale of a
-// super-block and its quants hold together; sums of products stay finite below.
+// inRange reports whether every element is finite and within what a super-block's d,
+// scale and quant can represent; below that bound the sums of products stay finite.
 func inRange(x []float32) bool {
 	var amax uint32
 	for _, v := range x {
@@ -125,11 +125,11 @@ func inRange(x []float32) bool {
 	return amax < math.Float32bits(1<<31)
 }
 
-// minSearch is the search for the scale and the minimum of a group.
+// minSearch searches the scale and the minimum of a group.
 type minSearch struct {
 	top      float32   // quants are 0 to top
-	spans    []float32 // how many steps the range of a group is cut into, one after the other
-	absolute bool      // errors count by magnitude, not squared
+	spans    []float32 // numbers of steps to divide the range of a group into, tried in order
+	absolute bool      // the cost sums absolute errors, not squares
 }
 
 var (
@@ -138,7 +138,7 @@ var (
 	searchQ5_K = newMinSearch(31, -0.5, 15, false)
 )
 
-// newMinSearch tries the spans top+first, top+first+0.1 and so on, n+1 of them.
+// newMinSearch returns a search over the n+1 spans top+first, top+first+0.1 and so on.
 func newMinSearch(top, first float32, n int, absolute bool) minSearch {
 	s := minSearch{top: top, absolute: absolute}
 	for i := range n + 1 {
@@ -149,9 +149,9 @@ func newMinSearch(top, first float32, n int, absolute bool) minSearch {
 
 // find returns scale ≥ 0 and low ≥ 0 and stores quants q such that scale·q − low is
 // close to x, which has at most 32 elements. It starts from the scale that maps the
-// range of x, widened to hold zero, to [0, top]. Each span then cuts the range above
-// the best minimum so far into other quants, and these have their own least-squares
-// scale and minimum; the best are kept.
+// range of x, widened to hold zero, to [0, top]. Each span then divides the range above
+// the best minimum so far into other quants with their own least-squares scale and
+// minimum; find keeps the best.
 func (s *minSearch) find(x, weight []float32, q []uint8) (scale, low float32) {
 	var room [32]float32
 	weight, q, levels := weight[:len(x)], q[:len(x)], room[:len(x)]
@@ -164,7 +164,7 @@ func (s *minSearch) find(x, weight []float32, q []uint8) (scale, low float32) {
 	}
 	least = min(least, 0)
 	inv := ratio(s.top, most-least)
-	if inv == 0 { // all alike, or too close for a scale
+	if inv == 0 { // all elements are equal, or too close for a scale
 		clear(q)
 		return 0, -least
 	}
@@ -196,7 +196,7 @@ func (s *minSearch) find(x, weight []float32, q []uint8) (scale, low float32) {
 	return scale, -least
 }
 
-// sums stores the levels that x has above least and returns what least squares need.
+// sums stores the levels of x above least and returns the sums of the least-squares fit.
 func (s *minSearch) sums(x, weight, levels []float32, inv, least float32) (sumL, sumL2, sumXL float32) {
 	weight, levels = weight[:len(x)], levels[:len(x)]
 	top := s.top
@@ -211,7 +211,7 @@ func (s *minSearch) sums(x, weight, levels []float32, inv, least float32) (sumL,
 	return
 }
 
-// cost is the weighted error of scale·levels + least.
+// cost returns the weighted error of scale·levels + least.
 func (s *minSearch) cost(x, weight, levels []float32, scale, least float32) (sum float32) {
 	weight, levels = weight[:len(x)], levels[:len(x)]
 	if s.absolute {
@@ -227,7 +227,7 @@ func (s *minSearch) cost(x, weight, levels []float32, scale, least float32) (sum
 	return sum
 }
 
-// level is f rounded as by roundEven and kept in [0, top].
+// level returns f rounded as by roundEven and clamped to [0, top].
 func level(f, top float32) float32 {
 	f = float32(f) + magic - magic
 	if f > top {
@@ -239,10 +239,10 @@ func level(f, top float32) float32 {
 	return f
 }
 
-// refineScale finds s and quants q in [-4, 3] such that s·q is close to x, each
-// error weighted by x², and stores q+4. It starts from the scale that maps the
-// element of largest magnitude to -4, then moves one element at a time to the quant
-// that fits the scale which the others have, as long as that lowers the error.
+// refineScale returns s and stores q+4 for quants q in [-4, 3] such that s·q is close
+// to x, each error weighted by x². It starts from the scale that maps the element of
+// largest magnitude to -4, then gives one element at a time the quant that fits the
+// least-squares scale of the others, as long as that lowers the error.
 func refineScale(x []float32, q []uint8) float32 {
 	x, q = x[:16], q[:16]
 	var extreme float32
@@ -297,7 +297,7 @@ func refineScale(x []float32, q []uint8) float32 {
 	return xl / ll
 }
 
-// nearest is f rounded to the nearest integer, ties to even, and kept in [low, high].
+// nearest returns f clamped to [low, high] and rounded to the nearest integer, ties to even.
 func nearest(f float32, low, high float32) int32 {
 	if f > high {
 		f = high
@@ -308,8 +308,8 @@ func nearest(f float32, low, high float32) int32 {
 	return roundEven(f)
 }
 
-// ratio returns a/b, or 0 where b is so small that a/b is no number: half precision
-// has no such scales, so that what is divided by them becomes zero.
+// ratio returns a/b, or 0 if a/b is infinite or NaN. Scales b that small underflow in half
+// precision, so the elements divided by them become zero.
 func ratio(a, b float32) float32 {
 	if r := a / b; !math.IsInf(float64(r), 0) && r == r {
 		return r

@@ -26,44 +26,50 @@ const (
 	MLX8
 )
 
-// Row holds what is data about a type. Decoders are functions, which stand in internal/quant,
-// kernels/quant.h and kernels/native/src, and tests hold them to the row.
+// Row holds the data of a type. Its decoders are functions in internal/quant, kernels/quant.h
+// and kernels/native/src, which tests compare with the row.
 type Row struct {
 	Name         string // lower case
-	Elems, Bytes int    // of a block: ggml-common.h, or quant.h
+	Elems, Bytes int    // of a block, by ggml-common.h or quant.h
 	GGUF         int    // ggml_type, or NoGGUF
 
-	// Mixture is the name by which people call files whose matrices are of this type, and
-	// FileType the number that these have (general.file_type, llama.cpp's llama_ftype). What
-	// else such a file holds is said in package models; "" where no file goes by the type.
+	// Mixture is the common name of files whose matrices have this type, "" if there are none,
+	// and FileType the number of such files (general.file_type, llama.cpp's llama_ftype).
+	// Package models defines the types of their other tensors.
 	Mixture  string
 	FileType uint32
 
-	// Narrower replaces the type where rows are not whole blocks: llama.cpp's
-	// tensor_type_fallback. F16 follows it, and Invalid.
+	// Narrower replaces the type where rows are not whole blocks (llama.cpp's
+	// tensor_type_fallback). If its blocks do not fit either, or it is Invalid, F16 does.
 	Narrower Type
 
-	// Halves are the bytes of a block at which halves lie that its elements are proportional
-	// to: none where scales are no halves, and d, m of Elems = scale·q + m·minimum, where
-	// minimum is a whole number up to Minimum.
+	// Halves lists the byte offsets of a block's half-precision scales: d, and m of the formats
+	// whose elements are d·q + m·minimum, where minimum is a whole number up to Minimum. It is
+	// nil if scales are not halves.
 	Halves  []int
 	Minimum int
 
-	// What the .metal kernels need to know (quant.h).
-	//
-	// Codes are the bytes of a block that kernels.Lines puts apart from the rest, whole
-	// pieces of 16; none where they read no lines. Offset: the decoder returns
-	// scale·q + offset, not scale·q. Up: how many bits higher than those of the first group
-	// of a run the codes of the second stand. Cycles: what a lane takes of the pipe that
-	// shifts and converts for the 16 weights of a run in linear_vec: 4 for each that is
-	// stored as an integer and for each shift of what is stored apart from the rest of a
-	// number, and what scales take; values that codes name are loaded. VecRows: rows that a
-	// simdgroup of linear_vec owns where there are enough of them: ggml's N_R0 for Metal,
-	// found by measuring, at least 2.
-	Codes   Span
-	Offset  bool
-	Up      int
-	Cycles  int64
+	// The rest is for the .metal kernels (quant.h).
+
+	// Codes is the byte range of a block that kernels.Lines stores apart from the rest, a
+	// multiple of 16 bytes; empty if no kernel reads the type in lines.
+	Codes Span
+
+	// Offset reports that the decoder computes scale·q + offset instead of scale·q.
+	Offset bool
+
+	// Up is the distance in bits between the codes of the first and of the second group of a
+	// run within a byte.
+	Up int
+
+	// Cycles is the number of cycles of the shift-and-convert pipe that a lane of linear_vec
+	// uses for the 16 weights of a run: 4 for each weight stored as an integer, 4 for each
+	// shift of bits stored apart from the rest of a number, and those of the scales. Codebook
+	// values are loaded and cost none.
+	Cycles int64
+
+	// VecRows is the number of rows per simdgroup of linear_vec for large matrices: ggml's
+	// measured N_R0 for Metal, at least 2.
 	VecRows int64
 }
 
@@ -73,7 +79,7 @@ type Span struct{ From, To int }
 // Len returns the length in bytes.
 func (s Span) Len() int { return s.To - s.From }
 
-// NoGGUF stands in place of a number where GGUF files do not have a type.
+// NoGGUF is the Row.GGUF of a type that GGUF files do not have.
 const NoGGUF = -1
 
 // rows is indexed by Type, which is the type's number in kernels and in Plans.
@@ -118,7 +124,7 @@ var rows = []Row{
 	IQ4_XS: {Name: "iq4_xs", Elems: 256, Bytes: 136, GGUF: 23, Mixture: "iq4_xs", FileType: 30, Narrower: IQ4_NL, Halves: []int{0},
 		Cycles: 35, VecRows: 2},
 
-	// What folders become that MLX packed, in groups of 64 elements: no file has it.
+	// Weights of folders that MLX packed, in groups of 64 elements; no GGUF file has them.
 	MLX4: {Name: "mlx4", Elems: 64, Bytes: 36, GGUF: NoGGUF, Mixture: "mlx4", Halves: []int{0, 2}, Minimum: 1,
 		Offset: true, Up: 4, Cycles: 64, VecRows: 4},
 	MLX8: {Name: "mlx8", Elems: 64, Bytes: 68, GGUF: NoGGUF, Mixture: "mlx8", Halves: []int{0, 2}, Minimum: 1,
@@ -128,8 +134,8 @@ var rows = []Row{
 // Row returns the type's row.
 func (t Type) Row() Row { return rows[t] }
 
-// Add appends a type at run time and returns a function that takes it away again: a test does
-// it with a toy. Nothing else may use the package meanwhile.
+// Add appends a type at run time and returns a function that removes it, for tests. Nothing
+// else may use the package meanwhile.
 func Add(r Row) (t Type, remove func()) {
 	before := rows
 	rows = append(rows[:len(rows):len(rows)], r)
