@@ -13,10 +13,10 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// batch is the packing of a step: what the per-step inputs of a graph say.
+// batch is the packing of a step, as in the per-step inputs of a graph.
 type batch struct {
 	lens     []int // tokens of each sequence in this step
-	contexts []int // keys that each sequence has once the step is written
+	contexts []int // keys of each sequence after the step's cache write
 	block    int   // slots of a cache block
 }
 
@@ -30,8 +30,8 @@ func (b batch) tokens() int {
 	return n
 }
 
-// paging places every sequence on blocks in random order. Blocks no sequence uses, and
-// table entries past a sequence's last block, exist too.
+// paging assigns blocks in random order to every sequence. There are unused blocks, and
+// table entries past a sequence's last block.
 type paging struct {
 	batch
 	positions, cu, contextLens, table, slots []int32
@@ -51,7 +51,7 @@ func (b batch) page(rng *rand.Rand) paging {
 	p.cu = []int32{0}
 	for i, c := range b.contexts {
 		for j := range p.stride {
-			page := int32(1 << 28) // reading it would fault
+			page := int32(1 << 28) // far outside: reading it faults
 			if j < ceil(c, b.block) {
 				page, order = int32(order[0]), order[1:]
 			}
@@ -68,12 +68,12 @@ func (b batch) page(rng *rand.Rand) paging {
 	return p
 }
 
-// slot is where key j of a sequence lies.
+// slot returns the slot of key j of a sequence.
 func (p paging) slot(seq, j int) int {
 	return int(p.table[seq*p.stride+j/p.block])*p.block + j%p.block
 }
 
-// strides are the elements from a block, a KV head and a slot of the cache to the next.
+// strides returns the elements from a block, a KV head and a slot of the cache to the next.
 func (p paging) strides(kvHeads, head int) (block, kvHead, slot int) {
 	if p.bySlot {
 		return p.block * kvHeads * head, head, kvHeads * head
@@ -81,7 +81,7 @@ func (p paging) strides(kvHeads, head int) (block, kvHead, slot int) {
 	return kvHeads * p.block * head, p.block * head, head
 }
 
-// element is the index of element d of a slot's row in a cache.
+// element returns the index of element d of a slot's row in a cache.
 func (p paging) element(slot, kvHead, kvHeads, head, d int) int {
 	b, h, s := p.strides(kvHeads, head)
 	return slot/p.block*b + kvHead*h + slot%p.block*s + d
@@ -106,7 +106,7 @@ type attentionShape struct {
 	heads, kvHeads, head int
 }
 
-// features are what kernels of attention do where a function constant asks for it.
+// features holds the options of attention that function constants enable.
 type features struct {
 	window  int       // keys that a token sees, its own among them; 0 for all
 	softCap float64   // 0 for none
@@ -118,7 +118,7 @@ func (f features) String() string {
 	return fmt.Sprintf("window %d, cap %v, sinks %v, slopes %v", f.window, f.softCap, f.sinks[:min(4, len(f.sinks))], f.slopes)
 }
 
-// ask sets the constants, parameters and buffers of the features.
+// ask sets the constants, parameters and buffers of the features in a launch.
 func (f features) ask(l *launch) {
 	p := l.params.(kernels.AttentionParams)
 	if f.window != 0 {
@@ -138,7 +138,7 @@ func (f features) ask(l *launch) {
 	l.params = p
 }
 
-// attentionCall is attention over a batch, and all that it reads.
+// attentionCall is attention over a batch, with all its operands.
 type attentionCall struct {
 	attentionShape
 	paging
@@ -155,7 +155,7 @@ func newAttention(rng *rand.Rand, s attentionShape, p paging, types []kernels.El
 	}
 }
 
-// specialised is the head size as a function constant.
+// specialised returns the head size as a function constant.
 func (c attentionCall) specialised() map[string]uint32 {
 	return map[string]uint32{"fc_head": uint32(c.head)}
 }
@@ -206,7 +206,7 @@ func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) la
 
 func scaleOf(s attentionShape) float32 { return float32(1 / math.Sqrt(float64(s.head))) }
 
-// attention is the formula, key by key.
+// attention computes the formula in float64, key by key.
 func (f features) attention(s attentionShape, p paging, q, k, v tensor) []product {
 	queries, keys, values := q.values(), k.values(), v.values()
 	out := make([]product, len(queries))
@@ -308,12 +308,12 @@ func testAttention(t *testing.T, family string) {
 	})
 }
 
-// inTurn returns n values, those given over and over.
+// inTurn returns n values that repeat the given ones.
 func inTurn(n int, values ...float64) []float64 {
 	return slices.Repeat(values, ceil(n, len(values)))[:n]
 }
 
-// featuresFor are what the masks, caps and sinks of models look like, alone and together.
+// featuresFor returns the masks, soft caps and sinks of models, alone and combined.
 func featuresFor(heads int) []features {
 	return []features{
 		{window: 1},
@@ -332,7 +332,7 @@ func featuresFor(heads int) []features {
 }
 
 // featureBatch has rows that see one key, rows whose window starts inside a block, in a
-// later step and in a later turn of the simdgroups, and ragged tiles.
+// later step and in a later iteration of the simdgroups, and ragged tiles.
 var featureBatch = batch{lens: []int{2, 37, 1, 0, 1}, contexts: []int{2, 90, 33, 4, 300}, block: 16}
 
 func TestAttentionVecFeatures(t *testing.T) { testFeatures(t, "attention_vec") }
@@ -354,14 +354,14 @@ func testFeatures(t *testing.T, family string) {
 	})
 }
 
-// TestAttentionWithoutKeys covers what no schedule should send: a context of no keys
-// and positions past the context give zeros and what is there.
+// TestAttentionWithoutKeys covers inputs that no scheduler produces: an empty context gives
+// zeros, and positions past the context attend to the keys that exist.
 func TestAttentionWithoutKeys(t *testing.T) {
 	for _, family := range []string{"attention_vec", "attention_tile"} {
 		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
 			testWithoutKeys(t, name, types, features{})
-			// With a window, positions far past the context see nothing, beside others
-			// that see something.
+			// With a window, positions far past the context see no key, and others in
+			// the same tile see some.
 			testWithoutKeys(t, name, types, features{window: 3})
 		})
 	}
@@ -381,7 +381,7 @@ func testWithoutKeys(t *testing.T, name string, types []kernels.Element, f featu
 	p := batch{lens: []int{2, 3}, contexts: []int{2, 9}, block: 4}.page(rng)
 	c := newAttention(rng, attentionShape{2, 1, headFor(types, 16)}, p, types)
 	c.features = f
-	c.contextLens = []int32{0, 5} // positions go on to 8
+	c.contextLens = []int32{0, 5} // positions reach 8
 	got := c.run(t, name, c.specialised())
 	compareProducts(t, c.want(), got, types)
 	for i := range 2 * c.heads * c.head {
@@ -419,8 +419,7 @@ func TestAttentionKeepsNaNToItself(t *testing.T) {
 	}
 }
 
-// TestAttentionShowsValues does the same with values alone, whose keys have ordinary
-// scores.
+// TestAttentionShowsValues does the same with values alone; their keys have finite scores.
 func TestAttentionShowsValues(t *testing.T) {
 	for _, family := range []string{"attention_vec", "attention_tile"} {
 		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {

@@ -38,7 +38,7 @@ func (c attentionCase) String() string {
 	return name
 }
 
-// sinksOf gives every head a sink; neighbours differ.
+// sinksOf returns a sink for every head; neighbours differ.
 func sinksOf(heads int, first float64) []float64 {
 	sinks := make([]float64, heads)
 	for h := range sinks {
@@ -47,7 +47,7 @@ func sinksOf(heads int, first float64) []float64 {
 	return sinks
 }
 
-// tensors makes the inputs of a case for types of activations and cache.
+// tensors returns the inputs of a case for types of activations and cache.
 func (c attentionCase) tensors(t *testing.T, types []kernels.Element) (p paging, q, k, v tensor) {
 	rng := newRand(t.Name())
 	p = c.page(rng)
@@ -67,9 +67,9 @@ func (c attentionCase) check(t *testing.T, name string, types []kernels.Element,
 	compareProducts(t, c.attention(c.attentionShape, p, q, k, v), l.run(t)["out"], types)
 }
 
-// featureCases cross windows, soft caps, sinks and layouts with heads and batches.
-// Windows end within a step of keys, at its edge and before every key of the first
-// steps, so that rows begin with steps that they see nothing of.
+// featureCases crosses windows, soft caps, sinks and layouts with heads and batches.
+// Windows begin within a step of keys, at its edge and after the first steps, in which
+// rows then see no key.
 func featureCases() []attentionCase {
 	mixed := batch{lens: []int{1, 5, 41}, contexts: []int{133, 18, 115}, block: 16}
 	cases := []attentionCase{
@@ -157,15 +157,14 @@ func TestAttentionTilePeers(t *testing.T) {
 	}
 }
 
-// TestAttentionTileMap compares tiles that are told their sequence with tiles that
-// search for it, bit by bit, on grids of the size that lower gives them and on larger
-// ones.
+// TestAttentionTileMap compares tiles that read their sequence from a map with tiles that
+// search for it, bit by bit, on grids of the size that package lower uses and on larger ones.
 func TestAttentionTileMap(t *testing.T) {
 	batches := []batch{
 		{lens: []int{1, 1, 1}, contexts: []int{1, 40, 33}, block: 16},                        // decoding
 		{lens: []int{1, 1, 70, 1, 33}, contexts: []int{9, 1, 70, 20, 40}, block: 8},          // mixed, ragged tails
 		{lens: []int{32, 64, 31}, contexts: []int{32, 64, 31}, block: 32},                    // whole tiles
-		{lens: []int{5, 5, 0, 2}, contexts: []int{25, 12, 7, 30}, block: 16},                 // drafts, a sequence that waits
+		{lens: []int{5, 5, 0, 2}, contexts: []int{25, 12, 7, 30}, block: 16},                 // drafts, an idle sequence
 		{lens: slices.Repeat([]int{1}, 40), contexts: slices.Repeat([]int{3}, 40), block: 4}, // more sequences than tiles of tokens
 	}
 	instances(t, "attention_tile", func(t *testing.T, name string, types []kernels.Element) {
@@ -189,7 +188,7 @@ func TestAttentionTileMap(t *testing.T) {
 	})
 }
 
-// tileMap is the sequence of every tile of a grid, -1 for those that none owns.
+// tileMap returns the sequence of every tile of a grid, -1 for surplus tiles.
 func (p paging) tileMap(tiles int) []int32 {
 	owners := slices.Repeat([]int32{-1}, tiles)
 	for seq, n := range p.lens {
@@ -200,7 +199,7 @@ func (p paging) tileMap(tiles int) []int32 {
 	return owners
 }
 
-// TestAttentionTileAgainstVec compares the two kernels where a step could go to either.
+// TestAttentionTileAgainstVec compares the two kernels on steps that both support.
 func TestAttentionTileAgainstVec(t *testing.T) {
 	instances(t, "attention_tile", func(t *testing.T, name string, types []kernels.Element) {
 		for _, head := range few([]int{64, 128}, headSizes) {

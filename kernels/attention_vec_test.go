@@ -12,8 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// mappedBatches are steps of every kind: decoding, chunks of prompts, both, ragged
-// ones with empty sequences, and drafts that are verified.
+// mappedBatches has steps of every kind: decoding, chunks of prompts, both, ragged steps
+// with empty sequences, and verification of drafts.
 var mappedBatches = map[string]batch{
 	"decode":      {lens: []int{1, 1, 1, 1, 1}, contexts: []int{37, 1, 300, 64, 5}, block: 16},
 	"prefill":     {lens: []int{33, 20}, contexts: []int{33, 52}, block: 32},
@@ -23,8 +23,8 @@ var mappedBatches = map[string]batch{
 	"one request": {lens: []int{6}, contexts: []int{290}, block: 512},
 }
 
-// owners is the host's map: the sequence of every token, or of every tile of `rows`
-// tokens and −1 for the tiles that are too many.
+// owners returns the host's map: the sequence of every token, or of every tile of `rows`
+// tokens, and −1 for surplus tiles.
 func (p paging) owners(rows int) []int32 {
 	if rows == 1 {
 		var out []int32
@@ -42,32 +42,32 @@ func (p paging) owners(rows int) []int32 {
 	return out
 }
 
-// tiles is the most that the tokens can fill.
+// tiles returns the maximum number of tiles that the tokens can fill.
 func (p paging) tiles(rows int) int { return p.tokens()/rows + len(p.lens) }
 
-// inRows makes a launch of attention_vec take several tokens in a threadgroup.
+// inRows changes a launch of attention_vec to `rows` tokens per threadgroup.
 func (p paging) inRows(l launch, rows int) launch {
 	l.constants["fc_rows"] = uint32(rows)
 	l.grid[1] = p.tiles(rows)
 	return l
 }
 
-// inHeads makes a launch of attention of single tokens take several query heads of a KV head
-// in a threadgroup.
+// inHeads changes a launch of attention_vec or attention_write to `heads` query heads of a KV head
+// per threadgroup.
 func (s attentionShape) inHeads(l launch, heads int) launch {
 	l.constants["fc_heads"] = uint32(heads)
 	l.grid[0] = int(kernels.HeadGroups(int64(s.heads), int64(s.kvHeads), int64(heads)))
 	return l
 }
 
-// mapped gives a launch the host's map.
+// mapped binds the host's map to a launch.
 func (p paging) mapped(l launch, rows int) launch {
 	l.constants["fc_map"] = 1
 	l.buffers["map"] = ints(p.owners(rows))
 	return l
 }
 
-// The map gives every bit that the search gives, whatever the step looks like.
+// TestAttentionVecMap checks that the map and the search give the same bits for every batch.
 func TestAttentionVecMap(t *testing.T) {
 	instances(t, "attention_vec", func(t *testing.T, name string, types []kernels.Element) {
 		for kind, b := range mappedBatches {
@@ -82,8 +82,8 @@ func TestAttentionVecMap(t *testing.T) {
 	})
 }
 
-// The map is what is read where it is asked for: tokens that it gives to nobody are
-// left alone, as are threadgroups past the tokens.
+// TestAttentionVecSurplus checks that fc_map makes the kernel read the map: results of tokens
+// without a sequence stay unwritten, as do those of threadgroups past the tokens.
 func TestAttentionVecSurplus(t *testing.T) {
 	instances(t, "attention_vec", func(t *testing.T, name string, types []kernels.Element) {
 		rng := newRand(t.Name())
@@ -118,7 +118,7 @@ func TestAttentionVecSurplus(t *testing.T) {
 	})
 }
 
-// expanded makes a sequence of every token, with the keys that it sees.
+// expanded returns a call in which every token is a sequence, with the keys that it sees.
 func (c attentionCall) expanded() attentionCall {
 	e := c
 	e.lens, e.contexts, e.cu, e.contextLens, e.table = nil, nil, []int32{0}, nil, nil
@@ -136,9 +136,9 @@ func (c attentionCall) expanded() attentionCall {
 	return e
 }
 
-// testDrafts verifies drafts in threadgroups of several tokens. Every bit must be what
-// a launch with each token by itself gives; a value that is infinite at the last draft
-// must stay invisible to those before it.
+// testDrafts verifies drafts in threadgroups of several tokens. The results must have the
+// bits of single tokens, and an infinite value at the last draft must not reach those
+// before it.
 func testDrafts(t *testing.T, name string, types []kernels.Element, s attentionShape, b batch, f features, rows int) {
 	t.Helper()
 	rng := newRand(t.Name())
@@ -163,8 +163,8 @@ func testDrafts(t *testing.T, name string, types []kernels.Element, s attentionS
 	}
 }
 
-// The grid of vllm-metal's test_spec_window_parity: verification windows of 2 to 8
-// tokens, contexts of 512 and 8192, heads of 64 to 256, blocks of 8 and 32.
+// TestAttentionVecDrafts has the grid of vllm-metal's test_spec_window_parity: verification
+// windows of 2 to 8 tokens, contexts of 512 and 8192, heads of 64 to 256, blocks of 8 and 32.
 func TestAttentionVecDrafts(t *testing.T) {
 	type draft struct {
 		tokens, context, block int
@@ -207,7 +207,7 @@ func TestAttentionVecDrafts(t *testing.T) {
 	})
 }
 
-// Drafts over a context that is cut.
+// TestAttentionSplitDrafts verifies drafts with split-KV.
 func TestAttentionSplitDrafts(t *testing.T) {
 	instances(t, "attention_vec", func(t *testing.T, name string, types []kernels.Element) {
 		rng := newRand(t.Name())
@@ -219,9 +219,9 @@ func TestAttentionSplitDrafts(t *testing.T) {
 	})
 }
 
-// Query heads that share a threadgroup have the bits that each has by itself: with as many as
-// there are to a KV head, fewer, and more; of several tokens; over keys that are cut; and
-// whatever makes heads differ.
+// Query heads that share a threadgroup have the bits of each head alone: with as many heads per
+// threadgroup as per KV head, fewer, and more; with several tokens; with split-KV; and with
+// features that differ by head.
 func TestAttentionVecHeads(t *testing.T) {
 	type heads struct {
 		attentionShape
@@ -260,20 +260,20 @@ func TestAttentionVecHeads(t *testing.T) {
 	})
 }
 
-// peerGrid is a test that another engine runs on its per-token kernel.
+// peerGrid is a test of another engine's per-token kernel.
 type peerGrid struct {
 	peer     string
 	kernels  []string // suffixes
 	shapes   []attentionShape
 	batches  []batch
 	features []features
-	split    bool // along the keys too
+	split    bool // also with split-KV
 }
 
-// peerGrids are the decode and varlen tests, the sinks and the split of vllm-metal, and
-// vLLM's test of its unified attention. They allow 1.5e-2 in half, 3e-2 in bfloat and
-// 1e-3 in float beside 1e-2 or 2e-2 of the result; here every error stays within
-// [bounds] of what the result's terms sum to.
+// peerGrids returns the decode and varlen tests, the sinks and the split-KV of vllm-metal,
+// and vLLM's test of its unified attention. They allow absolute errors of 1.5e-2 in half,
+// 3e-2 in bfloat and 1e-3 in float, plus 1e-2 or 2e-2 of the result; here every error must
+// be within [bounds] relative to the sum of the terms' magnitudes.
 func peerGrids() []peerGrid {
 	decode := func(block int, contexts ...int) batch {
 		return batch{lens: slices.Repeat([]int{1}, len(contexts)), contexts: contexts, block: block}
@@ -323,8 +323,8 @@ func peerGrids() []peerGrid {
 	}
 }
 
-// published is the kernel of a row of vllm-metal's, with the row's constants and those
-// given.
+// published returns the kernel for a row of vllm-metal's in [kernels.Origins], with the row's
+// constants and the given ones.
 func published(t *testing.T, row, suffix string, constants map[string]uint32) (string, map[string]uint32) {
 	t.Helper()
 	o, ok := kernels.OriginOf("vllm-metal", row)

@@ -12,8 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// writeCall is a step of attention_write: tokens as their projection leaves them, and
-// caches in which the slots that the step writes hold NaN.
+// writeCall is a step of attention_write: projected tokens, and caches in which the slots
+// that the step writes hold NaN.
 type writeCall struct {
 	attentionShape
 	paging
@@ -49,7 +49,7 @@ func (c writeCall) suffix() string {
 		map[kernels.Element]string{kernels.Float: "f32", kernels.Half: "f16", kernels.Bfloat: "bf16", kernels.Blocks: "q8_0"}[c.types[1]]
 }
 
-// launch is the step in one dispatch.
+// launch returns the step as one dispatch.
 func (c writeCall) launch() launch {
 	name := "attention_write_" + c.suffix()
 	block, kvHead, slot := c.strides(c.kvHeads, c.attentionShape.head)
@@ -83,8 +83,8 @@ func (c writeCall) launch() launch {
 
 const writeEps = 1e-6
 
-// apart is the step in dispatches of their own: what they leave in the cache, and
-// attention's result. Partitions of 0 keys are the whole context.
+// apart runs the step as separate dispatches, and returns attention's result and the caches.
+// A partition of 0 keys is the whole context.
 func (c writeCall) apart(t *testing.T, partition int) (out, k, v tensor) {
 	t.Helper()
 	family, tokens, head := "rope_qkv_write_", c.tokens(), c.attentionShape.head
@@ -113,7 +113,7 @@ func (c writeCall) apart(t *testing.T, partition int) (out, k, v tensor) {
 	full := attentionCall{attentionShape: c.attentionShape, paging: c.paging, features: c.features, q: written["q_out"], k: c.k.clone(), v: c.v.clone()}
 	for i, slot := range c.slots {
 		if slot < 0 {
-			slot = int32(c.slot(i, int(c.positions[i]))) // where attention would look for it
+			slot = int32(c.slot(i, int(c.positions[i]))) // where attention looks for the key
 		}
 		for h := range c.kvHeads {
 			from, to := sizeOf(c.types[1], c.element(int(slot), h, c.kvHeads, head, 0)), sizeOf(c.types[1], c.element(int(slot), h, c.kvHeads, head, 0)+head)
@@ -128,8 +128,8 @@ func (c writeCall) apart(t *testing.T, partition int) (out, k, v tensor) {
 	return full.runInParts(t, attention, partition, nil), k, v
 }
 
-// inParts is the step over partitions of that many keys, put together by attention_reduce, so
-// many query heads in a threadgroup.
+// inParts runs the step with split-KV in partitions of `partition` keys, merged by
+// attention_reduce, with `heads` query heads per threadgroup.
 func (c writeCall) inParts(t *testing.T, partition, heads int) (out, k, v tensor) {
 	t.Helper()
 	head, partitions := c.attentionShape.head, slices.Max(c.contexts)/partition+2
@@ -154,8 +154,8 @@ func (c writeCall) inParts(t *testing.T, partition, heads int) (out, k, v tensor
 	return reduce.run(t)["out"], parts["k_slots"], parts["v_slots"]
 }
 
-// decodes are steps of one token a sequence: contexts that begin, that end at the start and
-// at the end of a block, and that fill several turns of the simdgroups.
+// decodes has steps of one token per sequence: new contexts, contexts that end at the start and
+// at the end of a block, and contexts of several iterations of the simdgroups.
 var decodes = []batch{
 	{lens: []int{1, 1, 1}, contexts: []int{37, 1, 300}, block: 16},
 	{lens: []int{1}, contexts: []int{8}, block: 7},
@@ -170,7 +170,7 @@ type writeCase struct {
 	norms bool
 }
 
-// writeCases are the shapes of heads, ways to rotate and features, each in some case.
+// writeCases covers head shapes, RoPE variants and features, each in at least one case.
 func writeCases() []writeCase {
 	plain := func(head int) rotation {
 		return rotation{head: head, rotated: head, theta: 1e4, freqScale: 1, magnitude: 1}
@@ -197,7 +197,7 @@ func (w writeCase) call(t *testing.T, b batch, types []kernels.Element) writeCal
 	return c
 }
 
-// eachWrite runs a test on the cases and steps in turn, for every instance.
+// eachWrite runs a test for every instance on the cases, each with one of the steps.
 func eachWrite(t *testing.T, f func(t *testing.T, c writeCall)) {
 	instances(t, "attention_write", func(t *testing.T, name string, types []kernels.Element) {
 		for i, w := range writeCases() {
@@ -211,9 +211,8 @@ func eachWrite(t *testing.T, f func(t *testing.T, c writeCall)) {
 	})
 }
 
-// One dispatch computes to the bit what the write and attention compute one after the other,
-// leaves the same in the cache and nothing else, and never looks at the slots that it
-// writes: they hold NaN.
+// One dispatch has the bits of separate write and attention dispatches, in the result and in
+// the cache, and never reads the slots that it writes, which hold NaN.
 func TestAttentionWrite(t *testing.T) {
 	eachWrite(t, func(t *testing.T, c writeCall) {
 		want, k, v := c.apart(t, 0)
@@ -231,7 +230,7 @@ func TestAttentionWrite(t *testing.T) {
 	})
 }
 
-// Partitions: the one that holds a token's key writes it, and no other.
+// With split-KV only the partition with a token's key writes it.
 func TestAttentionWriteSplit(t *testing.T) {
 	eachWrite(t, func(t *testing.T, c writeCall) {
 		for _, partition := range []int{64, 8} {
@@ -244,8 +243,8 @@ func TestAttentionWriteSplit(t *testing.T) {
 	})
 }
 
-// Query heads that share a threadgroup, with the key and value that it makes for all of them,
-// have the bits that each has by itself, as have both in the cache.
+// Query heads that share a threadgroup, which computes their key and value once, have the bits
+// of each head alone, in the result and in the cache.
 func TestAttentionWriteHeads(t *testing.T) {
 	eachWrite(t, func(t *testing.T, c writeCall) {
 		want := c.launch().run(t)
@@ -264,8 +263,8 @@ func TestAttentionWriteHeads(t *testing.T) {
 	})
 }
 
-// Tokens without a slot are written nowhere, and those past their context, which see no key
-// of their own, are written all the same.
+// Tokens without a slot are not written; tokens past their context, which do not see their own
+// key, are.
 func TestAttentionWriteEdges(t *testing.T) {
 	instances(t, "attention_write", func(t *testing.T, name string, types []kernels.Element) {
 		c := writeCases()[0].call(t, batch{lens: []int{1, 1, 1}, contexts: []int{40, 21, 3}, block: 16}, types)
@@ -291,7 +290,7 @@ func TestAttentionWriteEdges(t *testing.T) {
 	})
 }
 
-// The strides of a cache that has its slots outermost say where rows are read and written.
+// A cache with slots outermost is read and written by its strides.
 func TestAttentionWriteStrides(t *testing.T) {
 	instances(t, "attention_write", func(t *testing.T, name string, types []kernels.Element) {
 		c := writeCases()[0].call(t, decodes[0], types)

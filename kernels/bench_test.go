@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
-// BenchmarkEmulated measures one dispatch of the kernels that a step spends its time
-// in, at the shapes of Qwen3-0.6B, on one core.
+// BenchmarkEmulated measures one dispatch of the kernels that dominate a step, in the
+// shapes of Qwen3-0.6B, on one core.
 func BenchmarkEmulated(b *testing.B) {
 	rng := newRand(b.Name())
 	const k, n = 1024, 512
@@ -65,7 +65,7 @@ func BenchmarkEmulated(b *testing.B) {
 	}
 }
 
-// bound adds to a launch what it binds, by name.
+// bound returns a launch with arguments, parameters and constants bound by name.
 func bound(b *testing.B, l emulated.Launch, args map[string][]byte, params kernels.Params, constants map[string]uint32) emulated.Launch {
 	var err error
 	if l.Buffers, l.Constants, err = kernels.Bind(l.Kernel, args, params, constants); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// sound is a launch that Check accepts, whose buffers are as short as they may be.
+// sound is a launch that Check accepts, with buffers of minimum size.
 type sound struct {
 	kernel    string
 	params    kernels.Params
@@ -25,13 +25,13 @@ type sound struct {
 	threads   uint32
 	loose     string // axes of the grid that may be larger
 	fewer     string // axes of the grid that may be smaller
-	freely    string // parameters that the kernel does not look at
-	// Mistakes are "name=value", of a parameter or a function constant, that the error
-	// must name; another field that it may name instead follows after a blank.
+	freely    string // parameters that the kernel does not read
+	// mistakes are "name=value" of a parameter or function constant that the error must
+	// name, or "name=value other" if it may name another field instead.
 	mistakes []string
 }
 
-// sounds has a launch of every family, or more where the family has forms.
+// sounds has one launch per family, or one per variant of a family.
 var sounds = []sound{
 	{kernel: "embed", params: kernels.EmbedParams{Tokens: 3, Width: 1056, Vocab: 5}, constants: map[string]uint32{"fc_type": uint32(dtype.Q4_0)},
 		elements: map[string]int{"tokens": 3, "table": 5 * 33 * 18, "out": 3 * 1056}, grid: [3]uint32{2, 3, 1}, threads: 32,
@@ -256,8 +256,7 @@ func constantNamed(t *testing.T, k *kernels.Kernel, name string) uint32 {
 	return uint32(c.Index)
 }
 
-// TestCheck takes a launch that is right, and makes in it every mistake that any launch
-// can have and those that its family has of its own.
+// TestCheck changes a correct launch by every general mistake and by those of its family.
 func TestCheck(t *testing.T) {
 	families := map[string]bool{}
 	for n, s := range sounds {
@@ -353,8 +352,8 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, err, "brain")
 }
 
-// TestEveryFamilyIsChecked launches every kernel with sizes of zero, which nothing but
-// its family's check refuses.
+// TestEveryFamilyIsChecked launches every kernel with sizes of zero, which only the family's
+// check refuses.
 func TestEveryFamilyIsChecked(t *testing.T) {
 	for _, k := range kernels.All() {
 		l := &kernels.Launch{Kernel: k.Name, Constants: map[uint32]uint32{}, Params: make([]uint32, k.ParamWords),
@@ -371,15 +370,16 @@ func TestEveryFamilyIsChecked(t *testing.T) {
 	}
 }
 
-// floatParams are the parameters that are no counts.
+// floatParams are the parameters that are not counts.
 var floatParams = []string{"eps", "scale", "value", "soft_cap", "log2_theta", "freq_scale", "magnitude"}
 
-// free are parameters that may be anything, or whose bounds their family's mistakes show.
+// free reports whether a parameter may have any value, or its bounds are among the family's
+// mistakes.
 func free(name string) bool {
 	return slices.Contains(floatParams, name) || name == "first" || name == "offset" || name == "window" || strings.Contains(name, "stride")
 }
 
-// TestCheckKnowsTypes compares what Check knows of stored weights with package quant.
+// TestCheckKnowsTypes compares the weight types that Check accepts with package quant.
 func TestCheckKnowsTypes(t *testing.T) {
 	for typ := range uint32(400) {
 		d, inLines := dtype.Type(typ&^kernels.Lines), typ&kernels.Lines != 0

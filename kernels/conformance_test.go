@@ -23,15 +23,15 @@ import (
 )
 
 // The conformance tests run every kernel from its source on the CPU and compare it with
-// its formula in float64. The plain run takes a small grid of shapes; all of them run
-// with SMELT_FULL=kernels.
+// its formula in float64. The plain run has a small grid of shapes; SMELT_FULL=kernels runs
+// all.
 
-// everything reports whether every shape is asked for. It looks at the environment when a
-// test runs: the go command remembers results by the variables that tests read, but
-// does not see those that packages read as they start.
+// everything reports whether all shapes run. It reads the environment while a test runs: the
+// go command caches results by the variables that tests read, but not by those that packages
+// read at initialisation.
 func everything() bool { return testfiles.Full("kernels") }
 
-// few returns a short list in the plain run and the long one in the full run.
+// few returns the short list in the plain run and the long list in the full run.
 func few[T any](short, long []T) []T {
 	if everything() {
 		return long
@@ -39,7 +39,7 @@ func few[T any](short, long []T) []T {
 	return short
 }
 
-// guard is how many bytes behind a result must stay as they were.
+// guard is the number of bytes after a result that must stay unchanged.
 const guard = 64
 
 // tensor is memory bound to a kernel, in the element type of one of its arguments.
@@ -57,7 +57,7 @@ func (t tensor) put(i int, v float64) {
 		binary.LittleEndian.PutUint16(t.bytes[2*i:], half.F32ToBF16(float32(v)))
 	case kernels.Float:
 		binary.LittleEndian.PutUint32(t.bytes[4*i:], math.Float32bits(float32(v)))
-	case kernels.Blocks: // an element has no scale of its own: only NaN can be put alone
+	case kernels.Blocks: // an element has no scale of its own: put can only store NaN
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			binary.LittleEndian.PutUint16(t.bytes[i/32*34:], 0x7e00)
 		} else if !math.IsNaN(t.at(i)) {
@@ -115,7 +115,7 @@ func filled(e kernels.Element, n int, f func(i int) float64) tensor {
 	return t
 }
 
-// sizeOf returns the bytes of n elements.
+// sizeOf returns the size of n elements in bytes.
 func sizeOf(e kernels.Element, n int) int {
 	if e == kernels.Blocks {
 		n /= 32
@@ -123,7 +123,7 @@ func sizeOf(e kernels.Element, n int) int {
 	return n * e.Size()
 }
 
-// fillBlock rounds 32 numbers as GGUF files have them, or to NaN where they do not fit.
+// fillBlock rounds 32 numbers to a Q8_0 block, of NaNs if their scale is out of range.
 func fillBlock(to []byte, x *[32]float64) {
 	var single [32]float32
 	for i, v := range x {
@@ -156,8 +156,8 @@ func ints(values []int32) tensor {
 	return t
 }
 
-// result returns memory for n elements that holds NaN, so that an element which is not
-// written shows, and a guard behind.
+// result returns memory for n elements, filled with NaN to show unwritten elements, and a
+// guard after it.
 func result(e kernels.Element, n int) tensor {
 	t := tensor{e, make([]byte, sizeOf(e, n)+guard), n}
 	for i := range t.bytes {
@@ -176,8 +176,8 @@ type launch struct {
 	group     int
 }
 
-// replacement is a library that takes the place of the kernels it has: how the tests are
-// run against kernels with deliberate faults (internal/mutants).
+// replacement returns libraries that replace emulated kernels by name: internal/mutants uses
+// it to run the tests on kernels with deliberate faults.
 var replacement = sync.OnceValue(func() map[string]emulated.Library {
 	path := os.Getenv("SMELT_KERNELS_LIBRARY")
 	if path == "" {
@@ -194,8 +194,8 @@ var replacement = sync.OnceValue(func() map[string]emulated.Library {
 	return replaced
 })
 
-// execute runs a launch on the emulator, or on the device under test. What runs in place
-// is for the emulator's eyes: memory that no machine has.
+// execute runs a launch on the emulator, or on the device under test. Launches with InPlace
+// always run on the emulator, because no device has their memory.
 func execute(l emulated.Launch, o emulated.Options) error {
 	if run := onDevice(); run != nil && !o.InPlace {
 		return run(l)
@@ -206,14 +206,14 @@ func execute(l emulated.Launch, o emulated.Options) error {
 	return emulated.Run(l, o)
 }
 
-// orders are how the lanes of a threadgroup take turns.
+// orders are the orders of lanes in which the emulator runs each launch.
 var orders = []emulated.Options{
 	{Order: emulated.Ascending, Poison: true},
 	{Order: emulated.Descending, Poison: true},
 	{Order: emulated.Shuffled, Seed: 7, Poison: true},
 }
 
-// turns are the orders that a launch is run in: a device has but its own.
+// turns returns the orders in which a launch runs; a device has only its own.
 func turns() []emulated.Options {
 	if onDevice() != nil {
 		return orders[:1]
@@ -221,7 +221,7 @@ func turns() []emulated.Options {
 	return orders
 }
 
-// host is the launch as kernels.Check sees it.
+// host converts the launch for kernels.Check.
 func (l launch) host() *kernels.Launch {
 	buffers := slices.Repeat([]int64{kernels.Unbound}, 20)
 	k, _ := kernels.Lookup(l.kernel)
@@ -239,7 +239,7 @@ func (l launch) host() *kernels.Launch {
 	}
 }
 
-// bits are the function constants as launches have them.
+// bits returns the function constants by index.
 func (l launch) bits() map[uint32]uint32 {
 	_, bits, err := kernels.Bind(l.kernel, nil, l.params, l.constants)
 	if err != nil {
@@ -303,11 +303,11 @@ func (l launch) run(t *testing.T) map[string]tensor {
 
 // bounds are the largest errors allowed, relative to the largest magnitude in a row of
 // the result, by the least precise type that a value passes through. Q8_0 rounds to
-// half of a 127th of it, and that step to a half.
+// half a step of 1/127 of it, and rounds the step to a half.
 var bounds = map[kernels.Element]float64{kernels.Float: 1e-5, kernels.Half: 2e-3, kernels.Bfloat: 8e-3, kernels.Blocks: 1. / 220}
 
-// steps are the distances between the smallest numbers of a type: no result is nearer
-// than half of that to its value.
+// steps are the smallest distances between numbers of a type: an error of half a step is
+// unavoidable.
 var steps = map[kernels.Element]float64{kernels.Half: 0x1p-24}
 
 func worst(elements ...kernels.Element) float64 {
@@ -345,8 +345,8 @@ func compare(t *testing.T, want, got []float64, width int, bound float64) {
 	seen.compare(t, off)
 }
 
-// product is a sum and the size that its terms give it. An error is measured against
-// the size: terms may cancel, their rounding does not.
+// product is a sum and its scale, the sum of its terms' magnitudes. Errors are relative to
+// the scale, because terms may cancel while their rounding errors do not.
 type product struct{ value, scale float64 }
 
 func compareProducts(t *testing.T, want []product, got tensor, types []kernels.Element) {
@@ -417,5 +417,5 @@ func typesOf(suffix string) []kernels.Element {
 	return out
 }
 
-// exact notes that what the test's launches wrote is what it should be, to the bit.
+// exact records that the results of the test's launches are exact.
 func exact(t *testing.T) { seen.compare(t, deviation{}) }

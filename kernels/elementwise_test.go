@@ -70,11 +70,11 @@ func TestElementwise(t *testing.T) {
 	}
 }
 
-// ends are where formulas may break off.
+// ends are arguments at which formulas may overflow, underflow or lose precision.
 var ends = []float64{math.Inf(-1), -3e38, -1e4, -20.5, -19.5, -1e-30, math.Copysign(0, -1), 0, 1e-30, 19.5, 3e38, math.Inf(1), math.NaN()}
 
-// TestActivations walks densely through where the functions bend: the error is bounded by
-// what 1e-6 in erf, tanh or a sigmoid makes of it. Then the ends.
+// TestActivations runs a dense grid over the curved part of the functions, where the error is
+// bounded by the effect of 1e-6 in erf, tanh or a sigmoid, and then the ends.
 func TestActivations(t *testing.T) {
 	instances(t, "activate", func(t *testing.T, name string, types []kernels.Element) {
 		for _, act := range ir.Activations() {
@@ -103,8 +103,8 @@ func TestActivations(t *testing.T) {
 	})
 }
 
-// TestGates pairs every end with every other, and with numbers about the bounds of the
-// clamped form.
+// TestGates pairs every end with every other, and with numbers around the bounds of the
+// clamped SwiGLU.
 func TestGates(t *testing.T) {
 	values := append([]float64{-8, -7, -6.5, -1, 0.5, 6.9, 7, 7.1, 30}, ends...)
 	n := len(values) * len(values)
@@ -121,7 +121,7 @@ func TestGates(t *testing.T) {
 				}.run(t)["out"]
 				for i := range n {
 					v, w := a.at(i), b.at(i)
-					// A gate of next to nothing may be 0 in floats, a large one infinite.
+					// A tiny gate may underflow to 0 in floats, a large one overflow.
 					if math.IsInf(w, 0) || w == 0 && math.Abs(ref.Gate(act, v, 1)) > math.MaxFloat32 {
 						continue
 					}
@@ -133,8 +133,8 @@ func TestGates(t *testing.T) {
 	})
 }
 
-// requireNear compares an element with its formula, up to its rounding and what the
-// kernel's approximation is off by. What exceeds the type is infinite.
+// requireNear compares an element with its formula, within its rounding and the error `off` of
+// the kernel's approximation. Values beyond the type's range must be infinite.
 func requireNear(t *testing.T, e kernels.Element, want, got, off float64, message string, args ...any) {
 	t.Helper()
 	one := filled(e, 1, func(int) float64 { return want })

@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// byExpert puts rows in the order of their experts, as group_by_expert does.
+// byExpert sorts rows by expert, as group_by_expert does.
 func byExpert(expert []int32, experts int) (order, starts []int32) {
 	for e := range experts + 1 {
 		starts = append(starts, int32(len(order)))
@@ -57,7 +57,7 @@ func TestGroupByExpert(t *testing.T) {
 	}
 }
 
-// routedCase is a product of experts in tiles.
+// routedCase is a product with expert weights in tiles.
 type routedCase struct {
 	dtype             dtype.Type
 	stack             int // of experts
@@ -66,7 +66,7 @@ type routedCase struct {
 	act               ir.Activation
 }
 
-// routedCases has every type of weights; in the plain run those of one turn of seven.
+// routedCases returns cases of every weight type; in the plain run one seventh of them, by turn.
 func routedCases(turn int) (cases []routedCase) {
 	cases = []routedCase{
 		{dtype: dtype.Q4_0, stack: 7, tokens: 60, top: 3, n: 35, gated: true, bias: true, act: ir.SiLU},
@@ -85,9 +85,8 @@ func routedCases(turn int) (cases []routedCase) {
 	return cases
 }
 
-// TestLinearMatExperts compares what experts give in tiles with the product of each by itself,
-// whose bits it has: of experts with several tiles, with one, and with none, and of rows that
-// have no expert.
+// TestLinearMatExperts checks that products of experts in tiles have the bits of each expert's
+// product alone: for experts with several tiles, one and none, and rows without an expert.
 func TestLinearMatExperts(t *testing.T) {
 	turn := 0
 	instances(t, "linear_mat", func(t *testing.T, name string, types []kernels.Element) {
@@ -135,7 +134,7 @@ func (c routedCase) check(t *testing.T, name string, types []kernels.Element) {
 			l.constants["fc_bias"] = 1
 		}
 	}
-	// product binds of each weight and bias what an expert has: all of them for -1.
+	// product binds the weights and biases of expert e, or of all experts for -1.
 	product := func(e int, x tensor, rows int) launch {
 		of := launch{kernel: name, constants: maps.Clone(l.constants), buffers: map[string]tensor{"x": x, "out": result(outOf(types), rows*outStride)}}
 		for i := range weights {
@@ -157,7 +156,7 @@ func (c routedCase) check(t *testing.T, name string, types []kernels.Element) {
 	}
 
 	order, starts := byExpert(expert, stack)
-	want := make([][]byte, len(expert)) // of out; of rows without an expert none
+	want := make([][]byte, len(expert)) // rows of out; nil for rows without an expert
 	row := func(of tensor, i int) []byte {
 		size := outOf(types).Size()
 		return of.bytes[i*outStride*size:][:c.n*size]

@@ -1,4 +1,4 @@
 package kernels
 
-// Snake is what a field of a parameter struct is called in C.
+// Snake returns the C name of a field of a parameter struct.
 var Snake = snake

@@ -10,8 +10,9 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// TestBlockSizes: the sizes that codecs step by are constants, for the compiler's sake, and those
-// of the table of types: equal blocks give equal elements, and equal elements equal blocks.
+// TestBlockSizes compares the block sizes of the codecs, which are constants so that the compiler
+// can optimise, with the table of types: several equal blocks give equal elements, and several
+// runs of equal elements give equal blocks.
 func TestBlockSizes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, d := range dtype.Weights() {

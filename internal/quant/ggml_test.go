@@ -15,8 +15,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// What GGML makes of the same weights: the blocks of its quantizers, and the values that it
-// takes them for. `go run ./internal/tools/peer parity --families none` writes their hashes.
+// TestBlocksAreGGMLs compares blocks and dequantized values with GGML's for the same weights.
+// `go run ./internal/tools/peer parity --families none` writes their hashes.
 func TestBlocksAreGGMLs(t *testing.T) {
 	text, err := os.ReadFile("../../testdata/parity/blocks.txt")
 	require.NoError(t, err)
@@ -47,10 +47,10 @@ func TestBlocksAreGGMLs(t *testing.T) {
 	require.Zero(t, seen, "types")
 }
 
-// TestCodesAreNearTheBest compares the scales of the formats whose codes name values with the
-// best of all: every power of two, or a fine grid. What GGML's rule for MXFP4 gives up, a scale
-// by the largest magnitude alone, is a known part of the error; its search for IQ4_NL, which
-// weighs large elements more, hardly any.
+// TestCodesAreNearTheBest compares the scales of the codebook formats with the best of every
+// power of two, or of a fine grid. GGML's rule for MXFP4, a scale by the largest magnitude alone,
+// loses a known part of the error; its search for IQ4_NL, which weighs large elements more, loses
+// hardly any.
 func TestCodesAreNearTheBest(t *testing.T) {
 	src := gaussian(32*400, 0.02, 12)
 	nearest := func(x float64, values []float64, scale float64) float64 {

@@ -34,9 +34,8 @@ func floats(t *testing.T, tensor gguf.Tensor) []float32 {
 	return x
 }
 
-// Quantizing the F16 weights gives the bytes of files that other tools made:
-// Q8_0 and Q4_0 of numpy code checked against llama.cpp, the K-quants of
-// llama-quantize.
+// Quantizing the F16 weights gives the bytes of other tools' files: numpy code
+// checked against llama.cpp for Q8_0 and Q4_0, llama-quantize for the K-quants.
 func TestQuantizeMatchesFiles(t *testing.T) {
 	for _, model := range []string{"tiny-qwen3", "tiny-llama"} {
 		source := open(t, model, "F16")
@@ -68,9 +67,9 @@ func TestQuantizeMatchesFiles(t *testing.T) {
 	}
 }
 
-// Every format that llama-quantize made of the trained models stays close to the
-// F16 weights: the relative error of a matrix is what that many bits allow, and
-// a wrong bit position would exceed it many times.
+// Every file that llama-quantize made of the trained models is close to the F16
+// weights: the relative error of a matrix is within the bound for the format's bits,
+// which a wrong bit position would exceed many times.
 func TestDequantizeStaysClose(t *testing.T) {
 	// Root mean square error over root mean square of the weights. Step sizes
 	// double with each bit lost, and so do these.
@@ -102,8 +101,8 @@ func TestDequantizeStaysClose(t *testing.T) {
 	require.Len(t, seen, len(bound))
 }
 
-// definition spells a format out from its definition, one element at a time, as
-// a check on the loops that work on whole groups.
+// definition decodes a format by its definition, one element at a time, to check
+// the loops over whole groups.
 type definition struct {
 	dtype dtype.Type
 	value func(b []byte, i int) float64 // element i of block b
@@ -125,7 +124,7 @@ func scaleMinK4(p []byte, g int) (scale, low int) {
 	return int(p[g+4]&0xF) | int(p[g-4]>>6)<<4, int(p[g+4]>>4) | int(p[g]>>6)<<4
 }
 
-// nonlinear is what the codes of IQ4_NL and IQ4_XS stand for.
+// nonlinear holds the values of the codes of IQ4_NL and IQ4_XS.
 var nonlinear = [16]float64{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
 var definitions = []definition{
@@ -208,7 +207,7 @@ func TestDequantizeMatchesDefinition(t *testing.T) {
 	}
 }
 
-// Every type of weights has a definition here, and one that can be made a precision.
+// Every weight type has a definition here, and every type that can be quantized a precision.
 func TestTypesAreChecked(t *testing.T) {
 	for _, d := range dtype.Weights() {
 		require.True(t, d.IsFloat() || slices.ContainsFunc(definitions, func(f definition) bool { return f.dtype == d }), d)
@@ -227,14 +226,14 @@ func gaussian(n int, sigma float64, seed uint64) []float32 {
 
 type precision struct {
 	dtype dtype.Type
-	// step is in units of the largest magnitude of a block: half a step, or a whole
-	// one where the far end of the range is clamped or a search gives way to the
-	// heavier elements, and the rounding of the scales.
+	// step is the largest error relative to a block's largest magnitude: half a step, or a
+	// whole step if the far end of the range is clamped or a search favours elements of
+	// larger weight, plus the rounding of the scales.
 	step float64
-	top  float64 // what the half is multiplied with at most: magnifies its rounding
+	top  float64 // the largest factor of the half, which magnifies its rounding
 }
 
-// bound is the largest error that a quantizer may make. The last term is the step of
+// bound returns the largest error allowed to a quantizer. The last term is the step of
 // a subnormal bfloat16.
 func (p *precision) bound(x []float32) float64 {
 	subnormal := 0x1p-133
@@ -244,17 +243,17 @@ func (p *precision) bound(x []float32) float64 {
 	return p.step*largest(x) + p.top*0x1p-25 + subnormal
 }
 
-// precisions say how far from the input what a quantizer stores may be.
+// precisions holds the error bounds of the quantizers.
 var precisions = []precision{
 	{dtype.F32, 0, 0}, {dtype.F16, 1.0 / 2048, 1}, {dtype.BF16, 1.0 / 256, 0}, {dtype.Q8_0, 0.5/127 + 0x1p-11, 127},
 	{dtype.Q4_0, 1.0/8 + 0x1p-11, 8}, {dtype.Q5_0, 1.0/16 + 0x1p-11, 16},
 	{dtype.Q4_1, 1.0/15 + 0x1p-9, 16}, {dtype.Q5_1, 1.0/31 + 0x1p-9, 32},
 	{dtype.Q6_K, 1.2 / 32, 128 * 32}, {dtype.Q5_K, 2.0/31 + 1.5/63, 64 * 32}, {dtype.Q4_K, 2.0/15 + 1.5/63, 64 * 16},
 	{dtype.Q3_K, 1.0/4 + 2.0/32, 32 * 4}, {dtype.Q2_K, 2.0/3 + 1.5/15, 16 * 4},
-	// What lies just under a power of two becomes three quarters of it. In the others one side
-	// ends at 113 where the other goes to 127, and steps are up to 24.
+	// MXFP4 stores a magnitude just under a power of two as three quarters of it. The codebook
+	// of the others ends at 113 on one side and at 127 on the other, with steps up to 24.
 	{dtype.MXFP4, 1.0 / 4, 0}, {dtype.IQ4_NL, 1.0/6 + 0x1p-11, 127}, {dtype.IQ4_XS, 1.0/6 + 1.0/32, 127 * 32},
-	// That one end is a multiple of the scale can move the other by a step.
+	// Making one end a multiple of the scale can move the other by a step.
 	{dtype.MLX4, 2.0/15 + 0x1p-9, 16}, {dtype.MLX8, 2.0/255 + 0x1p-9, 256},
 }
 
@@ -281,7 +280,7 @@ func largest(x []float32) (amax float64) {
 	return amax
 }
 
-// What a quantizer stores is as close to the input as the format allows.
+// A quantizer's blocks are as close to the input as the format allows.
 func TestQuantizeRoundTrip(t *testing.T) {
 	distributions := map[string]func(r *rand.Rand) float64{
 		"normal":   func(r *rand.Rand) float64 { return r.NormFloat64() / 3 },
@@ -310,7 +309,7 @@ func TestQuantizeRoundTrip(t *testing.T) {
 	}
 }
 
-// Blocks that a format holds exactly, or nearly so.
+// Blocks that a format represents exactly, or nearly.
 func TestQuantizeConstants(t *testing.T) {
 	for _, c := range precisions {
 		n := max(c.dtype.BlockElems(), 32)
@@ -328,8 +327,8 @@ func TestQuantizeConstants(t *testing.T) {
 	}
 }
 
-// Values too small for any scale become zero or nearly so, beside each other and
-// beside ones that are not.
+// Values too small for any scale become zero or nearly zero, alone and in a block with
+// larger values.
 func TestQuantizeSubnormals(t *testing.T) {
 	for _, c := range precisions {
 		n := max(c.dtype.BlockElems(), 32)
@@ -435,7 +434,7 @@ func TestErrors(t *testing.T) {
 	require.NoError(t, quant.Dequantize(nil, nil, dtype.Q6_K))
 }
 
-// Any bytes are some weights: reading them must not fail, whatever they are.
+// Any bytes are valid blocks: reading them must not fail.
 func FuzzDequantize(f *testing.F) {
 	f.Add([]byte("0123456789abcdef0123456789abcdef01"), uint8(dtype.Q8_0))
 	f.Add(bytes.Repeat([]byte{0xff}, 210), uint8(dtype.Q6_K))
@@ -458,8 +457,8 @@ func FuzzDequantize(f *testing.F) {
 	})
 }
 
-// Any floats are either stored, finite and not absurdly far off, or refused by
-// the index of the one to blame.
+// Any floats are either stored with a bounded error or refused with the index of the
+// element that cannot be stored.
 func FuzzQuantize(f *testing.F) {
 	for _, c := range precisions {
 		f.Add([]byte("\x00\x00\x80\x3f\x00\x00\x00\x80\x01\x00\x00\x00"), uint8(c.dtype))

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goPackage is what the test reads of go list.
+// goPackage holds the fields that the test reads of go list.
 type goPackage struct {
 	ImportPath, Dir                            string
 	CgoFiles, CFiles, CXXFiles, MFiles         []string
@@ -24,9 +24,9 @@ type goPackage struct {
 	Module                                     *struct{ Dir string }
 }
 
-// TestHeadersAreInTheBuildGraph: what C or C++ includes by a quoted name lies in the package's
-// own folder, or is embedded by the package or one that it imports. A change to anything else
-// would not make Go compile the package again.
+// TestHeadersAreInTheBuildGraph checks that every quoted include of C or C++ lies in the package's
+// own folder, or is embedded by the package or one of its imports. Go does not recompile the
+// package when any other header changes.
 func TestHeadersAreInTheBuildGraph(t *testing.T) {
 	for _, build := range [][]string{{"amd64", ""}, {"arm64", ""}, {"amd64", "fakemetal,openblas"}} {
 		packages := list(t, "GOARCH="+build[0], build[1])
@@ -47,7 +47,7 @@ func TestHeadersAreInTheBuildGraph(t *testing.T) {
 	}
 }
 
-// list returns the module's packages by their paths, as they are built for an architecture.
+// list returns the module's packages by path, as built for an architecture with some tags.
 func list(t *testing.T, arch, tags string) map[string]*goPackage {
 	cmd := exec.Command("go", "list", "-e", "-deps", "-json", "-tags", tags, "github.com/smelt-ml/smelt/...")
 	cmd.Env = append(os.Environ(), arch, "CGO_ENABLED=1", "GOOS=linux")
@@ -71,7 +71,7 @@ func list(t *testing.T, arch, tags string) map[string]*goPackage {
 	return packages
 }
 
-// files are those whose changes Go sees.
+// files returns the files whose changes Go's build cache tracks.
 func (p *goPackage) files() (out []string) {
 	for _, f := range slices.Concat(p.HFiles, p.EmbedFiles, p.CFiles, p.CXXFiles) {
 		out = append(out, filepath.Join(p.Dir, f))
@@ -81,7 +81,7 @@ func (p *goPackage) files() (out []string) {
 
 var quotedInclude = regexp.MustCompile(`(?m)^(?://)?\s*#\s*(?:include|import)\s+"([^"]+)"`)
 
-// included returns all files that a package's sources include by quoted names, wherever they lie.
+// included returns all files that a package's sources include by quoted names, directly or not.
 func (p *goPackage) included(t *testing.T) (out []string) {
 	folders := []string{p.Dir}
 	for _, flag := range slices.Concat(p.CgoCFLAGS, p.CgoCXXFLAGS) {
@@ -113,8 +113,8 @@ func (p *goPackage) included(t *testing.T) (out []string) {
 	return out
 }
 
-// TestChangedHeader shows on a module of two packages that Go compiles C again when a header
-// changes which an imported package embeds.
+// TestChangedHeader shows on a module of two packages that Go recompiles C when a header that an
+// imported package embeds changes.
 func TestChangedHeader(t *testing.T) {
 	dir := t.TempDir()
 	write := func(file, text string) {

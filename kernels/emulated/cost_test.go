@@ -9,8 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/testkernels"
 )
 
-// BenchmarkCost gives the cost of one operation for one lane (of a tile product for
-// the whole simdgroup).
+// BenchmarkCost reports the cost of one operation per lane (of a tile product per simdgroup).
 func BenchmarkCost(b *testing.B) {
 	x := halves(make([]float32, 128)...)
 	library := testkernels.Library()

@@ -1,12 +1,12 @@
-// Package emulated executes the .metal kernels of package kernels on the CPU: the
-// referee that a GPU, and every native kernel, has to agree with.
+// Package emulated executes the .metal kernels of package kernels on the CPU. It is the
+// reference for GPUs and for the native kernels.
 //
 // mslgen translates each source into a .gen.cc beside this file; package runtime stands in for
-// Metal's standard library and runs the threads. A threadgroup
-// belongs to one OS thread, on which its threads are fibres that take turns and meet
-// at barriers and simdgroup operations, or plain loop iterations where a kernel has
-// neither. The order of the turns can be chosen, and threadgroup memory poisoned,
-// because a kernel that lacks a barrier gives different results then:
+// Metal's standard library and schedules the threads. A threadgroup runs on one OS thread.
+// Its threads are fibres that yield at barriers and simdgroup operations, or plain loop
+// iterations if the kernel has neither. The caller chooses the order of the fibres and
+// whether threadgroup memory is poisoned: both change the results of a kernel that lacks a
+// barrier.
 //
 //	err := emulated.Run(emulated.Launch{
 //		Kernel:  "rms_norm_f32_f32",
@@ -17,21 +17,21 @@
 //
 // Its laws:
 //
-//   - A launch is pure: function constants, bindings and sizes travel in it, and any
-//     number of launches run at the same time.
-//   - A result depends neither on the order of lanes nor on how threadgroups are
-//     shared out, nor on the instruction set: nothing is contracted or reassociated.
-//     (exp and its like are the C library's, which may differ by an ulp elsewhere.)
-//   - What Metal leaves undefined is an error that names kernel and line (lanes that
-//     meet at different operations, a barrier after threads have returned, too many
-//     threads, a missing constant) or shows as NaN.
+//   - A launch carries all its state (function constants, bindings, sizes), so any
+//     number of launches run concurrently.
+//   - A result depends neither on the order of lanes, nor on the distribution of
+//     threadgroups to OS threads, nor on the instruction set: nothing is contracted or
+//     reassociated. (exp and the like are the C library's, which may differ by an ulp.)
+//   - Undefined behaviour of Metal is an error that names kernel and line (lanes that
+//     synchronise at different operations, a barrier after threads have returned, too
+//     many threads, a missing constant) or produces NaN.
 //
-// The kernels are compiled once, for every processor of the architecture. Package
-// counted compiles those that it is asked to count once more, over [Runtime]. After a change to a
+// The kernels are compiled once, for every processor of the architecture; package
+// counted compiles those that it counts again, with instrumentation. After a change to a
 // source run `go generate`; a test compares.
 //
-// To find overruns, test with AddressSanitizer; with the symbols that go test would
-// strip, it names the .metal line:
+// AddressSanitizer finds overruns; with the symbols that go test would strip, it names
+// the .metal line:
 //
 //	CGO_CXXFLAGS=-fsanitize=address go test -asan -ldflags='-s=false -w=false' ./kernels/emulated
 package emulated
@@ -61,7 +61,7 @@ type (
 	Options = host.Options
 	// Order is the order in which the threads of a threadgroup take turns.
 	Order = host.Order
-	// Library is kernels as they were compiled together.
+	// Library is a set of kernels compiled together.
 	Library = host.Library
 )
 
@@ -71,21 +71,21 @@ const (
 	Shuffled   = host.Shuffled
 )
 
-// ErrUnknownKernel is wrapped by Run where no kernel has the launch's name.
+// ErrUnknownKernel is wrapped by Run's error if no kernel has the launch's name.
 var ErrUnknownKernel = host.ErrUnknownKernel
 
 var library = host.Open(unsafe.Pointer(C.smelt_emulated_kernels()))
 
-// Hash returns kernels.Hash of the source that the kernels of a .metal file were made
-// from, or "" where there is no such file.
+// Hash returns the kernels.Hash of a .metal file at the time when its kernels were generated,
+// or "" if there is no such file.
 func Hash(file string) string { return hashes[file] }
 
 // Provider returns the kernels as a const smelt_emulator* of kernels/abi/abi.h.
 func Provider() unsafe.Pointer { return library.Provider() }
 
-// Names lists the host names of all kernels, in the order of the sources.
+// Names returns the host names of all kernels, in the order of the sources.
 func Names() []string { return library.Names() }
 
-// Run executes a launch. Buffers are copied, unless the options say otherwise; an error says what the kernel or the
-// launch does wrong.
+// Run executes a launch. It copies buffers unless Options.InPlace is set; an error names the
+// mistake of the kernel or the launch.
 func Run(l Launch, o Options) error { return library.Run(l, o) }

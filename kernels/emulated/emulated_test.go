@@ -45,8 +45,8 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 	}
 }
 
-// The tool holds the kernels once: a further build would be minutes of compiling and
-// megabytes for everybody.
+// The tool links one build of the kernels: a second would cost every user minutes of compiling
+// and megabytes.
 func TestProgramsHoldOneBuild(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "-f", "{{if .CXXFiles}}{{.ImportPath}} {{join .CXXFiles \" \"}}{{end}}", "./cmd/smelt")
 	list.Dir = root(t)
@@ -159,8 +159,8 @@ func requireClose(t *testing.T, want []float64, got []float32, bound float64) {
 	require.Less(t, worst/largest, bound)
 }
 
-// everyway runs a launch of a test kernel in every order and share of threads and
-// returns the buffers, which must agree to the bit.
+// everyway runs a launch of a test kernel in every order of lanes and on several numbers of
+// threads, requires the same bits from all, and returns the buffers.
 func everyway(t *testing.T, l emulated.Launch) [][]byte {
 	t.Helper()
 	var first [][]byte
@@ -274,7 +274,7 @@ func TestNormRopeWrite(t *testing.T) {
 	requireClose(t, want, toHalves(out[2]), 5e-4)
 }
 
-// q4_0 makes random Q4_0 rows and their values.
+// q4_0 returns random Q4_0 rows and their values.
 func q4_0(r *rand.Rand, rows, k int) ([]byte, []float32) {
 	var b []byte
 	v := make([]float32, rows*k)
@@ -401,8 +401,8 @@ func TestAwkwardFeatures(t *testing.T) {
 	require.Equal(t, got[0]+1, toFloats(everyway(t, l)[0])[0])
 }
 
-// TestInPlaceBesideTheCollector works on Go's own memory while it is collected: what a launch
-// leaves behind in C's must not be taken for an address by the next one.
+// TestInPlaceBesideTheCollector runs launches on Go memory during garbage collections: stale
+// pointers that a launch leaves in C memory must not reach the collector's write barrier.
 func TestInPlaceBesideTheCollector(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

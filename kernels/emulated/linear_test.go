@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
-// BenchmarkLinear measures the kernels that a model spends its time in: tokens one by one
-// through a 1024×1024 weight, and 32 together.
+// BenchmarkLinear measures linear layers, which dominate a model's time: single tokens through
+// a 1024×1024 weight, and 32 together.
 func BenchmarkLinear(b *testing.B) {
 	const n, k, tokens = 1024, 1024, 32
 	r := rand.New(rand.NewPCG(1, 2))

@@ -42,8 +42,8 @@ func TestSimdOperationsOnPartialSimdgroups(t *testing.T) {
 	}
 }
 
-// simdReference is what lane l of a simdgroup with values g computes. A lane that is
-// not there reads as NaN, compared here as the marker missing.
+// simdReference returns the results of lane l of a simdgroup with values g. The value of an
+// absent lane is NaN, represented by missing.
 func simdReference(g []float32, l int) []float32 {
 	n := len(g)
 	sum, biggest, least, product := float32(0), g[0], g[0], float32(1)
@@ -91,7 +91,7 @@ func simdReference(g []float32, l int) []float32 {
 	return want
 }
 
-// missing stands for NaN, which equals nothing.
+// missing represents NaN, which does not compare equal to itself.
 var missing = float32(math.Inf(-1))
 
 func TestEarlyReturn(t *testing.T) {
@@ -229,7 +229,7 @@ func TestPositions(t *testing.T) {
 	require.Equal(t, want, out[0])
 }
 
-// Two launches of one kernel with different constants, at the same time.
+// Two concurrent launches of one kernel have different constants.
 func TestFunctionConstantsBelongToTheLaunch(t *testing.T) {
 	run := func(scale, offset int, tripled *uint32) error {
 		constants := map[uint32]uint32{0: uint32(scale), 1: math.Float32bits(float32(offset))}
@@ -283,7 +283,7 @@ func equal(a, b []float32) bool {
 
 // ---- kernels that are wrong
 
-// A missing barrier shows in some order, by a wrong or a NaN result.
+// A missing barrier gives a wrong or NaN result in at least one order.
 func TestMissingBarrierShows(t *testing.T) {
 	const n = 64
 	for _, kernel := range []string{"missing_barrier", "weak_barrier"} {

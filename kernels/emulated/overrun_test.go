@@ -16,7 +16,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
-// AddressSanitizer ends the process, so that each overrun gets one of its own.
+// AddressSanitizer ends the process, so each overrun runs in its own.
 func TestOverrunsNameTheSource(t *testing.T) {
 	if mode := os.Getenv("SMELT_TEST_OVERRUN"); mode != "" {
 		n, err := strconv.Atoi(mode)

@@ -12,7 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
-// An OS thread that ends gives back the stacks of its fibres.
+// An OS thread that ends frees the stacks of its fibres.
 func TestThreadsGiveTheirMemoryBack(t *testing.T) {
 	size := func() int {
 		b, err := os.ReadFile("/proc/self/statm")

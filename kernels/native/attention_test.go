@@ -17,7 +17,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// sequence is one of a batch: `tokens` queries at the end of `length` keys.
+// sequence is a sequence of a batch: `tokens` queries at the end of `length` keys.
 type sequence struct{ tokens, length int }
 
 type attention struct {
@@ -30,7 +30,7 @@ func (c attention) String() string {
 	return fmt.Sprintf("%d/%dx%d/block=%d/%v/%v", c.heads, c.kvHeads, c.head, c.block, c.cache, c.seqs)
 }
 
-// featured is attention with what function constants ask for.
+// featured is a case of attention with the features that function constants enable.
 type featured struct {
 	attention
 	window int       // 0 for none
@@ -44,7 +44,7 @@ func (c featured) String() string {
 	return fmt.Sprintf("%v/window=%d/cap=%v/sinks=%v/slots=%t/slopes=%v", c.attention, c.window, c.cap, c.sinks, c.bySlot, c.slopes)
 }
 
-// constants ask for the features.
+// constants returns the function constants that enable the features.
 func (c featured) constants() map[string]uint32 {
 	set := map[string]uint32{}
 	for name, wanted := range map[string]bool{"fc_window": c.window != 0, "fc_soft_cap": c.cap != 0, "fc_sinks": c.sinks != nil, "fc_slopes": c.slopes != nil} {
@@ -66,8 +66,8 @@ func (c attention) build(t testing.TB, tile bool) (dispatch, []float64) {
 	return featured{attention: c}.build(t, tile)
 }
 
-// build returns the dispatch and the result by float64 arithmetic. Blocks of the
-// cache are dealt out in a shuffled order, and one of them to nobody.
+// build returns the dispatch and its result in float64 arithmetic. Sequences get blocks of
+// the cache in a shuffled order, and one block is unused.
 func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 	rng := newRand(c.String())
 	blockStride, headStride, rowStride := c.strides()
@@ -238,8 +238,8 @@ func TestAttentionFeatures(t *testing.T) {
 	}
 }
 
-// inParts returns attention_vec's dispatch cut into partitions of so many keys, the last
-// one past all contexts.
+// inParts returns attention_vec's dispatch over partitions of `keys` keys, the last of which
+// is past all contexts.
 func (c featured) inParts(d dispatch, keys int) dispatch {
 	parts := 1
 	for _, s := range c.seqs {
@@ -256,7 +256,7 @@ func (c featured) inParts(d dispatch, keys int) dispatch {
 	return d
 }
 
-// reduce returns the dispatch that puts partitions together.
+// reduce returns the dispatch that merges partitions.
 func (c featured) reduce(of dispatch, part, statistics []byte) dispatch {
 	tokens := of.grid[1]
 	d := dispatch{
@@ -271,7 +271,8 @@ func (c featured) reduce(of dispatch, part, statistics []byte) dispatch {
 	return d
 }
 
-// TestAttentionSplit runs both kernels and their twins, each on what either left.
+// TestAttentionSplit runs attention_vec and attention_reduce, native and emulated, in all
+// combinations.
 func TestAttentionSplit(t *testing.T) {
 	cases := featuredCases
 	for _, c := range append(attentionCases[:4:4], attentionCases[9]) {
@@ -297,8 +298,8 @@ func TestAttentionSplit(t *testing.T) {
 	}
 }
 
-// The map gives what the search gives, or says that nobody owns a token; tokens taken
-// several at a time by a GPU are the same tokens.
+// TestAttentionMap compares a map of tokens to sequences with the search, and has tokens that
+// the map gives to no sequence; fc_rows, which groups tokens on a GPU, changes nothing.
 func TestAttentionMap(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, c := range []featured{
@@ -331,9 +332,9 @@ func TestAttentionMap(t *testing.T) {
 
 // TestAttentionKeepsNaNToItself puts NaN and infinities where only some tokens of a tile
 // see them: in a key and value in its middle, before the window of the last, and past the
-// context. Who does not see them must give the same bits as without, who does must show
-// them. Of all combinations a third runs, in which any two of a number, a key and a place
-// meet.
+// context. Tokens that do not see them must give the same bits as without; the others must
+// show them. A third of the combinations run, which have every pair of a number, a key and
+// a place.
 func TestAttentionKeepsNaNToItself(t *testing.T) {
 	for _, window := range []int{0, 20} {
 		for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.Q8_0} {
@@ -374,7 +375,8 @@ func TestAttentionKeepsNaNToItself(t *testing.T) {
 	}
 }
 
-// spoil returns a cache whose row of a key holds only x, or, in blocks, its scales.
+// spoil returns a copy of a cache in which x replaces a key's row or, in Q8_0 blocks, the
+// row's scales.
 func (c featured) spoil(t *testing.T, cache []byte, block, key int, x float64) []byte {
 	cache = bytes.Clone(cache)
 	blockStride, headStride, rowStride := c.strides()
@@ -390,7 +392,7 @@ func (c featured) spoil(t *testing.T, cache []byte, block, key int, x float64) [
 	return cache
 }
 
-// requireApart compares the result of the only sequence with that of a clean cache.
+// requireApart compares the result of the only sequence with the result for a clean cache.
 func (c featured) requireApart(t *testing.T, clean, got []byte, key int, shows bool, what ...any) {
 	t.Helper()
 	s, width := c.seqs[0], c.heads*c.head
@@ -409,8 +411,7 @@ func (c featured) requireApart(t *testing.T, clean, got []byte, key int, shows b
 	}
 }
 
-// Large scores must neither overflow nor lose the small ones beside them, whichever
-// comes first.
+// Large scores must neither overflow nor lose small scores, whichever come first.
 func TestAttentionExtremes(t *testing.T) {
 	c := attention{2, 1, 32, 256, dtype.F32, []sequence{{3, 150}}}
 	each(t, func(t *testing.T, l Library) {
@@ -437,8 +438,8 @@ func TestAttentionExtremes(t *testing.T) {
 	})
 }
 
-// Blocks of values whose scales lie up to 2^15 apart, and queries whose elements do: what is small
-// beside the rest counts as it does in a cache of floats.
+// The scales of value blocks, and the elements of queries, differ by factors up to 2^15: small
+// values must count as in a cache of floats.
 func TestAttentionRanges(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, c := range []attention{
@@ -472,7 +473,7 @@ func TestAttentionRanges(t *testing.T) {
 	})
 }
 
-// Tables, positions and lengths that point nowhere are not followed.
+// Out-of-range tables, positions and lengths are ignored.
 func TestAttentionOutOfRange(t *testing.T) {
 	c := attention{4, 2, 64, 16, dtype.F16, []sequence{{20, 40}, {1, 30}}}
 	each(t, func(t *testing.T, l Library) {
@@ -523,7 +524,7 @@ func TestAttentionUnsupported(t *testing.T) {
 	tile, _ := attentionCases[1].build(t, true)
 	parts := featured{attention: attentionCases[1]}.inParts(good, 64)
 	require.NoError(t, Run(parts.launch(), Options{}))
-	// with has other constants, and perhaps a map or another grid.
+	// with returns a dispatch with other constants, and perhaps a map or another grid.
 	with := func(d dispatch, constants map[string]uint32, change func(d *dispatch)) dispatch {
 		d = d.clone()
 		d.constants = constants

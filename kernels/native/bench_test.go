@@ -17,13 +17,13 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// beyondCaches is how much memory a benchmark of bandwidth walks through: more than
-// any cache holds.
+// beyondCaches is the memory in bytes that a bandwidth benchmark reads: more than any cache
+// holds.
 const beyondCaches = 768 << 20
 
 var benchThreads = []int{1, 2}
 
-// BenchmarkRead is the yardstick for what follows: memory read as fast as a plain loop can.
+// BenchmarkRead measures the memory bandwidth of a plain loop, the reference for the others.
 func BenchmarkRead(b *testing.B) {
 	memory := make([]byte, beyondCaches)
 	for i := 0; i < len(memory); i += 4096 {
@@ -48,7 +48,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// bigWeight returns memory for whole copies of a weight, at least `least` bytes and at
+// bigWeight returns memory with whole copies of a weight, at least `least` bytes and at
 // least one copy.
 func bigWeight(elem dtype.Type, elements, least int) (memory []byte, size int) {
 	size = int(elem.Bytes(int64(elements)))
@@ -66,7 +66,7 @@ func bigWeight(elem dtype.Type, elements, least int) (memory []byte, size int) {
 	return memory, size
 }
 
-// largePages returns a copy in large pages where the system has them, as devices hold
+// largePages returns a copy in large pages if the system has them, as devices allocate
 // rearranged weights.
 func largePages(b *testing.B, data []byte) []byte {
 	memory, err := syscall.Mmap(-1, 0, len(data), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -90,11 +90,11 @@ func linearLaunch(elem dtype.Type, tokens, k, n int, weight []byte) Launch {
 	}.launch()
 }
 
-// Bytes are those of the weight. Each call takes another copy of it.
+// BenchmarkMatVec reports the weight's bytes. Each call reads another copy of it.
 func BenchmarkMatVec(b *testing.B) {
 	for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K, dtype.Q5_K, dtype.Q6_K, dtype.MXFP4, dtype.IQ4_NL, dtype.IQ4_XS, dtype.Q4_1, dtype.MLX4, dtype.MLX8} {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}, {2048, 8192}, {1024, 151936}} {
-			// Memory for copies is held while one shape of one type runs.
+			// The copies of one shape and type are freed before the next.
 			b.Run(fmt.Sprintf("%v/%dx%d", elem, shape[0], shape[1]), func(b *testing.B) { benchmarkMatVec(b, elem, shape[0], shape[1]) })
 		}
 	}
@@ -131,10 +131,9 @@ func benchmarkMatVec(b *testing.B, elem dtype.Type, k, n int) {
 	}
 }
 
-// measure runs f in the benchmark's loop. Beside Go's mean it reports, in 1e9 units (bytes,
-// or operations: a multiply-add is two) a second, the median and the best of all calls,
-// and units by processor time: on a shared machine the mean says more about the
-// neighbours.
+// measure runs f in the benchmark's loop. Besides Go's mean it reports the median and the best
+// of all calls, in 1e9 units (bytes, or operations: a multiply-add is two) per second, and units
+// per processor time, because the mean of a shared machine depends on its other users.
 func measure(b *testing.B, units float64, unit string, f func(i int)) {
 	var times []float64
 	start := processorTime()
@@ -149,7 +148,7 @@ func measure(b *testing.B, units float64, unit string, f func(i int)) {
 	b.ReportMetric(units/times[0]/1e9, "best-"+unit)
 }
 
-// processorTime is what this process has used, in seconds.
+// processorTime returns the processor time of this process in seconds.
 func processorTime() float64 {
 	var use syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
@@ -207,8 +206,8 @@ func attentionDispatch(family string, cached dtype.Type, heads, kvHeads, head, t
 	}
 }
 
-// Shapes of Qwen3-0.6B and Llama-3.2-1B. Bytes are those of the keys and values; as in
-// a model of 16 layers, each call has its own.
+// BenchmarkAttentionVec has the shapes of Qwen3-0.6B and Llama-3.2-1B and reports the bytes of
+// keys and values. Consecutive calls read different caches, as the 16 layers of a model do.
 func BenchmarkAttentionVec(b *testing.B) {
 	for _, shape := range [][3]int{{16, 8, 128}, {32, 8, 64}} {
 		for _, depth := range []int{512, 4096} {
@@ -232,7 +231,7 @@ func BenchmarkAttentionVec(b *testing.B) {
 	}
 }
 
-// Sixteen sequences with few keys each, in blocks that lie anywhere; as above.
+// BenchmarkAttentionPages has sixteen sequences with few keys each, in shuffled blocks.
 func BenchmarkAttentionPages(b *testing.B) {
 	const sequences, length, block = 16, 192, 64
 	var step []span
@@ -277,11 +276,10 @@ func BenchmarkAttentionTile(b *testing.B) {
 	}
 }
 
-// BenchmarkReplication is the shape of ROCmForge's benchmark, 2 KV heads for 32 query
-// heads, 2,048 keys, heads of 128: attention that maps query heads to KV heads, and
-// attention over keys and values copied for every query head first. Both take turns
-// in one run and give the same result. The cache lies head by head, so that a KV head
-// is copied as a whole.
+// BenchmarkReplication compares attention that maps query heads to KV heads with attention over
+// keys and values copied for every query head first, in the shape of ROCmForge's benchmark: 2 KV
+// heads for 32 query heads, 2,048 keys, heads of 128. Both alternate in one run and give the same
+// result. The cache is head-major, so that a KV head is copied as a whole.
 func BenchmarkReplication(b *testing.B) {
 	const heads, kvHeads, head, keys = 32, 2, 128, 2048
 	for _, c := range []struct {
@@ -346,9 +344,9 @@ func BenchmarkRopeWrite(b *testing.B) {
 	measure(b, tokens, "Gtoken/s", func(int) { c.run(Options{Threads: 1}) })
 }
 
-// BenchmarkDeltaNet is a layer of Qwen3.5-0.8B, 16 heads of 128: the gated delta rule of a step's
-// tokens of one sequence, beside loops over the same state that do as the formula says, a pass for
-// each of its terms. Both take turns in one run, on one thread.
+// BenchmarkDeltaNet compares the gated delta rule over a step's tokens of one sequence, in the
+// shape of a layer of Qwen3.5-0.8B (16 heads of 128), with plain loops that make one pass over the
+// state per term of the formula. Both alternate in one run, on one thread.
 func BenchmarkDeltaNet(b *testing.B) {
 	const heads, head = 16, 128
 	for _, tokens := range []int{1, 64} {
@@ -393,7 +391,7 @@ func BenchmarkDeltaNet(b *testing.B) {
 	}
 }
 
-// deltaRule is S ← keep·S + k ⊗ learn·(v − keep·Sᵀk) and Sᵀq, S of len(q) rows.
+// deltaRule computes S ← keep·S + k ⊗ learn·(v − keep·Sᵀk) and out = Sᵀq; S has len(q) rows.
 func deltaRule(s, q, k, v []float32, keep, learn float32, out []float32) {
 	n := len(q)
 	for i := range s {

@@ -15,8 +15,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// blasCases are products that a BLAS takes: panels and blocks of tokens that are whole,
-// ragged, or one element over; every epilogue; several weights side by side.
+// blasCases returns products that the BLAS kernels support: whole and ragged panels and token
+// blocks, and ones with a single element left; every epilogue; several weights side by side.
 func blasCases() []linear {
 	var cases []linear
 	for _, w := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
@@ -48,7 +48,7 @@ func blasCases() []linear {
 	return append(cases, linear{tokens: 9, k: 68, rows: []int{24}, types: []dtype.Type{dtype.F16}, norm: true, layer: true, gain: true, shift: true})
 }
 
-// withScratch binds what the Plan gives a product of so many tokens at most.
+// withScratch binds the scratch of a Plan's product.
 func (c linear) withScratch(d dispatch, bytes int64) dispatch {
 	d.scratch = make([]byte, bytes)
 	return d
@@ -62,7 +62,7 @@ func (c linear) scratch() int64 {
 	return kernels.PanelScratch(int64(c.tokens), int64(c.k), rows, c.pair)
 }
 
-// compute runs the dispatch and returns its result; scratch may come back as it likes.
+// compute runs the dispatch and returns its result, ignoring what it leaves in scratch.
 func compute(t testing.TB, l Library, d dispatch, o Options) []byte {
 	t.Helper()
 	args := map[string][]byte{}
@@ -79,10 +79,10 @@ func compute(t testing.TB, l Library, d dispatch, o Options) []byte {
 	return args["out"]
 }
 
-// TestBLAS compares with float64, as it does the native kernels on the same products, in
-// one lane and in several, on several threads; and in place of the residual. Two results
-// that are both within a bound of the exact one may be twice that apart, and which kernel
-// OpenBLAS takes depends on the processor.
+// TestBLAS compares the BLAS kernels and the native kernels with float64 on the same products:
+// in one lane and in several, on several threads, and in place of the residual. It does not
+// compare the two with each other, because results within a bound of the exact one may differ
+// by twice the bound, and OpenBLAS chooses its kernel by processor.
 func TestBLAS(t *testing.T) {
 	l, ok := BLAS()
 	require.True(t, ok)
@@ -98,7 +98,7 @@ func TestBLAS(t *testing.T) {
 				near(t, exact, floats(got), scale, bound)
 				best, want, most := Libraries()[0], exact, bound
 				if best.HalfIntegers() {
-					if want = short; c.norm { // whose own rounding can move an activation to the next integer
+					if want = short; c.norm { // the norm's rounding can move an activation to the next integer
 						most = 1e-3
 					}
 				}
@@ -114,7 +114,7 @@ func TestBLAS(t *testing.T) {
 					same.args["out"] = append([]byte(nil), d.args["residual"]...)
 					same.args["residual"] = same.args["out"]
 					require.NoError(t, l.Run(same.launch(), Options{Threads: 2}))
-					// Between rows, the residual's own padding stays.
+					// The padding between rows keeps the residual's bytes.
 					width := c.rows[0] + c.padding
 					if !c.pair {
 						width = c.padding
@@ -132,7 +132,7 @@ func TestBLAS(t *testing.T) {
 	}
 }
 
-// lane returns the floats that one lane needs.
+// lane returns the number of floats of one lane's scratch.
 func lane(c linear) int {
 	sides := 1
 	if c.pair {
@@ -145,7 +145,7 @@ func lane(c linear) int {
 	return sides * min(tallest, 128) * (c.k + min(c.tokens, 256))
 }
 
-// TestBLASLeaves lists what stays with the native kernels.
+// TestBLASLeaves lists the products that the BLAS kernels do not support.
 func TestBLASLeaves(t *testing.T) {
 	l, _ := BLAS()
 	c := linear{tokens: 8, k: 64, rows: []int{16, 16}, types: []dtype.Type{dtype.F16, dtype.F16}}
@@ -167,7 +167,7 @@ func TestBLASLeaves(t *testing.T) {
 	require.ErrorIs(t, l.Run(Launch{Kernel: "rope_f32"}, Options{}), ErrUnsupported)
 }
 
-// The constants of gemm.h are those of package kernels.
+// TestBLASConstants compares the constants of gemm.h with those of package kernels.
 func TestBLASConstants(t *testing.T) {
 	text, err := os.ReadFile("blas/gemm.h")
 	require.NoError(t, err)

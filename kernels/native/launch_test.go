@@ -21,15 +21,15 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
-// fences holds memory that tests have done with, by its size: a page that is touched for the
-// first time takes longer than most kernels, on some machines 28 µs.
+// fences holds the memory that tests have released, by size, for reuse: the first touch of a page
+// takes longer than most kernels, on some machines 28 µs.
 var fences = struct {
 	sync.Mutex
 	free map[int][][]byte
 }{free: map[int][][]byte{}}
 
-// fenced returns n bytes that end where memory that can't be touched begins, so that
-// an access past the end of a buffer faults. What is in them is another test's.
+// fenced returns n uninitialised bytes that end at an inaccessible page, so that an access
+// past the end of a buffer faults.
 func fenced(t testing.TB, n int) []byte {
 	page := os.Getpagesize()
 	size := (n + page - 1) / page * page
@@ -113,7 +113,7 @@ func newRand(name string) *rand.Rand {
 	return rand.New(rand.NewChaCha8(seed))
 }
 
-// nan returns memory for n floats that shows what is left unwritten.
+// nan returns memory for n floats, filled with NaN to show unwritten elements.
 func nan(n int) []byte {
 	b := make([]byte, 4*n)
 	for i := range b {
@@ -122,8 +122,8 @@ func nan(n int) []byte {
 	return b
 }
 
-// randomBlocks returns random bits but for the scales, about 0.001 to 0.004 of either
-// sign, so that every code and every packed field occurs.
+// randomBlocks returns blocks of random bits, in which every code and packed field occurs; only
+// the scales are limited to about 0.001 to 0.004, of either sign.
 func randomBlocks(rng *rand.Rand, elem dtype.Type, n int) []byte {
 	raw := make([]byte, elem.Bytes(int64(n)))
 	for i := range raw {
@@ -140,7 +140,7 @@ func randomBlocks(rng *rand.Rand, elem dtype.Type, n int) []byte {
 	return raw
 }
 
-// stored returns random values of a weight or cache type and their bytes.
+// stored returns the bytes and values of n random elements of a weight or cache type.
 func stored(t testing.TB, rng *rand.Rand, n int, elem dtype.Type) ([]byte, []float32) {
 	if elem.IsQuantized() {
 		b := randomBlocks(rng, elem, n)
@@ -151,7 +151,7 @@ func stored(t testing.TB, rng *rand.Rand, n int, elem dtype.Type) ([]byte, []flo
 	return b, elements(b, elem)
 }
 
-// dispatch is a launch with what the emulator needs besides, and what comes out.
+// dispatch is a launch with the emulator's additional inputs, and the names of its results.
 type dispatch struct {
 	kernel      string
 	args        map[string][]byte
@@ -159,13 +159,13 @@ type dispatch struct {
 	constants   map[string]uint32
 	grid, group [3]uint32
 	writes      []string          // the arguments that are results, in the order in which run returns them
-	shared      map[string]string // arguments that are the memory of others
-	interleaved []string          // the arguments that are
+	shared      map[string]string // arguments that share the memory of others
+	interleaved []string          // the arguments that are interleaved weights
 	scratch     []byte            // of a BLAS
 	hints       [kernels.NumHints]uint32
 }
 
-// index returns where a kernel takes an argument.
+// index returns the buffer index of a kernel's argument.
 func index(kernel, arg string) int {
 	k, ok := kernels.Lookup(kernel)
 	if !ok {
@@ -178,7 +178,7 @@ func index(kernel, arg string) int {
 	return a.Index
 }
 
-// on is the launch on other memory.
+// on returns the launch on other memory.
 func (d dispatch) on(args map[string][]byte) Launch {
 	buffers, constants, err := kernels.Bind(d.kernel, args, d.params, d.constants)
 	if err != nil {
@@ -195,7 +195,7 @@ func (d dispatch) on(args map[string][]byte) Launch {
 	return l
 }
 
-// alias binds memory twice where the dispatch says so.
+// alias binds the memory of shared arguments twice.
 func (d dispatch) alias(args map[string][]byte) {
 	for name, of := range d.shared {
 		args[name] = args[of]
@@ -204,7 +204,7 @@ func (d dispatch) alias(args map[string][]byte) {
 
 func (d dispatch) launch() Launch { return d.on(d.args) }
 
-// clone returns the dispatch with lists of its own, of the same memory.
+// clone returns a copy of the dispatch on the same memory.
 func (d dispatch) clone() dispatch {
 	d.args, d.constants = maps.Clone(d.args), maps.Clone(d.constants)
 	if d.constants == nil {
@@ -215,7 +215,7 @@ func (d dispatch) clone() dispatch {
 
 var cuts = []Options{{Threads: 1}, {Threads: 1, Cut: 1}, {Threads: 1, Cut: 3}, {Threads: 2}}
 
-// run executes the dispatch under an instruction set with units cut in several ways,
+// run executes the dispatch under an instruction set with several distributions of units,
 // requires the same bits from all, and returns the results in the order of writes.
 func (d dispatch) run(t testing.TB, l Library) [][]byte {
 	t.Helper()
@@ -249,8 +249,8 @@ func (d dispatch) run(t testing.TB, l Library) [][]byte {
 	return first
 }
 
-// runWith executes the dispatch once, with units cut in one way, and returns the results in
-// the order of writes.
+// runWith executes the dispatch once, with one distribution of units, and returns the results
+// in the order of writes.
 func (d dispatch) runWith(t testing.TB, l Library, o Options) [][]byte {
 	t.Helper()
 	d = d.clone()
@@ -263,7 +263,7 @@ func (d dispatch) runWith(t testing.TB, l Library, o Options) [][]byte {
 	return out
 }
 
-// emulate runs the twin of the kernel from its Metal source.
+// emulate runs the kernel from its Metal source.
 func (d dispatch) emulate(t testing.TB) [][]byte {
 	t.Helper()
 	args := make(map[string][]byte, len(d.args))
@@ -282,8 +282,8 @@ func (d dispatch) emulate(t testing.TB) [][]byte {
 	return out
 }
 
-// near requires |got − want| ≤ bound·scale, and the same infinities; NaN in want is
-// memory that must stay as it was.
+// near requires |got − want| ≤ bound·scale, and the same infinities; NaN in want marks
+// memory that must stay unchanged.
 func near(t testing.TB, want []float64, got []float32, scale, bound float64, what ...any) {
 	t.Helper()
 	require.Len(t, got, len(want), what...)
@@ -304,7 +304,7 @@ func widened(v []float32) []float64 {
 	return w
 }
 
-// each runs f as a subtest for every instruction set at hand.
+// each runs f as a subtest for every available instruction set.
 func each(t *testing.T, f func(t *testing.T, l Library)) {
 	for _, l := range Libraries() {
 		t.Run(l.ISA(), func(t *testing.T) { f(t, l) })

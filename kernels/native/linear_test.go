@@ -32,7 +32,7 @@ type linear struct {
 	layer, gain, shift   bool // the norm is LayerNorm, with a gain and a shift
 }
 
-// epilogue is what the results depend on besides the products.
+// epilogue returns a name of the case's epilogue.
 func (c linear) epilogue() string {
 	return fmt.Sprintf("%v/bias=%t/layer=%t,%t,%t", c.activation, c.bias, c.layer, c.gain, c.shift)
 }
@@ -41,17 +41,17 @@ func (c linear) String() string {
 	return fmt.Sprintf("%dx%d→%v%v/residual=%t/pair=%t/norm=%t/padding=%d/%s", c.tokens, c.k, c.rows, c.types, c.residual, c.pair, c.norm, c.padding, c.epilogue())
 }
 
-// built is the dispatch of a case.
+// built is the dispatch of a case and its expected results.
 type built struct {
 	dispatch
-	// expect returns its results by float64 arithmetic: exact, from the weights' values;
-	// rounded, with activations as the kernels round them for quantized weights; and short,
-	// where half weights and their activations are rounded, too.
+	// expect returns results in float64 arithmetic: exact, from the weights' values; rounded,
+	// with activations rounded as for quantized weights; and short, with half weights and their
+	// activations rounded to 16-bit integers, too.
 	expect func() (exact, rounded, short []float64)
 	scale  float64 // of a sum: its terms, added in quadrature
 }
 
-// roundActivations returns x as the kernels see it beside quantized weights.
+// roundActivations returns x as the kernels round it for quantized weights.
 func roundActivations(x []float32) []float64 {
 	out := make([]float64, len(x))
 	for b := 0; b < len(x); b += 32 {
@@ -72,11 +72,11 @@ func roundActivations(x []float32) []float64 {
 
 func isHalf(w dtype.Type) bool { return w == dtype.F16 || w == dtype.BF16 }
 
-// shortBound is how far that may lead from exact products, in parts of a sum's size: 1.3e-4 in the
-// mean square, several times as much at the most, and more behind a gate.
+// shortBound bounds the error of 16-bit integers relative to a sum's size: the root mean square is
+// 1.3e-4, the maximum several times as much, and more after a gate.
 const shortBound = 2e-3
 
-// shortActivations returns x as those kernels see it.
+// shortActivations returns x as the kernels of [Library.HalfIntegers] round it.
 func shortActivations(x []float32) []float64 {
 	out := make([]float64, len(x))
 	for b := 0; b < len(x); b += 64 {
@@ -105,7 +105,7 @@ func shortActivations(x []float32) []float64 {
 	return out
 }
 
-// shortWeights returns a row of weights as they see it.
+// shortWeights returns a row of weights as these kernels round it.
 func shortWeights(w []float32) []float64 {
 	out := make([]float64, len(w))
 	for b := 0; b < len(w); b += 64 {
@@ -294,7 +294,7 @@ func linearCases() []linear {
 				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []dtype.Type{dtype.F16, dtype.Q5_0}, residual: true, norm: norm})
 		}
 	}
-	// Every epilogue, by weights of floats, of blocks and of both.
+	// Every epilogue with float weights, quantized weights and both.
 	for i, a := range ir.Activations() {
 		for _, tokens := range []int{1, 5} {
 			more := linear{tokens: tokens, k: 256, activation: a, bias: i%2 == 0 || tokens == 5, residual: i%2 == 1}
@@ -316,12 +316,12 @@ func linearCases() []linear {
 				linear{tokens: 1, k: 288, rows: []int{24, 17}, types: []dtype.Type{dtype.Q8_0, dtype.Q4_0}, norm: true, layer: true, gain: gain, shift: shift, padding: 2})
 		}
 	}
-	// Prompts of several blocks of tokens and rows, with k of several pieces and a rest.
+	// Prompts of several blocks of tokens and rows, with k of several pieces and a remainder.
 	for _, w := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		cases = append(cases, linear{tokens: 29, k: 2091, rows: []int{150}, types: []dtype.Type{w}, residual: true},
 			linear{tokens: 29, k: 1091, rows: []int{150, 150}, types: []dtype.Type{w, w}, pair: true, activation: ir.SiLU})
 	}
-	// The same of several groups of quantized rows, which take a panel's activations in turn.
+	// The same with several groups of quantized rows, which share a panel's activations.
 	for _, w := range weightTypes {
 		if w.IsQuantized() {
 			cases = append(cases, linear{tokens: 7, k: 1280, rows: []int{150}, types: []dtype.Type{w}, residual: true})
@@ -334,7 +334,8 @@ func linearCases() []linear {
 		linear{tokens: 4, k: 4096, rows: []int{16, 16}, types: []dtype.Type{dtype.Q4_0, dtype.F16}})
 }
 
-// scale is that of a result: of products of two sums, or more; weights of the norm reach 3.
+// scale returns the size of a result: that of products of two or more sums, with norm weights up
+// to 3.
 func (c linear) scale(b built) float64 {
 	scale, sums := b.scale, b.scale
 	if c.bias {
@@ -362,7 +363,7 @@ func TestLinear(t *testing.T) {
 					if l.HalfIntegers() {
 						want = short
 					}
-					// The norm's own rounding can move an activation to the next integer.
+					// The norm's rounding can move an activation to the next integer.
 					bound := 4e-6
 					if c.norm {
 						bound = 1e-3
@@ -388,7 +389,7 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// A token's result does not depend on its company.
+// A token's result does not depend on the batch.
 func TestLinearTokensAlone(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		cases := []linear{{tokens: 29, k: 2091, rows: []int{150}, types: []dtype.Type{dtype.F16}}}
@@ -440,7 +441,7 @@ func TestLinearEmulated(t *testing.T) {
 	}
 }
 
-// Biases, activations, gates and norms beside the emulation's.
+// TestEpiloguesEmulated compares biases, activations, gates and norms with the emulation.
 func TestEpiloguesEmulated(t *testing.T) {
 	for _, a := range ir.Activations() {
 		for _, vec := range []bool{true, false} {
@@ -481,8 +482,8 @@ func TestLinearNonFinite(t *testing.T) {
 	})
 }
 
-// Bytes of any size and activations of the largest, whose products are whole numbers: no set
-// may lose any of one, of few tokens or of many.
+// Products of extreme quants and the largest activations are whole numbers: every set must
+// compute them exactly, for few tokens and for many.
 func TestBytesAtTheEnds(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		rng := rand.New(rand.NewPCG(3, 5))
@@ -524,7 +525,8 @@ func TestBytesAtTheEnds(t *testing.T) {
 	})
 }
 
-// exactProduct returns that of a row of weights and x by float64 arithmetic, and the sum of its terms' sizes.
+// exactProduct returns the product of a row of weights and x in float64 arithmetic, and the sum of
+// its terms' magnitudes.
 func exactProduct(weights, x []float32) (sum, size float64) {
 	for i, v := range weights {
 		term := float64(v) * float64(x[i])
@@ -533,8 +535,8 @@ func exactProduct(weights, x []float32) (sum, size float64) {
 	return sum, size
 }
 
-// Half weights that are not finite spoil their rows and no other; the smallest and the largest
-// are what they are.
+// Half weights that are not finite change the results of their rows only; the smallest and the
+// largest halves are exact.
 func TestHalfWeightsAtTheEnds(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for w, bits := range map[dtype.Type]struct{ inf, largest, smallest, one uint16 }{
@@ -589,8 +591,8 @@ func TestHalfWeightsAtTheEnds(t *testing.T) {
 	})
 }
 
-// Half weights and activations of any size, and some that are not finite: a token among others is
-// what it is alone.
+// With half weights and activations of any magnitude, and some that are not finite, a token's
+// result is the same alone and in a batch.
 func TestHalfActivationsAtTheEnds(t *testing.T) {
 	inf := float32(math.Inf(1))
 	sizes := []float32{1, 1e-25, 1e20, 0, 1e-19, inf, -inf, float32(math.NaN()), 1e-12}
@@ -670,7 +672,7 @@ func TestLinearUnsupported(t *testing.T) {
 	require.ErrorIs(t, Run(Launch{Kernel: "no_such"}, Options{}), ErrUnsupported)
 }
 
-// Interleaved weights give the bits of rows, in linear layers and as embeddings.
+// Interleaved weights give the same bits as rows, in linear layers and as embeddings.
 func TestInterleaved(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for n, w := range weightTypes {
@@ -678,8 +680,8 @@ func TestInterleaved(t *testing.T) {
 				if (n+i)%2 == 1 && tokens > 1 && !testfiles.Full("kernels") {
 					continue
 				}
-				// 9 and 5 groups of 32 rows, 18 and 10 of 16: streams of one and of several, and what is
-				// left; a last group that has rows of the one before it, and one that has not.
+				// 9 and 5 groups of 32 rows, 18 and 10 of 16: single and several streams, and a remainder;
+				// a last group that overlaps the one before it, and one that does not.
 				c := linear{tokens: tokens, k: 768, rows: []int{291, 160}, types: []dtype.Type{w, w}}
 				if tokens == 29 {
 					c.k = 2304 // pieces and panels
@@ -718,12 +720,12 @@ func TestInterleaved(t *testing.T) {
 	})
 }
 
-// hints are some of each kind: small, usual, and beyond what any kernel takes.
+// hints has values of each hint: small, usual, and beyond the range of every kernel.
 var hints = [][kernels.NumHints]uint32{
 	{1, 1, 1, 1}, {2, 4096, 256, 2}, {3, 8192, 700, 3}, {math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32},
 }
 
-// Hints change how a launch is gone about, and no bit of its result.
+// Hints do not change a bit of a result.
 func TestHints(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, w := range []dtype.Type{dtype.F16, dtype.Q8_0, dtype.Q4_0, dtype.Q5_0, dtype.Q4_K, dtype.Q6_K} {
@@ -744,7 +746,7 @@ func TestHints(t *testing.T) {
 	})
 }
 
-// TestReaders runs units one by one, and looks for the rows that a kernel says they read.
+// TestReaders runs units one by one, and checks that each reads the rows that readers returns.
 func TestReaders(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, c := range []linear{

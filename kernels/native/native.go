@@ -1,22 +1,22 @@
-// Package native holds the kernels of device cpu: C++ with SIMD, behind the host
-// names of the float instances of the Metal kernels. They take the same buffers,
-// parameters and function constants as their twins in package emulated, by the names of
-// kernels/abi/arguments.gen.h, and ignore the grid, but for the number of partitions that
-// attention_vec writes.
+// Package native holds the kernels of device cpu: C++ with SIMD, under the host names of
+// the float instances of the Metal kernels. They have the buffers, parameters and function
+// constants of the emulated kernels, by the names of kernels/abi/arguments.gen.h, and ignore
+// the grid, except for the number of partitions that attention_vec writes.
 //
 //	src/             the kernels, written once over a small set of vector functions
-//	src/simd_*.h     those functions for one instruction set each
-//	src/unit_*.h     the kernels by family, each a source file of a set: they compile side by side
+//	src/simd_*.h     the vector functions, one file per instruction set
+//	src/unit_*.h     the kernels by family; each is a source file of a set, so they compile in parallel
 //	src/plain.h      products of quantized weights as plain loops, for the portable set
-//	src/panel.h      how weights are laid out for products with many tokens, for the
-//	                 sets whose instructions do not ask for a layout of their own
-//	blas/            products that the system's BLAS computes, where a build has one
+//	src/panel.h      the weight layout for products with many tokens, for sets whose
+//	                 instructions do not need a layout of their own
+//	blas/            products that the system's BLAS computes, in builds that have one
 //
-// A directory for each set compiles them, because cgo gives all files of a package the
-// same flags. A set whose instructions multiply bytes faster, and nothing else, is laid over
-// the one without them (src/unit_overlay.h): it compiles linear layers of quantized weights,
-// and hands on all others, a layer that also has a float weight among them. The best that the processor has is chosen when the program starts; the
-// environment variable SMELT_ISA names a lower one. From the best to the last:
+// Each set is compiled in its own folder, because cgo gives all files of a package the same
+// flags. A set whose instructions only speed up byte products is an overlay of the set
+// without them (src/unit_overlay.h): it compiles the linear layers whose weights are all
+// quantized, and uses the other set's kernels for the rest. The program chooses the best set
+// of its processor at start; the environment variable SMELT_ISA names another. From the best
+// to the last:
 //
 //	x86-64  avx512    AVX-512 F, BW, CD, DQ, VL with VNNI; without VNNI it is avx2
 //	        avxvnni   AVX2, FMA and F16C with AVX-VNNI: dot products of bytes
@@ -26,32 +26,34 @@
 //	        neon      NEON of Armv8.0, which every arm64 processor has
 //	any     portable  no instruction set in particular
 //
-// What has no kernel here, such as activations in halves, the device runs from the Metal
-// sources, which is slower by an order of magnitude.
+// Dispatches without a native kernel, such as those with half activations, fall back to the
+// emulated Metal sources, which are slower by an order of magnitude.
 //
 // Laws:
 //
-//   - A kernel is one or two stages of independent units. The result has the same bits
-//     however the units are shared out, and on however many threads.
-//   - A set's code is in a namespace of its own name: the linker never merges what was compiled
-//     for different instruction sets.
-//   - A weight may come interleaved, as [Library.Interleave] makes it of groups of rows, with
-//     the same bits of results.
-//   - Linear layers treat each token alone: a token gives the same bits by itself, in a
-//     batch, and in linear_vec or linear_mat.
-//   - So does attention: a token gives the same bits in attention_vec and in attention_tile,
-//     whoever stands beside it, wherever its prompt is cut and whatever the blocks of its cache.
-//     Only where the launch says how keys are cut does that decide (fc_split).
-//   - Sets with fused multiply-add (all but portable) agree bit for bit where weights
-//     are quantized; otherwise they differ in the order of sums, and avx512 rounds half
-//     weights and what they are multiplied with ([Library.HalfIntegers]).
-//   - Nothing is read or written outside the buffers, whatever the tables of slots,
-//     blocks and tokens hold: what lies outside counts as absent.
-//   - Infinities and NaN travel as IEEE 754 has it, but that one among integers makes its
-//     block, and what it is part of, NaN; nothing is compiled with fast maths.
+//   - A kernel is one or two stages of independent units of work. Its result is
+//     bit-identical for any distribution of units to any number of threads.
+//   - A set's code is in a namespace with the set's name, so that the linker never merges
+//     functions compiled for different instruction sets.
+//   - A weight may be interleaved by [Library.Interleave], which does not change a bit of a
+//     result.
+//   - The result of a linear layer for a token is bit-identical alone, in a batch, in
+//     linear_vec and in linear_mat.
+//   - The result of attention for a token is bit-identical in attention_vec and
+//     attention_tile, in any batch, for any chunks of its prompt and any blocks of its cache.
+//     Only the partitions of split-KV, if the launch sets fc_split, can change bits.
+//   - Sets with fused multiply-add (all but portable) agree bit for bit on quantized weights;
+//     on float weights they differ in the order of sums, and avx512 rounds half weights and
+//     their activations ([Library.HalfIntegers]).
+//   - A kernel never reads or writes outside the buffers, whatever the tables of slots,
+//     blocks and tokens hold: indices outside count as absent.
+//   - Infinities and NaN propagate as in IEEE 754, except that one among values that are
+//     rounded to integers makes its block, and all results that use the block, NaN. Nothing
+//     is compiled with fast maths.
 //
 // Package src puts its headers into Go's build graph: a change makes go build compile the sets
-// again. Where kernels came or went, `go test ./kernels/native -run TestNames -update` tells package kernels.
+// again. After adding or removing a kernel, `go test ./kernels/native -run TestNames -update`
+// updates the list in package kernels.
 package native
 
 /*
@@ -105,12 +107,12 @@ import (
 	"github.com/smelt-ml/smelt/kernels/native/blas"
 )
 
-// Library is the kernels compiled for one instruction set.
+// Library holds the kernels compiled for one instruction set.
 type Library struct {
 	set unsafe.Pointer // const smelt_native_set *
 }
 
-// Libraries lists what this processor can run, the best first.
+// Libraries returns the libraries that this processor can run, the best first.
 func Libraries() []Library {
 	sets := sets()
 	out := make([]Library, len(sets))
@@ -120,7 +122,7 @@ func Libraries() []Library {
 	return out
 }
 
-// set is the kernels of one instruction set and whether the processor can run them.
+// set is the kernels of one instruction set, and whether the processor can run them.
 type set struct {
 	here    bool
 	kernels func() unsafe.Pointer // const smelt_native_set *
@@ -146,7 +148,7 @@ var best = sync.OnceValue(func() Library {
 	return l
 })
 
-// choose returns the library of that name, or the first where there is no name.
+// choose returns the library with the name, or the first if the name is "".
 func choose(all []Library, isa string) (Library, error) {
 	names := make([]string, len(all))
 	for i, l := range all {
@@ -155,23 +157,23 @@ func choose(all []Library, isa string) (Library, error) {
 		}
 		names[i] = l.ISA()
 	}
-	return Library{}, fmt.Errorf("SMELT_ISA=%s is not among the instruction sets at hand (%s)", isa, strings.Join(names, ", "))
+	return Library{}, fmt.Errorf("SMELT_ISA=%s is not an available instruction set (%s)", isa, strings.Join(names, ", "))
 }
 
 // Provider returns the chosen library as a const smelt_native* of kernels/abi/abi.h.
 func Provider() unsafe.Pointer { return best().set }
 
-// ISA names the chosen instruction set.
+// ISA returns the name of the chosen instruction set.
 func ISA() string { return best().ISA() }
 
-// Names lists the host names of the kernels.
+// Names returns the host names of the kernels.
 func Names() []string { return best().Names() }
 
 // Run executes a launch with the chosen library.
 func Run(l Launch, o Options) error { return best().Run(l, o) }
 
-// BLAS returns the products that the system's BLAS computes, and whether there are any.
-// They take float weights and several tokens, and scratch at [kernels.HostScratch].
+// BLAS returns the kernels that use the system's BLAS, and whether the build has one. They
+// multiply float weights with several tokens, and need scratch at [kernels.HostScratch].
 func BLAS() (Library, bool) {
 	set := blas.Set()
 	return Library{set}, set != nil
@@ -180,10 +182,10 @@ func BLAS() (Library, bool) {
 // Provider returns the library as a const smelt_native*.
 func (l Library) Provider() unsafe.Pointer { return l.set }
 
-// ISA names the instruction set, in the words that SMELT_ISA takes.
+// ISA returns the name of the instruction set, a value of SMELT_ISA.
 func (l Library) ISA() string { return C.GoString(C.set_isa(l.set)) }
 
-// Names lists the host names of the kernels.
+// Names returns the host names of the kernels.
 func (l Library) Names() []string {
 	var out []string
 	for i := C.uint32_t(0); ; i++ {
@@ -200,18 +202,18 @@ type Launch struct {
 	Kernel    string
 	Buffers   [][]byte          // by [[buffer(i)]]; nil is unbound
 	Constants map[uint32]uint32 // bits by [[function_constant(i)]]
-	Grid      [3]uint32         // threadgroups; only attention_vec in partitions needs them
+	Grid      [3]uint32         // threadgroups; only attention_vec with fc_split reads it
 
-	// Hints are those of kernels/abi/abi.h, by number; 0 leaves it to the kernel.
+	// Hints holds the hints of kernels/abi/abi.h, by number; 0 is the kernel's default.
 	Hints [kernels.NumHints]uint32
 
-	// Interleaved has bit i set where buffer i is what [Library.Interleave] made of a weight.
+	// Interleaved has bit i set if buffer i is a weight interleaved by [Library.Interleave].
 	Interleaved uint32
 }
 
-// Interleave rearranges a weight [rows, k] of a type of ir/dtype so that the library's
-// kernels stream through it, which may take a few more bytes. It returns nil where there is
-// nothing to gain for the type, or where the rows make no group of the library's.
+// Interleave returns a weight [rows, k] of a type of ir/dtype with groups of rows interleaved,
+// so that the library's kernels read it sequentially; it may be a few bytes longer. It returns
+// nil if the type does not profit, or there are fewer rows than in a group.
 func (l Library) Interleave(weightType uint32, rows, k int, weight []byte) []byte {
 	group := int(C.set_interleave(l.set, C.uint32_t(weightType), C.uint64_t(k), nil, 0, nil))
 	if group == 0 || rows < group {
@@ -222,18 +224,18 @@ func (l Library) Interleave(weightType uint32, rows, k int, weight []byte) []byt
 	return out
 }
 
-// HalfIntegers tells that F16 and BF16 weights, and activations beside them, become integers of
-// 16 bits with a scale for 64 of them, and that embeddings are what these are.
+// HalfIntegers reports whether the kernels convert F16 and BF16 weights, and their activations,
+// to 16-bit integers with one scale per 64. Embeddings then have the converted values, too.
 func (l Library) HalfIntegers() bool { return C.set_half_integers(l.set) != 0 }
 
-// Options share out a launch; no choice changes the result.
+// Options distribute a launch to threads; they do not change the result.
 type Options struct {
-	Threads int    // 0 is one
-	Cut     uint64 // units handed out at a time; 0 gives each thread an equal share
+	Threads int    // 0 means one
+	Cut     uint64 // units that a thread takes at a time; 0 gives each thread an equal share
 }
 
-// ErrUnsupported is wrapped by Run where there is no kernel of that name, or where it
-// does not take these constants, sizes or buffers.
+// ErrUnsupported is wrapped by Run's error if there is no kernel with the launch's name, or it
+// does not support the constants, sizes or buffers.
 var ErrUnsupported = errors.New("no native kernel")
 
 // Run executes a launch. It is for tests and measurements: devices call the kernels
@@ -248,7 +250,7 @@ func (l Library) Run(launch Launch, o Options) error {
 	return nil
 }
 
-// call is a launch in the form that the kernels take.
+// call is a launch converted to the C structs of abi.h.
 type call struct {
 	kernel *C.smelt_native_kernel
 	launch *C.smelt_launch
@@ -319,7 +321,7 @@ func (c *call) runUnits(stage int, begin, end uint64) {
 	C.stage_run(c.kernel, C.uint32_t(stage), c.launch, c.shared, C.uint64_t(begin), C.uint64_t(end))
 }
 
-// readers returns which units of the last stage read the rows of a buffer one after the other.
+// readers returns the units of the last stage that read the rows of a buffer in order.
 func (c *call) readers(buffer int) (first, count uint64) {
 	u := C.kernel_readers(c.kernel, c.launch, C.uint32_t(buffer))
 	return uint64(u.first), uint64(u.count)

@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the list of kernels")
 
-// TestNames holds the list of package kernels, which builds without C++ read as well,
-// to the kernels that every set of this machine has.
+// TestNames compares the list of native kernels in package kernels, which exists for builds
+// without C++, with the kernels of every set of this machine.
 func TestNames(t *testing.T) {
 	names := slices.Sorted(slices.Values(Names()))
 	for _, l := range Libraries() {
@@ -42,7 +42,7 @@ var natives = []string{
 	require.Equal(t, b.String(), string(got), "the kernels have changed: run go test ./kernels/native -run TestNames -update")
 }
 
-// TestVersion: a build of committed sources is known by them, any other by its executable.
+// TestVersion checks that committed sources identify a build, and its executable any other.
 func TestVersion(t *testing.T) {
 	require.Regexp(t, "^[0-9a-f]{64}$", Version())
 	revision := []debug.BuildSetting{{Key: "vcs.revision", Value: "c0ffee"}}

@@ -4,7 +4,7 @@ package native
 
 import "unsafe"
 
-// Without cgo there are no native kernels.
+// A build without cgo has no native kernels.
 
 // Provider returns nil.
 func Provider() unsafe.Pointer { return nil }
@@ -12,5 +12,5 @@ func Provider() unsafe.Pointer { return nil }
 // ISA returns "".
 func ISA() string { return "" }
 
-// Names returns nothing.
+// Names returns nil.
 func Names() []string { return nil }

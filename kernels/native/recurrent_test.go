@@ -8,7 +8,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// step is sequences with recurrent states, of which each brings some tokens after others.
+// step is a step of sequences with recurrent states, each of which has some tokens in the
+// step and perhaps some before.
 type step struct {
 	starts, counts         []int
 	block                  int
@@ -16,7 +17,7 @@ type step struct {
 	stride, blocks, tokens int
 }
 
-// stepOf gives every sequence blocks of its own, in reverse.
+// stepOf returns a step in which every sequence has its own blocks, in reverse order.
 func stepOf(block int, starts, counts []int) *step {
 	s := &step{starts: starts, counts: counts, block: block, cu: []int32{0}}
 	for i, n := range counts {
@@ -34,8 +35,8 @@ func stepOf(block int, starts, counts []int) *step {
 	return s
 }
 
-// over computes every token of a step after its sequence's state, of so many floats, and
-// leaves the state in the blocks that the step reaches.
+// over calls next for every token of a step with its sequence's state of n floats, and stores
+// the state in the blocks that the step's tokens reach.
 func (s *step) over(state []float32, n int, next func(t int, state []float64)) []float64 {
 	left := widened(state)
 	for seq, start := range s.starts {
@@ -52,7 +53,7 @@ func (s *step) over(state []float32, n int, next func(t int, state []float64)) [
 }
 
 // inPlace runs d, whose state is bound twice, on the emulator and on every instruction set,
-// and compares what it writes and leaves.
+// and compares its results and states.
 func (s *step) inPlace(t *testing.T, d dispatch, state []float32, want, left []float64, bound float64) {
 	t.Helper()
 	d.writes, d.shared = []string{"out", "state_out"}, map[string]string{"state": "state_out"}
@@ -125,7 +126,7 @@ func TestDeltaNet(t *testing.T) {
 				heads, keyHeads, head := shape[0], shape[1], shape[2]
 				rng, row, n := newRand(t.Name()), (2*keyHeads+heads)*head, heads*head*head
 				qkv, alpha, beta := normals(rng, s.tokens*row), normals(rng, s.tokens*heads), normals(rng, s.tokens*heads)
-				alpha[0] = 40 // whose exponential is no number worth adding one to
+				alpha[0] = 40 // adding one to its exponential changes nothing
 				decay, bias, state := normals(rng, heads), normals(rng, heads), normals(rng, s.blocks*n)
 				for h := range decay {
 					decay[h] = -0.2 * float32(h+1)

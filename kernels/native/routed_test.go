@@ -12,7 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// mixture is a linear_vec of stacks of weights.
+// mixture is a case of linear_vec with stacked expert weights.
 type mixture struct {
 	tokens, experts, top, k, n int
 	dtype                      dtype.Type
@@ -50,8 +50,8 @@ func mixtures() (all []mixture) {
 	return all
 }
 
-// check compares it with the products of each pair of a token and an expert by itself: of the
-// same bits, or their sums.
+// check compares the mixture with the products of each pair of a token and an expert alone:
+// unmixed results must have the same bits, mixed results must be their weighted sums.
 func (m mixture) check(t *testing.T, l Library) {
 	rng := newRand(fmt.Sprintf("%+v", m))
 	weights, size := 1, int(m.dtype.Bytes(int64(m.n*m.k)))
@@ -192,8 +192,8 @@ func (m mixture) check(t *testing.T, l Library) {
 	}
 }
 
-// TestMixture compares products of stacks with those of each expert by itself, for every type
-// of weights, and of floats the emulated kernel with them.
+// TestMixture compares products of stacked weights with those of each expert alone, for every
+// weight type, and the emulated kernel with them for floats.
 func TestMixture(t *testing.T) {
 	for _, l := range Libraries() {
 		for _, m := range mixtures() {
@@ -202,7 +202,7 @@ func TestMixture(t *testing.T) {
 	}
 }
 
-// TestMixtureAlone: a token's mixture has the same bits alone and among others.
+// TestMixtureAlone checks that a token's mixture is bit-identical alone and in a batch.
 func TestMixtureAlone(t *testing.T) {
 	const tokens, experts, top, k, n = 9, 6, 3, 64, 40
 	for _, l := range Libraries() {

@@ -97,7 +97,7 @@ func TestLayerNorm(t *testing.T) {
 	for _, width := range []int{1, 8, 17, 64, 172, 1024} {
 		for _, c := range []struct {
 			weight, bias bool
-			from         float32 // what rows are around
+			from         float32 // the centre of the rows' values
 		}{{true, true, 0}, {true, false, 3}, {false, true, -1000}, {false, false, 0}} {
 			t.Run(fmt.Sprintf("%d/%+v", width, c), func(t *testing.T) {
 				rng := newRand(fmt.Sprint(width))
@@ -171,8 +171,8 @@ func TestElementwise(t *testing.T) {
 	}
 }
 
-// elementwise returns the dispatch of an elementwise kernel on three rows, which lie 7
-// elements apart in a and 2 in b, and its result.
+// elementwise returns the dispatch of an elementwise kernel on three rows, with 7 elements of
+// padding in a and 2 in b, and its result.
 func elementwise(kernel string, width int, a, b []float32, f func(a, b float64) float64) (dispatch, []float64) {
 	const rows = 3
 	var want []float64
@@ -190,8 +190,8 @@ func elementwise(kernel string, width int, a, b []float32, f func(a, b float64) 
 	}, want
 }
 
-// activation is the formula of one that is no gate. The kernels take what is below -20 for
-// -20 in both forms of GELU, where they are nearly 0.
+// activation returns the value of an activation that is no gate. In both forms of GELU the
+// kernels clamp arguments below -20 to -20, where GELU is nearly 0.
 func activation(a ir.Activation, x float64) float64 {
 	switch a {
 	case ir.SiLU:
@@ -219,9 +219,9 @@ func gate(a ir.Activation, x, y float64) float64 {
 	return activation(a, x) * y
 }
 
-// TestActivations runs every activation, alone and as a gate: on normal numbers beside the
-// emulation, and where exponents overflow and infinities meet; a Metal function's value
-// there is its own affair.
+// TestActivations runs every activation, alone and as a gate: on normal numbers, compared with
+// the emulation, and on overflowing exponents and infinities, where the emulation's Metal
+// functions may return other values.
 func TestActivations(t *testing.T) {
 	inf, nan32 := float32(math.Inf(1)), float32(math.NaN())
 	extremes := []float32{0, -100, 100, -3e38, 3e38, -inf, inf, nan32, 7, 7.5, -7, -20, 1e-30, -1e-30, 5.5, -5.5}
@@ -289,8 +289,8 @@ func TestActivations(t *testing.T) {
 	}
 }
 
-// TestGELUPrecision bounds the error of GELU by some ulp of its argument, which the error
-// of erf is multiplied by.
+// TestGELUPrecision bounds the error of GELU by ulps of its argument, because GELU multiplies
+// the error of erf by the argument.
 func TestGELUPrecision(t *testing.T) {
 	const n = 20000
 	x := make([]float32, n)
@@ -316,7 +316,7 @@ func TestGELUPrecision(t *testing.T) {
 
 func TestActivationsUnsupported(t *testing.T) {
 	last := ir.Activations()[len(ir.Activations())-1]
-	for kernel, most := range map[string]ir.Activation{"activate_f32": ir.ReLU2, "gate_f32": last} { // behind it one for gates only, and none
+	for kernel, most := range map[string]ir.Activation{"activate_f32": ir.ReLU2, "gate_f32": last} { // the next number is for gates only, or unused
 		d, _ := elementwise(kernel, 1, make([]float32, 17), make([]float32, 7), func(a, b float64) float64 { return 0 })
 		if kernel == "activate_f32" {
 			delete(d.args, "b")
@@ -395,8 +395,8 @@ func TestSoftmaxSinks(t *testing.T) {
 	}
 }
 
-// TestArgmax puts the largest element, its equals and a NaN at every place that the
-// vectors, their tails and the blocks treat apart.
+// TestArgmax puts the largest element, its equals and a NaN at every position that vectors,
+// their tails and blocks treat differently.
 func TestArgmax(t *testing.T) {
 	inf, nan32 := float32(math.Inf(1)), float32(math.NaN())
 	for _, width := range []int{1, 3, 16, 67, 300, 4096, 4097, 13000} {
@@ -465,11 +465,11 @@ func TestGatherRows(t *testing.T) {
 	each(t, func(t *testing.T, l Library) { near(t, make([]float64, len(want)), floats(d.run(t, l)[0]), 1, 0) })
 }
 
-// ropeCase is shared by the three families that rotate.
+// ropeCase is a case of the three families with RoPE.
 type ropeCase struct {
 	head, rotated        int
 	interleaved, factors bool
-	table                bool // the factors are whole divisors
+	table                bool // the factors are the complete divisors of positions
 	counted              bool // positions and slots follow from the token's index
 	separate             bool // K and V lie in buffers of their own
 }
@@ -505,7 +505,7 @@ func (c ropeCase) writeConstants() map[string]uint32 {
 	return m
 }
 
-// first is the position of token 0 where positions are counted.
+// first is the position of token 0 if positions are counted.
 const first = 5
 
 const (
@@ -570,7 +570,7 @@ func TestRope(t *testing.T) {
 			for _, l := range Libraries() {
 				near(t, want, floats(d.run(t, l)[0]), 1, 2e-6, l.ISA())
 			}
-			// The Metal kernel forms angles in float: at position 500 they are off by 3e-5.
+			// The Metal kernel computes angles in float: at position 500 their error is 3e-5.
 			short := 4 * heads * c.head
 			near(t, want[:short], floats(d.emulate(t)[0])[:short], 1, 1e-3)
 		})
@@ -589,7 +589,7 @@ func TestRopeWrite(t *testing.T) {
 					rng := newRand(fmt.Sprint(c))
 					const heads, kvHeads, block, blocks, pad = 6, 2, 4, 3, 3
 					positions := []int32{0, 3, 90, 91, 92, 93}
-					slots := []int32{5, -1, 0, 11, 12, math.MaxInt32} // 12 and the last lie outside
+					slots := []int32{5, -1, 0, 11, 12, math.MaxInt32} // 12 and the last are out of range
 					if c.counted {
 						positions = []int32{first, first + 1, first + 2, first + 3, first + 4}
 						slots = positions
@@ -620,7 +620,7 @@ func TestRopeWrite(t *testing.T) {
 						}
 						return out
 					}
-					// head is head h of a row of n.
+					// head returns head h of a row of n heads.
 					head := func(row []float32, h, n int, w []float32) []float64 {
 						if allHeads {
 							return normed(row[:n*c.head], w)[h*c.head:][:c.head]
@@ -668,7 +668,7 @@ func TestRopeWrite(t *testing.T) {
 						delete(d.args, "positions")
 						delete(d.args, "slots")
 					}
-					// A half of 10 is off by 4e-3; in a block of Q8_0 with it, any by 0.04.
+					// A half near 10 has an error of 4e-3; elements of its Q8_0 block have 0.04.
 					bound := map[dtype.Type]float64{dtype.F32: 3e-6, dtype.F16: 8e-3, dtype.Q8_0: 0.06}[cache]
 					compare := func(out [][]byte, bound float64, what string) {
 						near(t, q, floats(out[0]), 1, min(bound, 1e-3), what)
@@ -680,7 +680,7 @@ func TestRopeWrite(t *testing.T) {
 						compare(out, bound, l.ISA())
 						near(t, q, floats(out[0]), 1, 4e-6, l.ISA())
 					}
-					// The Metal kernel trusts its slots.
+					// The Metal kernel does not check slots.
 					if !c.counted {
 						d.args["slots"] = intBytes(5, -1, 0, 11, -1, -1)
 					}
@@ -753,7 +753,7 @@ func TestCacheWriteAndRead(t *testing.T) {
 	}
 }
 
-// TestCopyBlocks compares bytes; pairs that name no block of the cache are left out.
+// TestCopyBlocks compares bytes; pairs with a block outside the cache are skipped.
 func TestCopyBlocks(t *testing.T) {
 	for _, cache := range []dtype.Type{dtype.F16, dtype.F32, dtype.Q8_0} {
 		const width, stride, blocks = 96, 128, 6
@@ -914,7 +914,7 @@ func testMask(t *testing.T, window int, slopes []float32) {
 	check(t, d, want, 1e-6)
 }
 
-// Every half, through the cache and back.
+// Every half survives a write to the cache and a read.
 func TestHalves(t *testing.T) {
 	const n = 1 << 16
 	raw := make([]byte, 2*n)
@@ -966,7 +966,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// The largest elements of rows, and weighted sums of rows, beside the emulation's.
+// TestChosenEmulated compares top_k and weighted_sum with the emulation.
 func TestChosenEmulated(t *testing.T) {
 	inf, nan32 := float32(math.Inf(1)), float32(math.NaN())
 	for _, shape := range [][3]int{{5, 1, 1}, {6, 17, 4}, {4, 130, 8}, {3, 3, 5}, {4, 300, 256}} {

@@ -13,8 +13,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// TestLinearSameBits: a token has the bits of linear_vec with that token alone, whoever
-// stands beside it, in either kernel, whichever way a weight lies, on any threads.
+// TestLinearSameBits checks that a token's result has the bits of linear_vec with that token
+// alone: in any batch, in either kernel, for either weight layout, on any number of threads.
 func TestLinearSameBits(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, w := range weightTypes {
@@ -57,16 +57,16 @@ func TestLinearSameBits(t *testing.T) {
 	})
 }
 
-// attended is attention over keys and values that stay what they are, however their cache lies.
+// attended is attention over fixed keys and values, for caches of several layouts.
 type attended struct {
 	featured
 	length       int
 	keys, values []byte      // [sequences, kv_heads, length, head]
 	queries      [][]float32 // of a sequence: [length, heads, head]
-	absent       [2]int      // keys from the first to before the second lie in no block
+	absent       [2]int      // the keys [absent[0], absent[1]) have no block
 }
 
-// span is some tokens of a sequence from a position on, at the end of its context.
+// span is a range of tokens of a sequence, the last of its context.
 type span struct{ sequence, start, tokens int }
 
 func newAttended(t testing.TB, c featured, sequences, length int, absent [2]int) *attended {
@@ -80,7 +80,7 @@ func newAttended(t testing.TB, c featured, sequences, length int, absent [2]int)
 	return x
 }
 
-// dispatch is a step of some spans over blocks of a size, dealt out in a shuffled order.
+// dispatch returns a step over spans, with cache blocks of a size in a shuffled order.
 func (x *attended) dispatch(tile bool, block int, spans ...span) dispatch {
 	c := x.featured
 	c.block = block
@@ -138,8 +138,8 @@ func (x *attended) dispatch(tile bool, block int, spans ...span) dispatch {
 	return d
 }
 
-// attendedCases meet each type of a cache, each group of heads from one to eight, windows that
-// begin anywhere in a tile and a part, whole and absent ones, and heads that are not whole vectors.
+// attendedCases cover each cache type, one to eight query heads per KV head, windows that begin
+// anywhere in a tile and a partition, absent keys, and heads that are not whole vectors.
 var attendedCases = []struct {
 	featured
 	absent [2]int
@@ -154,11 +154,11 @@ var attendedCases = []struct {
 	{featured{attention: attention{heads: 7, kvHeads: 1, head: 8, cache: dtype.F16}}, [2]int{0, 256}},
 }
 
-// TestAttentionSameBits: a token has the bits that it has by itself in attention_vec, whoever
-// stands beside it in either kernel, however its prompt is cut, whatever the blocks of its
-// cache, on any threads.
+// TestAttentionSameBits checks that a token's result has the bits of attention_vec with that
+// token alone: in any batch, in either kernel, for any chunks of its prompt and blocks of its
+// cache, on any number of threads.
 func TestAttentionSameBits(t *testing.T) {
-	const length, sequences = 1100, 4 // three parts of keys
+	const length, sequences = 1100, 4 // three partitions of keys
 	each(t, func(t *testing.T, l Library) {
 		for n, c := range attendedCases {
 			x := newAttended(t, c.featured, sequences, length, c.absent)

@@ -13,8 +13,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels/native/portable"
 )
 
-// sets lists what the processor has, and the system saves the registers of: all that the
-// compiler may emit for a set, which is what its -march names.
+// sets returns the sets that this machine can run, the best first: the processor has every
+// extension of the set's -march, which the compiler may use, and the system saves its registers.
 func sets() []unsafe.Pointer {
 	x := &cpu.X86
 	v3 := x.HasAVX2 && x.HasFMA && x.HasF16C && x.HasBMI1 && x.HasBMI2 && x.HasLZCNT && x.HasMOVBE

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Processors by what they lack, and the sets that are left.
+// Processors by the features that they lack, and the sets that they can still run.
 func TestSetsOfProcessors(t *testing.T) {
 	x := &cpu.X86
 	here := *x
 	t.Cleanup(func() { *x = here })
-	everything := reflect.ValueOf(x).Elem() // none of whose sets is run
+	everything := reflect.ValueOf(x).Elem() // the test runs no set of this processor
 	for i := range everything.NumField() {
 		if f := everything.Field(i); f.Kind() == reflect.Bool && f.CanSet() {
 			f.SetBool(true)

@@ -13,8 +13,9 @@ import (
 	"github.com/smelt-ml/smelt/kernels/native/portable"
 )
 
-// sets lists what the processor has. The first two are compiled for Armv8.2, whose
-// atomics and rounding multiplies every processor with dot products has too.
+// sets returns the sets that this processor can run, the best first. The first two are
+// compiled for Armv8.2, whose atomics and rounding multiplies every processor with dot
+// products has, too.
 func sets() []unsafe.Pointer {
 	a := &cpu.ARM64
 	v82 := a.HasASIMDDP && a.HasATOMICS && a.HasASIMDRDM

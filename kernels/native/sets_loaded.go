@@ -18,8 +18,8 @@ import (
 	"unsafe"
 )
 
-// sets loads the one set that `make native` compiled, of which SMELT_NATIVE_SET names the
-// shared library: a build with the tag loaded has no others, and no C++ to compile.
+// sets loads the set that `make native` compiled from the shared library that SMELT_NATIVE_SET
+// names. A build with the tag loaded has no other set, and no C++ to compile.
 func sets() []unsafe.Pointer {
 	path := os.Getenv("SMELT_NATIVE_SET")
 	file, entry := C.CString(path), C.CString("smelt_native_"+strings.TrimSuffix(filepath.Base(path), ".so"))

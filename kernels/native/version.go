@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// Version identifies the build of the kernels: what was measured of one does not hold for
-// another. A build of a commit, or of a published module, is identified by what Go recorded
-// of it, any other by its executable, whose hash takes a tenth of a second.
+// Version identifies the build of the kernels, because measurements of one build do not hold
+// for another. It is a hash of Go's build information for a build of a commit or a published
+// module, else of the executable, which takes a tenth of a second.
 var Version = sync.OnceValue(func() string {
 	h := sha256.New()
 	info, ok := debug.ReadBuildInfo()
@@ -27,7 +27,7 @@ var Version = sync.OnceValue(func() string {
 
 const module = "github.com/smelt-ml/smelt"
 
-// committed reports whether a build's information names the sources of this module.
+// committed reports whether the build information identifies the sources of this module.
 func committed(info *debug.BuildInfo) bool {
 	if info.Main.Path != module {
 		for _, d := range info.Deps {
@@ -44,7 +44,7 @@ func committed(info *debug.BuildInfo) bool {
 	return settings["vcs.revision"] != "" && settings["vcs.modified"] == "false" || info.Main.Sum != ""
 }
 
-// hashExecutable writes the running program to a hash, or nothing where it cannot be read.
+// hashExecutable writes the running executable to a hash, or nothing if it cannot be read.
 func hashExecutable(h io.Writer) {
 	path, err := os.Executable()
 	if err != nil {

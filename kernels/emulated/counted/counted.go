@@ -1,14 +1,13 @@
-// Package counted runs the emulated kernels and counts what they ask of a GPU's memory:
-// traffic, coalescing, conflicts of threadgroup memory's banks, barriers, divergent
-// branches, shifts and conversions. Nothing is timed, and no GPU is at work: the counts are
-// those of the sources, behind the models that are stated here.
+// Package counted runs the emulated kernels and counts what they would cost on a GPU:
+// memory traffic, coalescing, bank conflicts of threadgroup memory, barriers, divergent
+// branches, shifts and conversions. It measures no time and needs no GPU: the counts follow
+// from the sources by the models below.
 //
-// The kernels are the C++ that package emulated is made of, compiled a further time with
-// the hooks that race detectors use, so that every load and store arrives with its
-// address; trace.c takes them apart, package meter adds them up. Few ask for counters,
-// and compiling for them takes as long as compiling to run: a source is compiled when the
-// first of its kernels is counted, by $CXX or the system's C++ compiler, and kept in the
-// user's cache folder (package compile).
+// The kernels are the C++ of package emulated, compiled again with the instrumentation of
+// race detectors, which passes the address of every load and store to a hook; trace.h
+// records them, package meter adds them up. A source is compiled when the first of its
+// kernels is counted, by $CXX or the system's C++ compiler, and kept in the user's cache
+// folder (package compile); compiling it takes as long as compiling it to run.
 //
 //	memory, err := counted.NewMemory(bytes)
 //	x, out := memory.Alloc(4*n), memory.Alloc(4*n)
@@ -18,30 +17,30 @@
 //
 // # The models
 //
-//   - An interval is what a simdgroup does between two meetings of its lanes (barriers
-//     and simdgroup operations) and within one turn of its outermost loop, loops with a
-//     number of turns that is known when the pipeline is made not counting.
-//   - Coalescing is the bytes of device memory that the intervals touch over the bytes
-//     of the 128-byte lines in which they lie.
-//   - Traffic is what a cache of whole lines, least recently used first out, lets
-//     through: a line that is read and not there, and a line that was written, once it
-//     leaves. The cache is empty when the launch begins and written back when it ends.
-//     Threadgroups start in the order of the grid, one for each core, and proceed
-//     interval by interval in turn; the next wave starts when all are done.
+//   - An interval is the work of a simdgroup between two synchronisations of its lanes
+//     (barriers and simdgroup operations), within one iteration of its outermost loop. Loops
+//     with a trip count known at pipeline creation do not end intervals.
+//   - Coalescing is the number of bytes of device memory that the intervals touch, divided
+//     by the bytes of the 128-byte lines that hold them.
+//   - Traffic is the lines that pass between memory and an LRU cache of whole lines: one for
+//     each read that misses, one for each written line that is evicted. The cache is empty
+//     at the start of a launch and written back at its end. Threadgroups start in the order
+//     of the grid, one per core, and proceed interval by interval, round robin; the next
+//     wave starts when all are done.
 //   - Threadgroup memory has 32 banks of 4 bytes. An access by a simdgroup (one
-//     instruction, all lanes) takes as many cycles as the bank that is asked for most
-//     has words to give, and would take ⌈words/32⌉ without conflicts; a word is given to
+//     instruction, all lanes) takes as many cycles as the most used bank has distinct
+//     words to deliver, and would take ⌈words/32⌉ without conflicts; a word is broadcast to
 //     any number of lanes at once. A vector of up to 16 bytes is one access, and so is a
 //     matrix of 8 × 8.
-//   - A branch is if, ?:, switch and the condition of a loop, unless it is decided when
-//     the pipeline is made. It diverges where lanes that come to it in one interval for
-//     the same time go different ways. Whether Metal's compiler makes a select of one is
-//     not known, so that all count.
-//   - A lane's shift, extraction or rotation of bits and conversion between an integer and a
-//     float take 4 cycles of the one pipe that has them, which is a quarter as wide as those
-//     that multiply floats, add and mask. A shift by zero, and what is made of constants and
-//     the counters of unrolled loops, takes none.
-//   - Parameters (buffers outside the Memory) are constant memory, and not counted.
+//   - A branch is an if, ?:, switch or loop condition that is not decided at pipeline
+//     creation. It diverges if lanes that reach it in the same interval for the same time
+//     take different directions. All branches count, because it is unknown which of them
+//     Metal's compiler turns into selects.
+//   - A lane's shift, bit extraction, rotation, or conversion between an integer and a
+//     float takes 4 cycles of one pipe, which is a quarter as wide as the pipes that
+//     multiply, add and mask. Shifts by zero, and operations on constants and the counters
+//     of unrolled loops, take none.
+//   - Parameters (buffers outside the Memory) are constant memory and not counted.
 package counted
 
 import (
@@ -65,37 +64,38 @@ import (
 type (
 	// Launch is one dispatch.
 	Launch = meter.Launch
-	// Machine is what the model of traffic knows of a GPU.
+	// Machine holds the parameters of the traffic model.
 	Machine = meter.Machine
-	// Memory is device memory, whose accesses are counted.
+	// Memory is device memory; accesses to it are counted.
 	Memory = meter.Memory
-	// Counts is what a launch did.
+	// Counts holds the counts of a launch.
 	Counts = meter.Counts
 	// Site is a branch in the sources.
 	Site = meter.Site
 )
 
-// Line is the bytes of a line of memory.
+// Line is the size of a memory line in bytes.
 const Line = meter.Line
 
-// Size returns how much of a Memory a buffer takes.
+// Size returns the bytes of a Memory that a buffer occupies, alignment included.
 func Size(bytes int64) int64 { return meter.Size(bytes) }
 
 var (
-	// ErrNoCompiler is wrapped where there is no compiler for the kernels.
+	// ErrNoCompiler is wrapped by the error for a missing C++ compiler.
 	ErrNoCompiler = compile.ErrNoCompiler
-	// ErrMeet is wrapped where a threadgroup touches what another writes, and
-	// [Machine].Apart asks.
+	// ErrMeet is wrapped by the error for a threadgroup that accesses memory which another
+	// writes, if [Machine].Apart is set.
 	ErrMeet = meter.ErrMeet
-	// ErrUnknownKernel is wrapped where no kernel has the launch's name.
+	// ErrUnknownKernel is wrapped by the error for a launch of an unknown kernel.
 	ErrUnknownKernel = meter.ErrUnknownKernel
 )
 
-// NewMemory reserves memory for the buffers of a launch. Pages that nobody touches take
-// no space.
+// NewMemory reserves memory for the buffers of a launch. Untouched pages occupy no physical
+// memory.
 func NewMemory(bytes int64) (*Memory, error) { return meter.NewMemory(bytes) }
 
-// Run executes a launch, or as much of it as the machine's budget asks for, and counts.
+// Run executes a launch, or as much of it as the machine's budget allows, and returns its
+// counts.
 func Run(m *Memory, l Launch, on Machine) (*Counts, error) {
 	k, ok := kernels.Lookup(l.Kernel)
 	if !ok {
@@ -108,8 +108,8 @@ func Run(m *Memory, l Launch, on Machine) (*Counts, error) {
 	return library.Count(m, l, on)
 }
 
-// Compile compiles .metal files, several at a time, so that Run need not; note, if not
-// nil, is told each that was not kept from before. Names are as in [kernels.Files].
+// Compile compiles .metal files before Run needs them, several at a time; note, if not
+// nil, is called for each file that is not in the cache. Names are as in [kernels.Files].
 func Compile(ctx context.Context, files []string, note func(file string)) error {
 	errs := make([]error, len(files))
 	var wg sync.WaitGroup
@@ -126,7 +126,7 @@ func Compile(ctx context.Context, files []string, note func(file string)) error 
 	}
 	close(next)
 	wg.Wait()
-	for _, err := range errs { // one line: they mostly fail alike
+	for _, err := range errs { // the first error only: the causes are mostly the same
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func Compile(ctx context.Context, files []string, note func(file string)) error 
 	return nil
 }
 
-// opened are the libraries of this process, by source.
+// opened holds the loaded libraries of this process, by source.
 var opened struct {
 	sync.Mutex
 	units map[string]*unit
@@ -177,14 +177,15 @@ func open(ctx context.Context, file string, note func(string)) (*meter.Library, 
 	return u.library, err
 }
 
-// home is where the sources are found, as in the repository: they include headers of package abi.
+// home is the sources' path in the repository, relative to which they include headers of package
+// abi.
 const home = "kernels/emulated"
 
-// shim is the stand-in for Metal's standard library, from home.
+// shim is the path of the stand-in for Metal's standard library, relative to home.
 const shim = "runtime/msl/metal_stdlib"
 
-// translate returns the C++ of a .metal file: that which package emulated was compiled
-// from. Making it anew takes milliseconds; all of it would be 0.8 MB of every binary.
+// translate returns the C++ of a .metal file, the same that package emulated is compiled
+// from. Generating it takes milliseconds; embedding it would add 0.8 MB to every binary.
 func translate(file string) ([]byte, error) {
 	unit, err := mslgen.Parse(path.Join("kernels", file), func(name string) ([]byte, error) {
 		return kernels.ReadFile(strings.TrimPrefix(name, "kernels/"))
@@ -195,7 +196,7 @@ func translate(file string) ([]byte, error) {
 	return unit.CPlusPlus(path.Join(home, strings.TrimSuffix(path.Base(file), ".metal")+".gen.cc"), shim), nil
 }
 
-// load compiles one generated unit to be counted, and loads it.
+// load compiles one generated unit with instrumentation, and loads it.
 func load(ctx context.Context, name string, text []byte, note func()) (*meter.Library, error) {
 	common := map[string][]byte{}
 	for _, header := range []string{"abi.h", "library.h", "params.gen.h"} {
@@ -218,8 +219,9 @@ func load(ctx context.Context, name string, text []byte, note func()) (*meter.Li
 	for file, text := range common {
 		own[file] = text
 	}
-	// Only the accesses of kernels are counted: trace.c defines the hooks. The libraries
-	// are many, so that thread-local variables must not be looked up.
+	// The hooks, which trace/ defines, count only the accesses of kernels. Thread-local
+	// variables use the initial-exec model, because every access to them would otherwise
+	// call a lookup function.
 	base := []string{"-fvisibility=hidden", "-ftls-model=initial-exec", "-g0", "-fno-strict-aliasing", "-DMSL_LIBRARY=smelt_emulated_counted"}
 	hooked := append(slices.Clone(base), "-std=c++17", "-O1", "-fno-exceptions", "-fno-rtti", "-DMSL_COUNTED", "-DMSL_VARIANT=counted", "-fsanitize=thread")
 	table, err := compile.Library{Name: name, Parts: []compile.Part{

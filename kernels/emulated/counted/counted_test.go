@@ -18,7 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 )
 
-// counters are kernels whose counts are known, compiled as the others are.
+// counters returns kernels whose counts are known.
 func counters(t *testing.T) *meter.Library {
 	library, err := compiled()
 	require.NoError(t, err)
@@ -39,10 +39,10 @@ var compiled = sync.OnceValues(func() (*meter.Library, error) {
 	})
 })
 
-// small is a GPU of two cores with a cache of 64 lines.
+// small is a GPU with two cores and a cache of 64 lines.
 var small = meter.Machine{CacheBytes: 64 * meter.Line, Cores: 2}
 
-// count runs a kernel on zeroed buffers of the given sizes, then its constants.
+// count runs a kernel on zeroed buffers of the given sizes, followed by its parameters.
 func count(t *testing.T, kernel string, stride uint32, groups, threads uint32, on meter.Machine, buffers []int, params ...uint32) *meter.Counts {
 	var total int64
 	for _, n := range buffers {
@@ -83,20 +83,20 @@ func TestCoalescing(t *testing.T) {
 	}
 }
 
-// One line holds what the 32 lanes read at a turn, or each lane has a line of its own.
+// In one kernel the 32 lanes read one line per iteration; in the other each lane reads its own.
 func TestTurns(t *testing.T) {
 	const width = 1024
 	c := count(t, "turns", 0, 1, 32, small, []int{4 * width, 128}, width)
 	require.Equal(t, int64(4*width+128), c.Touched)
 	require.InDelta(t, 1, c.Coalescing(), 0)
 
-	// 32 turns of four bytes a line: the cache holds the 32 lines that the turns share.
+	// 32 iterations read four bytes of each line: the cache holds the 32 lines that they share.
 	c = count(t, "row_by_lane", 0, 1, 32, small, []int{4 * 32 * 32, 128}, 32)
 	require.Equal(t, int64(4*32*32+128), c.Used)
 	require.Equal(t, int64(128*32*32+128), c.Touched)
 	require.Equal(t, int64(4*32*32), c.Read)
 
-	// A cache of 16 lines holds none until it is wanted again.
+	// A cache of 16 lines evicts each line before its next read.
 	c = count(t, "row_by_lane", 0, 1, 32, meter.Machine{CacheBytes: 16 * meter.Line, Cores: 1}, []int{4 * 32 * 32, 128}, 32)
 	require.Equal(t, int64(128*32*32), c.Read)
 }
@@ -166,14 +166,14 @@ func TestBranches(t *testing.T) {
 			require.Equal(t, []meter.Site{{Where: "kernels/emulated/counted/testdata/counters.metal:73", Branches: 6, Divergent: 6}}, got.Sites)
 		}
 	}
-	// Lane i leaves at turn i: all but the last of 32 conditions part the lanes that are left.
+	// Lane i leaves at iteration i: all but the last of 32 conditions diverge.
 	c := count(t, "ragged", 0, 1, 32, small, []int{128})
 	require.Equal(t, []int64{32, 31}, []int64{c.Branches, c.Divergent})
 	require.Equal(t, []int64{128, 128}, []int64{c.Used, c.Touched}, "lanes that left a loop at different turns are together again")
 }
 
-// A lane shifts, rotates and converts, each of which takes 4 cycles of the one pipe that
-// does; it masks, adds and multiplies floats, which take none.
+// Shifts, rotations and conversions take 4 cycles of the shift pipe each; masks, additions and
+// float multiplications take none.
 func TestShifts(t *testing.T) {
 	const groups, threads = 3, 64
 	for stride, cycles := range map[uint32]int64{0: 4 + 4 + 4 + 16 + 16 + 8, 7: 4 + 4 + 4 + 4 + 16 + 16 + 8} {
@@ -236,8 +236,8 @@ func TestWithoutCompiler(t *testing.T) {
 	require.EqualError(t, err, "no C++ compiler: no-such-compiler is not to be found (CXX names another)")
 }
 
-// A threadgroup may overwrite what it has read itself, and touches nothing that another
-// writes.
+// A threadgroup may overwrite memory that it has read itself; access to memory that another
+// writes is an error.
 func TestApart(t *testing.T) {
 	const n = 128 // elements, 32 a threadgroup
 	m, err := meter.NewMemory(meter.Size(8 * n))
@@ -263,8 +263,8 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// Attention that writes the cache reads no slot that its own launch writes, whatever the
-// sequences; one that looked up its own key there would.
+// attention_write reads no slot that its own launch writes, whatever the sequences; a mutant
+// that reads its own key from the cache does.
 func TestAttentionWriteApart(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
@@ -341,7 +341,7 @@ func TestAttentionWriteApart(t *testing.T) {
 	}
 }
 
-// What is counted is what package emulated runs.
+// The counted kernels have the C++ of package emulated.
 func TestTranslate(t *testing.T) {
 	for _, file := range kernels.Files() {
 		want, err := os.ReadFile(filepath.Join("..", strings.TrimSuffix(filepath.Base(file), ".metal")+".gen.cc"))

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// recursion refuses cycles of calls. A call that overload resolution would have to
-// decide is left alone, and so is a template that instantiates itself with other
-// arguments.
+// recursion refuses cycles of calls. It ignores calls that need overload resolution, and
+// templates that instantiate themselves with other arguments.
 func (p *parser) recursion(known map[*function]*facts) error {
 	edges := func(f *function) (out []struct {
 		to *function
@@ -81,8 +80,8 @@ func templateNames(f *function) string {
 	return strings.Join(names, ", ")
 }
 
-// dropTwins removes an overload that differs from an earlier one in address spaces
-// only, which C++ would take for the same function.
+// dropTwins removes an overload that differs from an earlier one only in address spaces,
+// because C++ would see a redefinition.
 func (p *parser) dropTwins() error {
 	text := func(first, last int) string {
 		var out []token
@@ -108,7 +107,7 @@ func (p *parser) dropTwins() error {
 			seen[signature] = f
 			continue
 		}
-		for i := f.open; i <= f.close; i++ { // numbers of meetings are no difference
+		for i := f.open; i <= f.close; i++ { // the numbers of synchronisations do not matter
 			delete(p.meetings, i)
 		}
 		numbered := p.meetings

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// synchronises reports whether a call of the built-in function lets threads meet,
-// or may wait for another thread.
+// synchronises reports whether the built-in function synchronises threads or may wait for
+// another thread.
 func synchronises(name string) bool {
 	switch name {
 	case "threadgroup_barrier", "simdgroup_barrier", "thread_elements", "atomic_load_explicit",
@@ -16,7 +16,7 @@ func synchronises(name string) bool {
 	return strings.HasPrefix(name, "simd_") || strings.HasPrefix(name, "quad_")
 }
 
-// facts about one function body.
+// facts holds what check collects about one function body.
 type facts struct {
 	calls     []call
 	names     map[string]bool // every identifier: for the closures
@@ -154,8 +154,8 @@ func (p *parser) pointerName(i int) string {
 	return ""
 }
 
-// object checks the call of a method at i: one that is not declared for an address
-// space cannot be called on an object there.
+// object checks the method call at i: an object's address space must be among those that the
+// method is declared for.
 func (p *parser) object(c *facts, i int) error {
 	j := i - 2
 	for j > 0 {
@@ -197,7 +197,7 @@ func (p *parser) object(c *facts, i int) error {
 	return nil
 }
 
-// groupVariables reads `threadgroup T a[N], b;` at token i of f's body. A pointer or reference to threadgroup memory is no variable.
+// groupVariables reads `threadgroup T a[N], b;` at token i of f's body. It skips pointers and references to threadgroup memory.
 func (p *parser) groupVariables(f *function, i, depth int) error {
 	end, err := p.statement(i)
 	if err != nil {
@@ -242,7 +242,7 @@ func (p *parser) groupVariables(f *function, i, depth int) error {
 	return nil
 }
 
-// check walks the bodies and builds the kernels.
+// check walks the function bodies and builds the kernels.
 func (p *parser) check() error {
 	known := map[*function]*facts{}
 	for _, f := range p.funcs {

@@ -168,7 +168,7 @@ func (e *evaluator) unary() (int64, error) {
 	case t.kind == number:
 		return parseInteger(t.text)
 	case t.is("("):
-		// A cast to an integer type leaves our values as they are.
+		// A cast to an integer type does not change the evaluator's values.
 		if end := e.at; e.sizeof != nil {
 			for end < len(e.tokens) && (e.tokens[end].kind == ident || e.tokens[end].is("::")) {
 				end++

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// positions maps the attributes that place a thread to the widest vector each may
-// have, and to the C++ that yields it from a msl::Thread.
+// positions maps the attributes for a thread's position to the widest vector each may have,
+// and to the C++ that computes it from a msl::Thread.
 var positions = map[string]struct {
 	wide int
 	expr string
@@ -34,7 +34,7 @@ var positions = map[string]struct {
 
 var positionType = regexp.MustCompile(`^(metal::)?(uint|ushort|uint32_t|uint16_t)([23]?)$`)
 
-// bind gives the template parameters of f their arguments.
+// bind binds the template parameters of f to the arguments of an instance.
 func (p *parser) bind(f *function, inst instance, locals map[string][]token) (*scope, []string, error) {
 	s := &scope{p: p, types: map[string][]token{}, values: map[string][]token{}}
 	maps.Copy(s.values, locals)
@@ -60,7 +60,7 @@ func (p *parser) bind(f *function, inst instance, locals map[string][]token) (*s
 	return s, args, nil
 }
 
-// substitute writes a type with the template parameters replaced.
+// substitute returns a type with the template parameters replaced by their arguments.
 func (s *scope) substitute(typ []token) []token {
 	var out []token
 	for _, t := range typ {
@@ -188,8 +188,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// closure collects what a kernel reaches through helpers: function constants and
-// whether threads meet. It goes by name, so an overload counts with its namesakes.
+// closure collects what a kernel uses through its helpers: function constants, and whether
+// threads synchronise. It goes by name, so overloads are not told apart.
 func (p *parser) closure(k *Kernel, f *function, known map[*function]*facts) {
 	seen := map[string]bool{}
 	read, asked := map[string]bool{}, map[string]bool{}

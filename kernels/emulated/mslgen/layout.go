@@ -17,14 +17,14 @@ var scalarSize = map[string]int{
 
 var vectorName = regexp.MustCompile(`^(packed_)?(bool|char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float)([234])$`)
 
-// scope resolves names in one instance of a kernel.
+// scope resolves names within one instance of a kernel.
 type scope struct {
 	p      *parser
 	types  map[string][]token
 	values map[string][]token
 }
 
-// constant looks a name up among constants; values shadow those of program scope.
+// constant returns a lookup of integer constants by name; values shadow program scope.
 func (p *parser) constant(values map[string][]token) func(string) (int64, bool) {
 	depth := 0
 	var lookup func(string) (int64, bool)
@@ -59,7 +59,7 @@ func (s *scope) evaluate(tokens []token) (int64, error) {
 	return e.whole()
 }
 
-// layout returns size and alignment of a type.
+// layout returns the size and alignment of a type.
 func (s *scope) layout(typ []token, depth int) (size, align int, err error) {
 	if depth > 20 {
 		return 0, 0, fmt.Errorf("type %s nests too deeply", join(typ))
@@ -155,7 +155,7 @@ func (s *scope) structure(st *structure, depth int) (size, align int, err error)
 	return (size + align - 1) / align * align, align, nil
 }
 
-// variable sizes a threadgroup variable in this instance.
+// variable returns a threadgroup variable with its size in this instance.
 func (s *scope) variable(v *groupVar) (Variable, error) {
 	n, _, err := s.layout(v.typ, 0)
 	if err != nil {

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// mark puts macros around the loops and branches of f for builds that count
-// (runtime.h, where the macros of other builds are empty):
+// mark puts macros around the loops and branches of f for instrumented builds
+// (runtime.h; other builds define them as empty):
 //
-//	MSL_LOOP(n)            before a loop of which the compiler does not know the turns
+//	MSL_LOOP(n)            before a loop whose trip count the compiler does not know
 //	MSL_TURN(n, condition) around its condition
 //	MSL_BRANCH(n, …)       around the conditions of if and ?:
 //	MSL_CHOOSE(n, …)       around the value of a switch
-//	MSL_STEP(condition)    around the condition of a loop of which it knows them
-//	MSL_BY                 before what a shift shifts by
-//	MSL_CAST(type, …)      around what becomes a number of another type
+//	MSL_STEP(condition)    around the condition of a loop whose trip count it knows
+//	MSL_BY                 before the right operand of a shift
+//	MSL_CAST(type, …)      around a value that is converted to another number type
 //
-// What is decided when the pipeline is made is no branch and has no mark: conditions of
-// literals, constants, function constants, template parameters and the counters of
-// such loops.
+// Conditions decided at pipeline creation are no branches and have no mark: those of
+// literals, constants, function constants, template parameters and the counters of loops
+// with a known trip count.
 func (p *parser) mark(f *function, locals map[string][]token) error {
 	m := &marker{parser: p, f: f, fixed: map[string]bool{"true": true, "false": true}}
 	for name := range p.defines {
@@ -37,7 +37,7 @@ func (p *parser) mark(f *function, locals map[string][]token) error {
 	for _, q := range f.template {
 		m.fixed[q.name] = true
 	}
-	for again := true; again; { // a constant may be made of earlier ones
+	for again := true; again; { // a constant may depend on earlier ones
 		again = false
 		for name, value := range locals {
 			if !m.fixed[name] && m.isFixed(value) {
@@ -142,7 +142,7 @@ func (m *marker) visit(i int) error {
 	return nil
 }
 
-// numberTypes are the names of numbers and of vectors of them.
+// numberTypes holds the names of the number types and of their vectors.
 var numberTypes = func() map[string]bool {
 	names := map[string]bool{}
 	for _, name := range strings.Fields("float half bfloat int uint short ushort char uchar long ulong") {
@@ -153,7 +153,7 @@ var numberTypes = func() map[string]bool {
 	return names
 }()
 
-// isShift tells whether a shift, or the assignment of one, begins at i. Two > that end
+// isShift reports whether a shift operator, or its assignment, begins at i. Two > that end
 // template arguments have no space before them.
 func (m *marker) isShift(i int) bool {
 	t := m.tok(i)
@@ -164,8 +164,8 @@ func (m *marker) isShift(i int) bool {
 }
 
 // header returns the condition of a for whose parentheses hold the tokens [from, to),
-// and whether its turns are known. The counter of such a loop is fixed: what depends on
-// it is decided when the loop is unrolled. A range has no condition, and 0.
+// and whether its trip count is known. It then marks the counter as fixed, because
+// unrolling decides whatever depends on it. A range-based for has the condition [0, 0).
 func (m *marker) header(from, to int) (begin, end int, fixed bool) {
 	first, err := m.statement(from)
 	if err != nil || first >= to {
@@ -191,7 +191,7 @@ func (m *marker) header(from, to int) (begin, end int, fixed bool) {
 	return first + 1, second, false
 }
 
-// declares tells whether a condition declares a variable, which no macro can hold.
+// declares reports whether a condition declares a variable, which cannot be a macro's argument.
 func (m *marker) declares(from, to int) bool {
 	for i := from; i+1 < to; i++ {
 		if m.tok(i).is(";") {
@@ -204,7 +204,7 @@ func (m *marker) declares(from, to int) bool {
 	return m.tok(from-2).is("if") && m.tok(from-1).is("constexpr")
 }
 
-// body returns the index after the statement at i, which is the body of a do.
+// body returns the index after the statement at i, the body of a do loop.
 func (m *marker) body(i int) (int, error) {
 	if !m.tok(i).is("{") {
 		end, err := m.statement(i)
@@ -214,7 +214,7 @@ func (m *marker) body(i int) (int, error) {
 	return end + 1, err
 }
 
-// condition returns where the condition of the ? at q begins.
+// condition returns the index at which the condition of the ? at q begins.
 func (m *marker) condition(q int) int {
 	i := q
 	for i > m.f.open+1 {

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// files is a Reader of what a test writes down.
+// files returns a Reader of in-memory files.
 func files(m map[string]string) Reader {
 	return func(name string) ([]byte, error) {
 		if s, ok := m[name]; ok {
@@ -199,8 +199,8 @@ func TestAcceptedSources(t *testing.T) {
 	}
 }
 
-// The C++ of small sources, as golden files: testdata/*.txtar holds x.metal, its
-// headers and want.cc.
+// TestTranslation compares the C++ of small sources with golden files: testdata/*.txtar holds
+// x.metal, its headers and want.cc.
 func TestTranslation(t *testing.T) {
 	archives, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func TestTranslation(t *testing.T) {
 	}
 }
 
-// Every statement of the source begins on its own line in the eyes of the C++ compiler.
+// By #line directives, the C++ compiler sees every statement on its line of the source.
 func TestLinesAreKept(t *testing.T) {
 	src := header + "#define TWICE(x) \\\n x + \\\n x\n\nkernel void k(device int *out [[buffer(0)]])\n{\n\n    out[0] = MARK(10);\n    /* a\n comment */ out[1] =\n      MARK(13); out[2] = TWICE(MARK(13));\n\n\n\n\n\n\n\n    out[3] = MARK(21);\n}\n"
 	u, err := parse(src)

@@ -70,7 +70,7 @@ type parser struct {
 	tokens    []token
 	edits     map[int]string // replacement text by token index
 	meetings  map[int]int    // number of the call by index of its closing parenthesis
-	before    map[int]string // what a build that counts needs before a token: see mark
+	before    map[int]string // macros of instrumented builds before a token: see mark
 	marks     int
 	funcs     []*function
 	structs   map[string]*structure
@@ -218,7 +218,7 @@ func (p *parser) parse() error {
 	return nil
 }
 
-// declarations reads until the end of the file or of a namespace.
+// declarations parses until the end of the file or of a namespace.
 func (p *parser) declarations(i int, nested bool) (int, error) {
 	for i < len(p.tokens) {
 		t := p.tok(i)
@@ -256,7 +256,7 @@ func (p *parser) declarations(i int, nested bool) (int, error) {
 	return i, nil
 }
 
-// statement returns the index of the ';' that ends what begins at i.
+// statement returns the index of the ';' that ends the statement at i.
 func (p *parser) statement(i int) (int, error) {
 	for j := i; j < len(p.tokens); j++ {
 		switch t := p.tok(j); {

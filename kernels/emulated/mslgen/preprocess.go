@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Reader returns the text of a file by its slash-separated path.
+// Reader returns the text of a file by its slash-separated path.
 type Reader func(path string) ([]byte, error)
 
 type macro struct {
@@ -16,7 +16,7 @@ type macro struct {
 	body     []token
 }
 
-// hideSet lists the macros a token came out of; it is not expanded by them again.
+// hideSet lists the macros whose expansion produced a token; they do not expand it again.
 type hideSet struct {
 	name string
 	next *hideSet
@@ -172,7 +172,7 @@ func (p *preprocessor) directive(name string, args []token, at Pos) error {
 		if len(args) == 1 && args[0].is("once") {
 			p.once[at.File] = true
 		}
-		return nil // loop hints and the like mean nothing to the emulation
+		return nil // the emulation ignores loop hints and the like
 	case "error":
 		return errorAt(at, "#error %s", join(args))
 	case "warning", "line":
@@ -188,7 +188,7 @@ func (p *preprocessor) include(args []token, at Pos) error {
 			header += t.text
 		}
 		if strings.HasPrefix(header, "metal_") && !strings.Contains(header, "/") {
-			return nil // all of them are the one shim
+			return nil // the shim replaces all of them
 		}
 		return errorAt(at, "no header <%s> in Metal; only <metal_…> and quoted includes are supported", header)
 	}
@@ -280,8 +280,8 @@ func (p *preprocessor) condition(directive string, args []token, at Pos) (bool, 
 	return v != 0, nil
 }
 
-// expand replaces macros in tokens (Prosser's algorithm). What comes out of a
-// macro carries the line of its use.
+// expand expands macros in tokens (Prosser's algorithm). The tokens of an expansion have the
+// line of the macro's use.
 func (p *preprocessor) expand(in []token) ([]token, error) {
 	rest := slices.Clone(in)
 	slices.Reverse(rest) // a stack: the next token is last
@@ -337,8 +337,8 @@ func (p *preprocessor) expand(in []token) ([]token, error) {
 	return out, nil
 }
 
-// macroArguments reads the arguments of a use of m off the reversed stack and
-// returns what is left of it.
+// macroArguments pops the arguments of a use of m from the reversed stack, and returns the
+// rest of the stack.
 func macroArguments(rest []token, use token, m *macro) ([]token, [][]token, error) {
 	var args [][]token
 	var arg []token
@@ -419,7 +419,7 @@ func (p *preprocessor) substitute(m *macro, args [][]token, use token) ([]token,
 			continue
 		}
 		if i+1 < len(m.body) && m.body[i+1].is("##") {
-			if len(a) == 0 { // a placemarker: what follows stands alone
+			if len(a) == 0 { // a placemarker: the following token stands alone
 				i++
 				if i+1 < len(m.body) {
 					i++

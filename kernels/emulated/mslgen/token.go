@@ -13,7 +13,7 @@ type Pos struct {
 
 func (p Pos) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
-// Error is a fault in a source, at the line that a person has to change.
+// Error is an error in a source, at the line to change.
 type Error struct {
 	Pos
 	Msg string
@@ -149,7 +149,8 @@ func scan(file string, src string) ([]token, error) {
 	return out, nil
 }
 
-// isExponent reports whether a sign may follow: "1e" and "0x1p", but not "0x1e".
+// isExponent reports whether a sign may follow the number: after "1e" and "0x1p", but not
+// after "0x1e".
 func isExponent(number string) bool {
 	last := number[len(number)-1] | 0x20
 	hex := len(number) > 1 && number[0] == '0' && number[1]|0x20 == 'x'
@@ -167,8 +168,7 @@ func join(tokens []token) string {
 	return b.String()
 }
 
-// glues reports whether two tokens would read as one, or as other ones, without
-// a space between them.
+// glues reports whether two tokens need a space between them to be scanned as they are.
 func glues(a, b token) bool {
 	word := func(t token) bool { return t.kind == ident || t.kind == number }
 	if word(a) && word(b) || a.kind == text && word(b) || word(a) && b.kind == text {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// typeDefinition reads a struct, union or enum with a body; ok is false when what
-// is there only names a type.
+// typeDefinition parses a struct, union or enum with a body; ok is false if the tokens only
+// name a type.
 func (p *parser) typeDefinition(i int, template bool) (next int, ok bool, err error) {
 	kind := p.tok(i).text
 	j := i + 1

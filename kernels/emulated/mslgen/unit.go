@@ -1,13 +1,12 @@
 // Package mslgen reads Metal Shading Language sources and writes the C++ that
 // executes them on the CPU.
 //
-// It is a translator of one dialect, not a compiler: a tokenizer and preprocessor
-// with MSL's predefined macros, a parser for declarations (function bodies are
-// walked as tokens), a few checks that a C++ compiler would not make (recursion,
-// threadgroup variables outside kernels, an argument without attribute, threadgroup
-// memory over 32 KB), and a writer that rewrites only what C++ does not share with
-// MSL and keeps every token on its line, so that crashes and debuggers name the
-// .metal source:
+// It is a translator, not a compiler: a tokenizer and preprocessor with MSL's
+// predefined macros, a parser of declarations (function bodies stay tokens), a few
+// checks that a C++ compiler would not make (recursion, threadgroup variables outside
+// kernels, an argument without attribute, threadgroup memory over 32 KB), and a writer
+// that rewrites only what differs between MSL and C++ and keeps every token on its
+// line, so that crashes and debuggers name the .metal source:
 //
 //   - address spaces and attributes go; `constant` stays as const
 //   - 2.0 is a float, 2.0h a half, char is signed
@@ -17,7 +16,7 @@
 //   - every kernel, and every instantiation with a host name, gets a thunk that
 //     calls it for one thread
 //
-// What it cannot read is an [*Error] with file and line; it never guesses.
+// It returns an [*Error] with file and line for anything that it does not support.
 package mslgen
 
 // Unit is one .metal file with everything it includes.
@@ -49,12 +48,12 @@ type Kernel struct {
 	Args         []Argument
 	Threadgroup  []Variable // static threadgroup variables
 	Constants    []int      // function constants that it reads, directly or through helpers
-	Required     []int      // those of them never asked about with is_function_constant_defined
-	Sync         bool       // threads meet: barriers, simdgroup operations, waiting on atomics
+	Required     []int      // those of them that is_function_constant_defined never tests
+	Sync         bool       // threads synchronise: barriers, simdgroup operations, waiting on atomics
 }
 
-// ThreadgroupBytes is the static threadgroup memory with each variable at a
-// multiple of 16 bytes.
+// ThreadgroupBytes returns the static threadgroup memory in bytes, with each variable
+// aligned to 16 bytes.
 func (k *Kernel) ThreadgroupBytes() int {
 	n := 0
 	for _, v := range k.Threadgroup {
@@ -73,13 +72,13 @@ func (k *Kernel) Buffer(index int) *Argument {
 	return nil
 }
 
-// ArgKind says where a kernel argument comes from.
+// ArgKind is the source of a kernel argument's value.
 type ArgKind uint8
 
 const (
 	Buffer      ArgKind = iota // [[buffer(i)]]
 	Threadgroup                // [[threadgroup(i)]]: dynamic threadgroup memory
-	Position                   // [[thread_position_in_grid]] and its like
+	Position                   // [[thread_position_in_grid]] and similar attributes
 )
 
 func (k ArgKind) String() string { return [...]string{"buffer", "threadgroup", "position"}[k] }
@@ -105,7 +104,7 @@ type Variable struct {
 	Bytes int
 }
 
-// Limits of the Metal devices that the project targets.
+// Limits of the targeted Metal devices.
 const (
 	MaxThreadgroupBytes = 32 << 10
 	MaxThreads          = 1024
@@ -114,7 +113,7 @@ const (
 	MaxDynamic          = 4 // [[threadgroup(i)]] arguments, by kernels/abi/abi.h
 )
 
-// Parse reads the file at path, through read as everything it includes.
+// Parse parses the file at path; read provides it and everything that it includes.
 func Parse(path string, read Reader) (*Unit, error) {
 	p := &preprocessor{read: read, once: map[string]bool{}, macros: map[string]*macro{
 		"__METAL__":         {body: []token{{kind: number, text: "1"}}},

@@ -37,9 +37,9 @@ func assigns(t token) bool {
 	return false
 }
 
-// writeVariables declares f's threadgroup variables as references into the memory of
-// the threadgroup. C++ has the last word on their sizes; that it agrees with the table
-// is asserted where all instances are of one size, and checked at run time elsewhere.
+// writeVariables declares f's threadgroup variables as references into the threadgroup's
+// memory. Their sizes are C++'s: a static assertion compares them with the table if all
+// instances have the same size, else a check at run time.
 func (p *parser) writeVariables(f *function) {
 	end := "0"
 	for n, v := range f.vars {
@@ -57,7 +57,7 @@ func (p *parser) writeVariables(f *function) {
 	}
 }
 
-// rewrite gives the C++ of a run of tokens that carries no edits of its own.
+// rewrite returns the C++ of tokens that no edit applies to.
 func (p *parser) rewrite(tokens []token) string {
 	q := &parser{unit: p.unit, tokens: tokens, fields: p.fields, derived: p.derived}
 	var out []token
@@ -157,7 +157,7 @@ func (p *parser) member(i int) string {
 	return fmt.Sprintf("%stemplate %s<%s>()", p.tok(i).text, function, strings.Join(list, ", "))
 }
 
-// literal gives MSL's type to a floating literal.
+// literal returns a floating literal with the suffix of its type in MSL.
 func literal(s string) string {
 	if len(s) > 1 && s[0] == '0' && s[1]|0x20 == 'x' && !strings.ContainsAny(s, "pP") {
 		return s
@@ -188,7 +188,7 @@ type writer struct {
 	strings.Builder
 	path  string // of the generated file
 	line  int    // of the generated file, from 1
-	at    Pos    // what the compiler takes the current line for
+	at    Pos    // the source line that #line gives the current line
 	empty bool   // nothing on the current line yet
 }
 
@@ -199,7 +199,7 @@ func (w *writer) newline() {
 	w.empty = true
 }
 
-// locate makes the current output line count as pos.
+// locate makes the compiler take the current output line for pos.
 func (w *writer) locate(pos Pos) {
 	if w.at == pos {
 		return
@@ -221,7 +221,7 @@ func (w *writer) locate(pos Pos) {
 	w.at = pos
 }
 
-// own returns to the generated file's own numbering.
+// own restores the generated file's own line numbers.
 func (w *writer) own() {
 	if !w.empty {
 		w.newline()
@@ -263,7 +263,7 @@ func (p *parser) writeTokens(w *writer) {
 	}
 }
 
-// identifier makes a C++ name of a file name.
+// identifier converts a file name to a C++ identifier.
 func identifier(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -277,11 +277,11 @@ func unitName(source string) string {
 	return identifier(strings.TrimSuffix(path.Base(source), ".metal"))
 }
 
-// isCPlusPlus reports whether a header is C++ as it stands, which the generated file includes
-// and does not repeat: those of package abi.
+// isCPlusPlus reports whether a header is valid C++ untranslated, as those of package abi are.
+// Generated files include such headers instead of repeating them.
 func isCPlusPlus(file string) bool { return path.Base(path.Dir(file)) == "abi" }
 
-// plainHeaders returns the headers that are C++ as they stand and declare something.
+// plainHeaders returns the headers that are valid C++ untranslated and declare something.
 func (p *parser) plainHeaders() (out []string) {
 	for _, t := range p.tokens {
 		if isCPlusPlus(t.File) && !slices.Contains(out, t.File) {
@@ -291,7 +291,7 @@ func (p *parser) plainHeaders() (out []string) {
 	return out
 }
 
-// relative returns the path of a header as a file in another folder includes it. Both are
+// relative returns the path by which a file in the folder `from` includes a header. Both are
 // relative to the root of the repository.
 func relative(from, header string) string {
 	rel, err := filepath.Rel(path.Dir(from), header)
@@ -301,9 +301,8 @@ func relative(from, header string) string {
 	return filepath.ToSlash(rel)
 }
 
-// CPlusPlus writes the unit as C++ for the file at output; shim is the path of
-// metal_stdlib as the generated file includes it. Headers of package abi are included by their
-// paths from there.
+// CPlusPlus returns the unit as C++ for the file at output, which includes metal_stdlib by the
+// path shim, and headers of package abi by paths relative to itself.
 func (u *Unit) CPlusPlus(output, shim string) []byte {
 	p := u.parser
 	w := &writer{path: output, line: 1, empty: true, at: Pos{output, 1}}

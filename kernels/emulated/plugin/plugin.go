@@ -1,8 +1,7 @@
 //go:build cgo && (linux || darwin)
 
-// Package plugin opens emulated kernels that were compiled on their own, as a shared
-// library: a kernel under development, or one with a deliberate fault, without a new
-// build of package emulated.
+// Package plugin opens emulated kernels from a shared library: a kernel under development, or
+// one with a deliberate fault, without a rebuild of package emulated.
 package plugin
 
 import (
@@ -12,10 +11,10 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
 )
 
-// Symbol is what the shared library must be built with as MSL_LIBRARY.
+// Symbol is the value of the macro MSL_LIBRARY with which the shared library must be built.
 const Symbol = "smelt_plugin"
 
-// Open loads the shared library at a path. It stays loaded.
+// Open loads the shared library at a path, which is never unloaded.
 func Open(path string) (emulated.Library, error) {
 	table, err := host.Load(path, Symbol)
 	if err != nil {

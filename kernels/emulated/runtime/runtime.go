@@ -1,6 +1,6 @@
-// Package runtime holds what the C++ of emulated kernels includes, and what runs it: msl/
-// stands in for Metal's standard library, runtime.h and runtime.cc run the threads, trace/
-// counts what they do. Packages of kernels compile it and import it blank, as package abi says.
+// Package runtime holds the C++ runtime of emulated kernels: msl/ stands in for Metal's
+// standard library, runtime.h and runtime.cc schedule the threads, trace/ records their memory
+// accesses. Packages of kernels compile it and import it blank; see package abi.
 package runtime
 
 import (

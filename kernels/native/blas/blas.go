@@ -1,10 +1,10 @@
 //go:build cgo && ((darwin && arm64) || openblas)
 
-// Package blas holds the products that the system's BLAS computes: Accelerate's on
-// macOS; on Linux, for tests, OpenBLAS under the tag openblas. Elsewhere it is empty.
+// Package blas holds kernels that multiply matrices with the system's BLAS: Accelerate on
+// macOS; on Linux, for tests, OpenBLAS under the tag openblas. Other builds have none.
 //
-// Accelerate reaches the matrix units of Apple's processors, which instructions that
-// a compiler knows do not. All that is asked of it is one function, smelt_sgemm.
+// Accelerate uses the matrix units of Apple's processors, which compilers have no
+// instructions for. The kernels call it in one function, smelt_sgemm.
 package blas
 
 // #cgo CXXFLAGS: -std=c++17 -O3 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -Wno-unused-function -g0 -fno-exceptions -fno-asynchronous-unwind-tables

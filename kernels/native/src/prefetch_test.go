@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// g++ leaves out functions and loops that do nothing but __builtin_prefetch, so that what is
-// asked for ahead has to be asked for by base.h's prefetch.
+// g++ removes functions and loops that only call __builtin_prefetch, so headers must prefetch
+// with base.h's prefetch.
 func TestPrefetch(t *testing.T) {
 	sources, err := filepath.Glob("*.h")
 	require.NoError(t, err)

@@ -1,11 +1,11 @@
-// Package src holds the native kernels, which the package of each instruction set compiles
-// for itself and imports blank: see package abi.
+// Package src holds the headers of the native kernels. The package of each instruction set
+// compiles them and imports this one blank; see package abi.
 package src
 
 import (
 	"embed"
 
-	_ "github.com/smelt-ml/smelt/kernels/abi" // whose headers these include
+	_ "github.com/smelt-ml/smelt/kernels/abi" // the headers that these include
 )
 
 // Headers are the package's headers, by name.

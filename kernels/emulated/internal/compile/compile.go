@@ -1,16 +1,15 @@
-// Package compile makes shared libraries with the C++ compiler of the machine, when
-// somebody asks for them, and keeps them in the user's cache folder.
+// Package compile builds shared libraries on demand with the C++ compiler of the machine,
+// and caches them in the user's cache folder.
 //
 //	table, err := compile.Library{Name: "linear_vec", Parts: []compile.Part{
 //		{File: "linear_vec.gen.cc", Files: files, Flags: []string{"-std=c++17", "-O1"}},
 //		{File: "runtime.cc", Files: files, Flags: []string{"-std=c++17", "-O1"}, Shared: true},
 //	}}.Load(ctx, "smelt_counted_kernels", nil)
 //
-// What is kept is named by a hash of everything that it is made from: files, flags, the
-// compiler's path and version. The name also holds a hash of the contents, so that what
-// a full disk or another program left behind is made anew. Files are renamed into
-// place, and any number of processes may use the folder. Where there is no folder that
-// can be written to, a temporary one serves.
+// The name of a cached file is a hash of all its inputs: files, flags, the compiler's path
+// and version. It also has a hash of the contents, so a truncated or overwritten file is
+// detected and rebuilt. Files are renamed into place, so any number of processes may share
+// the folder. Without a writable cache folder, a temporary folder is used.
 package compile
 
 import (
@@ -31,7 +30,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
 )
 
-// Library is what a shared library is made from.
+// Library describes a shared library by its parts.
 type Library struct {
 	Name  string
 	Parts []Part
@@ -40,16 +39,16 @@ type Library struct {
 // Part is a source file that is compiled on its own.
 type Part struct {
 	File   string            // one of Files; ends in .cc or .c
-	Files  map[string][]byte // all that it includes too, by slash-separated paths
+	Files  map[string][]byte // the source and everything it includes, by slash-separated paths
 	Flags  []string
-	Shared bool // other libraries have it too: its object file is kept
+	Shared bool // other libraries have the same part: its object file is cached
 }
 
-// ErrNoCompiler is wrapped where there is no C++ compiler.
+// ErrNoCompiler is wrapped by the error for a missing C++ compiler.
 var ErrNoCompiler = errors.New("no C++ compiler")
 
-// Load loads the library and returns what a function of it returns. It is compiled first
-// where that has not been done before; note, if not nil, is called then.
+// Load loads the library, calls one of its functions and returns the result. It compiles the
+// library first if it is not in the cache, and then calls note unless that is nil.
 func (l Library) Load(ctx context.Context, function string, note func()) (unsafe.Pointer, error) {
 	compiler, err := findCompiler(ctx)
 	if err != nil {
@@ -69,7 +68,7 @@ func (l Library) Load(ctx context.Context, function string, note func()) (unsafe
 	return host.Load(library, function)
 }
 
-// build returns the path of the library in the folder.
+// build returns the path of the library in the folder, compiled if necessary.
 func (l Library) build(ctx context.Context, c *compiler, kept folder, note func()) (string, error) {
 	var keys []byte
 	for _, p := range l.Parts {
@@ -101,7 +100,7 @@ func (l Library) build(ctx context.Context, c *compiler, kept folder, note func(
 	})
 }
 
-// key is the same for parts that give the same object file.
+// key returns a hash of the part's inputs: parts with the same key have the same object file.
 func (p Part) key(c *compiler) [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q %q\n", runtime.GOARCH, c.id, p.File, p.Flags)
@@ -136,5 +135,5 @@ func (p Part) compile(ctx context.Context, c *compiler, to string) error {
 	return c.run(ctx, dir, append(args, p.File)...)
 }
 
-// busy has room for as many compilers as run at a time.
+// busy is a semaphore that limits the number of concurrent compilers.
 var busy = make(chan struct{}, runtime.GOMAXPROCS(0))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// library returns what gives a text of its own, and one part that others share.
+// library returns a library with a part that returns a text, and a part that libraries share.
 func library(name, text string) Library {
 	files := map[string][]byte{
 		"include/text.h": []byte("extern \"C\" const char *text(void);\n"),
@@ -70,7 +70,7 @@ func ofExt(files []string, ext string) (out []string) {
 	return out
 }
 
-// What is kept is of these files, flags and this compiler.
+// A change of a file, a flag or the compiler compiles the library again.
 func TestChangesCompileAnew(t *testing.T) {
 	inCache(t)
 	_, compiled := load(t, library("one", "first"))
@@ -93,7 +93,7 @@ func TestChangesCompileAnew(t *testing.T) {
 	require.True(t, compiled, "another compiler")
 }
 
-// A library that is cut off ends a process that loads it: it is not loaded.
+// A truncated library would crash the process that loads it; it is rebuilt instead.
 func TestTornFilesAreMadeAnew(t *testing.T) {
 	list := inCache(t)
 	load(t, library("one", "torn"))
@@ -101,7 +101,7 @@ func TestTornFilesAreMadeAnew(t *testing.T) {
 	for _, f := range before {
 		info, err := os.Stat(f)
 		require.NoError(t, err)
-		// The library of this name is loaded: what is cut is another file.
+		// The library with this name is loaded already, so the test truncates a copy.
 		b, err := os.ReadFile(f)
 		require.NoError(t, err)
 		require.NoError(t, os.Remove(f))
@@ -114,7 +114,7 @@ func TestTornFilesAreMadeAnew(t *testing.T) {
 	require.Len(t, list(), len(before))
 }
 
-// Without a home, or with one that cannot be written to, nothing is kept and all works.
+// Without a writable home everything works uncached.
 func TestNowhereToKeep(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o644))

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// compiler is a command line, to which arguments are added.
+// compiler is the command line of a C++ compiler, without its arguments.
 type compiler struct {
 	command []string
 	id      string // changes where the compiler does
 }
 
-// findCompiler takes $CXX, as cgo does, or else the system's.
+// findCompiler returns $CXX if it is set, as cgo does, else the system's C++ compiler.
 func findCompiler(ctx context.Context) (*compiler, error) {
 	command := strings.Fields(os.Getenv("CXX"))
 	if len(command) == 0 {
@@ -41,7 +41,7 @@ func findCompiler(ctx context.Context) (*compiler, error) {
 	return &compiler{command: command, id: strings.Join(command, " ") + "\n" + string(version)}, nil
 }
 
-// run calls the compiler in a folder. The error has the first line of what it said.
+// run calls the compiler in a folder. The error has the first line of its output.
 func (c *compiler) run(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, c.command[0], append(slices.Clone(c.command[1:]), args...)...)
 	cmd.Dir = dir

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// folder holds what was made before.
+// folder is the path of the cache folder.
 type folder string
 
-// cacheFolder is smelt/kernels in the user's cache folder. A home that does not exist is
-// not made.
+// cacheFolder returns smelt/kernels in the user's cache folder, which it creates unless the
+// home does not exist.
 func cacheFolder() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -31,8 +31,8 @@ func cacheFolder() (string, error) {
 	return dir, os.Remove(probe)
 }
 
-// keep returns the path of the file of that name and key, which is made where it is not
-// there or is not what was written.
+// keep returns the path of the file with a name and key. It calls make if the file is missing
+// or its contents differ from what was written.
 func (f folder) keep(name, ext string, key [sha256.Size]byte, make func(to string) error) (string, error) {
 	stem := fmt.Sprintf("%s-%x-", name, key[:10])
 	there, err := filepath.Glob(filepath.Join(string(f), stem+"*"+ext))

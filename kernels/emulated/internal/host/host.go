@@ -1,6 +1,6 @@
-// Package host calls a library of emulated kernels from Go: it looks kernels up,
-// copies buffers into memory of their exact size (so that AddressSanitizer sees
-// overruns) and splits a launch's threadgroups over goroutines.
+// Package host calls a library of emulated kernels from Go: it looks up kernels,
+// copies buffers into memory of their exact size (so that AddressSanitizer detects
+// overruns) and distributes a launch's threadgroups to goroutines.
 package host
 
 /*
@@ -32,21 +32,22 @@ import (
 	_ "github.com/smelt-ml/smelt/kernels/abi" // whose headers are included above
 )
 
-// Library is the kernels of one build: one instruction set.
+// Library holds the kernels of one build, for one instruction set.
 type Library struct {
 	table unsafe.Pointer
 }
 
-// Open takes the pointer to a smelt_emulated_library that a package of kernels exports.
+// Open returns the library of a smelt_emulated_library pointer, which a package of kernels
+// exports.
 func Open(table unsafe.Pointer) Library { return Library{table} }
 
-// Provider is the library as a const smelt_emulator* of kernels/abi/abi.h.
+// Provider returns the library as a const smelt_emulator* of kernels/abi/abi.h.
 func (l Library) Provider() unsafe.Pointer { return l.table }
 
-// ISA names the instruction set that the kernels were compiled for.
+// ISA returns the name of the instruction set that the kernels were compiled for.
 func (l Library) ISA() string { return C.GoString(C.library_isa(l.table)) }
 
-// Names lists the host names of the kernels, in the order of the sources.
+// Names returns the host names of the kernels, in the order of the sources.
 func (l Library) Names() []string {
 	var out []string
 	for i := C.uint32_t(0); ; i++ {
@@ -61,7 +62,7 @@ func (l Library) Names() []string {
 // Launch is one dispatch.
 type Launch struct {
 	Kernel           string
-	Buffers          [][]byte          // by [[buffer(i)]]; nil is unbound. The kernel's writes end up here.
+	Buffers          [][]byte          // by [[buffer(i)]]; nil is unbound. Run copies the kernel's writes back.
 	Constants        map[uint32]uint32 // bits by [[function_constant(i)]]
 	Grid             [3]uint32         // threadgroups; a zero counts as one
 	Group            [3]uint32         // threads in a threadgroup; a zero counts as one
@@ -69,7 +70,7 @@ type Launch struct {
 	Only             [2]uint64         // run only threadgroups [Only[0], Only[1]), x fastest; zero runs all
 }
 
-// Order is the order in which the threads of a threadgroup run between two meetings.
+// Order is the order in which the threads of a threadgroup run between two synchronisations.
 type Order uint32
 
 const (
@@ -90,17 +91,17 @@ type Options struct {
 	Order   Order
 	Seed    uint32 // of Shuffled
 	Poison  bool   // fill threadgroup memory with NaN before each threadgroup
-	Threads int    // OS threads that share the threadgroups; 0 is one
-	InPlace bool   // work on the buffers themselves, which AddressSanitizer does not watch
+	Threads int    // OS threads that run the threadgroups; 0 means one
+	InPlace bool   // work on the buffers without copying; AddressSanitizer does not check them
 }
 
-// ErrUnknownKernel is wrapped by Run where no kernel has the launch's name.
+// ErrUnknownKernel is wrapped by Run's error if no kernel has the launch's name.
 var ErrUnknownKernel = errors.New("no such kernel")
 
 const maxConstants = 32
 
-// Run executes a launch. An error says what the kernel or the launch does wrong; the
-// buffers are then undefined.
+// Run executes a launch. An error names the mistake of the kernel or the launch; the contents
+// of the buffers are then undefined.
 func (l Library) Run(launch Launch, o Options) error {
 	name := C.CString(launch.Kernel)
 	defer C.free(unsafe.Pointer(name))
@@ -116,8 +117,8 @@ func (l Library) Run(launch Launch, o Options) error {
 			C.free(p)
 		}
 	}()
-	// Cleared, since Go's collector looks at what a pointer overwrites: memory that was an
-	// earlier launch's has addresses in it that are no buffer's any more.
+	// The memory is zeroed: Go's write barrier records the pointer that a store overwrites,
+	// and reused memory has stale pointers of an earlier launch.
 	alloc := func(n int) unsafe.Pointer {
 		p := C.calloc(1, C.size_t(max(n, 1)))
 		memory = append(memory, p)

@@ -15,8 +15,8 @@ import (
 	"unsafe"
 )
 
-// Load loads a shared library, which stays, and calls a function of it that takes
-// nothing and returns a pointer.
+// Load loads a shared library, which is never unloaded, and returns the result of one of its
+// functions, which has no parameters.
 func Load(path, function string) (unsafe.Pointer, error) {
 	name, symbol := C.CString(path), C.CString(function)
 	defer C.free(unsafe.Pointer(name))

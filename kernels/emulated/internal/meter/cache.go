@@ -1,14 +1,14 @@
 package meter
 
-// cache is a fully associative cache of lines: the least recently used one goes first.
-// It counts the lines that pass between it and memory.
+// cache is a fully associative LRU cache of lines. It counts the lines that pass between it
+// and memory.
 type cache struct {
 	read, written int64
-	dirty         int64 // lines that are still to be written
+	dirty         int64 // lines not yet written back
 
 	capacity int
 	slotOf   lineMap
-	slots    []slot // a ring through slot 0, which holds nothing: next is the most recent
+	slots    []slot // a ring through slot 0, which holds no line; its next is the most recently used
 }
 
 type slot struct {
@@ -34,8 +34,8 @@ func (c *cache) front(i int32) {
 	c.slots[0].next = i
 }
 
-// touch is a read or a write of a line. A write takes a line in without reading it: what
-// it leaves of the line is written by byte mask.
+// touch counts a read or a write of a line. A write allocates the line without reading it,
+// because memory is written by byte mask.
 func (c *cache) touch(line uint64, read, write bool) {
 	at := c.slotOf.at(line)
 	i := *at
@@ -68,7 +68,7 @@ func (c *cache) touch(line uint64, read, write bool) {
 	c.front(i)
 }
 
-// lineMap holds a number for each line, zero at first.
+// lineMap maps each line to a number, initially zero.
 type lineMap struct {
 	pages []*[pageLines]int32
 }

@@ -42,7 +42,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Against a list that is searched from its young end.
+// TestCacheAgainstList compares the cache with a list searched from its most recent end.
 func TestCacheAgainstList(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {

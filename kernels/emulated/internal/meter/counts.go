@@ -1,5 +1,5 @@
-// Package meter adds up what the traces of emulated kernels tell (kernels/emulated/counted),
-// behind a model of a GPU's cache.
+// Package meter adds up the traces of emulated kernels (kernels/emulated/counted) and passes
+// their memory accesses through a model of a GPU's cache.
 package meter
 
 import (
@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// Line is the bytes of a line of memory.
+// Line is the size of a memory line in bytes.
 const Line = 128
 
 // Launch is one dispatch. Buffers in the launch's Memory are device memory; others are
-// constant memory, read and not counted.
+// constant memory, whose reads are not counted.
 type Launch struct {
 	Kernel           string
 	Buffers          [][]byte          // by [[buffer(i)]]; nil is unbound
@@ -22,49 +22,49 @@ type Launch struct {
 	ThreadgroupBytes []uint32          // by [[threadgroup(i)]]
 }
 
-// Machine is what the model of traffic knows of a GPU.
+// Machine holds the parameters of the traffic model.
 type Machine struct {
 	CacheBytes int64 // of the last cache before memory
 	Cores      int   // threadgroups that run at a time
-	// Budget ends the launch after the wave in which device memory has been accessed so
-	// often, once two waves have run; what the rest does is taken to be what the later
-	// half of these waves did, over and over. 0: everything is run.
+	// Budget is a number of accesses to device memory after which the launch ends, at the end
+	// of a wave and after at least two. The counts of the rest are extrapolated from the later
+	// half of the waves. 0 runs everything.
 	Budget int64
-	// Apart makes it an error ([ErrMeet]) that a threadgroup touches what another writes.
+	// Apart makes access to memory that another threadgroup writes an error ([ErrMeet]).
 	Apart bool
 }
 
-// Counts is what a launch did. Where Ran is below Groups, the counts are scaled.
+// Counts holds the counts of a launch. If Ran is below Groups, they are extrapolated.
 type Counts struct {
 	Groups, Ran int64 // threadgroups of the grid, and those that were run
 
-	Accesses      int64 // loads and stores of device memory, each thread's for itself
+	Accesses      int64 // loads and stores of device memory, by thread
 	Read, Written int64 // bytes between cache and memory
-	Used, Touched int64 // bytes that intervals touch, and of the lines that hold them
+	Used, Touched int64 // bytes that intervals touch, and bytes of the lines that hold them
 
-	// Of the threadgroups that were run, not scaled: bytes that they read and write, a
-	// byte counting once, and the sum over threadgroups of the bytes that each of them
-	// reads and writes, a byte counting once in each.
+	// DistinctRead and DistinctWritten are the distinct bytes that the threadgroups that ran
+	// read and wrote, not extrapolated. Tile is the sum over threadgroups of the distinct
+	// bytes that each reads and writes, extrapolated.
 	DistinctRead, DistinctWritten int64
-	Tile                          int64 // the latter, scaled
+	Tile                          int64
 
 	GroupAccesses int64 // accesses to threadgroup memory, by simdgroup
-	GroupCycles   int64 // that its banks take for them
-	GroupLeast    int64 // that they would take without conflicts
+	GroupCycles   int64 // that its banks need for them
+	GroupLeast    int64 // that they would need without conflicts
 
 	Barriers int64 // of a threadgroup, on average: the sum over threadgroups
 	Meetings int64 // simdgroup barriers and operations, by simdgroup
 
-	// ShiftCycles is what lanes take of the pipe that shifts, extracts bits and converts
+	// ShiftCycles is the lanes' time on the pipe that shifts, extracts bits and converts
 	// between integers and floats, in cycles of a lane's multiply-add.
 	ShiftCycles int64
 
-	Branches  int64 // forks that simdgroups came to
-	Divergent int64 // of them, those at which their lanes parted
+	Branches  int64 // that simdgroups reached
+	Divergent int64 // of them, those at which lanes diverged
 	Sites     []Site
 }
 
-// Site is a branch in the sources at which lanes parted.
+// Site is a branch in the sources at which lanes diverged.
 type Site struct {
 	Where     string `json:"where"` // file:line
 	Branches  int64  `json:"branches"`
@@ -74,7 +74,7 @@ type Site struct {
 // Traffic returns the bytes between cache and memory.
 func (c *Counts) Traffic() int64 { return c.Read + c.Written }
 
-// Coalescing returns the share of the lines' bytes that is used; 1 without any.
+// Coalescing returns the share of the touched lines' bytes that is used; 1 if there are none.
 func (c *Counts) Coalescing() float64 {
 	if c.Touched == 0 {
 		return 1
@@ -82,8 +82,8 @@ func (c *Counts) Coalescing() float64 {
 	return float64(c.Used) / float64(c.Touched)
 }
 
-// Conflicts returns how many cycles threadgroup memory takes for one that it would take
-// without conflicts; 1 if it is not used.
+// Conflicts returns the cycles of threadgroup memory relative to those without bank
+// conflicts; 1 if it is not used.
 func (c *Counts) Conflicts() float64 {
 	if c.GroupLeast == 0 {
 		return 1
@@ -91,17 +91,17 @@ func (c *Counts) Conflicts() float64 {
 	return float64(c.GroupCycles) / float64(c.GroupLeast)
 }
 
-// ErrUnknownKernel is wrapped where no kernel has the launch's name.
+// ErrUnknownKernel is wrapped by the error for a launch of an unknown kernel.
 var ErrUnknownKernel = errors.New("no such kernel")
 
-// tally is what has been counted up to the end of a wave.
+// tally holds the counts up to the end of a wave.
 type tally struct {
 	groups int64
 	counts [16]int64
 	sites  []Site
 }
 
-// scale adds to what was run what the rest would do.
+// scale extrapolates the counts of the waves that ran to all threadgroups.
 func scale(waves []tally, groups int64) *Counts {
 	last := waves[len(waves)-1]
 	c := &Counts{Groups: groups, Ran: last.groups, DistinctRead: last.counts[5], DistinctWritten: last.counts[6]}

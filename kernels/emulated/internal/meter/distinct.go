@@ -2,7 +2,7 @@ package meter
 
 import "math/bits"
 
-// line is what an interval touched of a line: a smelt_line.
+// line holds the bytes of a line that an interval touched: a smelt_line.
 type line struct {
 	Number        uint64
 	Read, Written mask
@@ -13,7 +13,7 @@ type mask [2]uint64
 
 func (m mask) count() int64 { return int64(bits.OnesCount64(m[0]) + bits.OnesCount64(m[1])) }
 
-// add returns how many bytes of o are new.
+// add adds o and returns the number of new bytes.
 func (m *mask) add(o mask) int64 {
 	fresh := mask{o[0] &^ m[0], o[1] &^ m[1]}
 	m[0] |= o[0]
@@ -21,26 +21,26 @@ func (m *mask) add(o mask) int64 {
 	return fresh.count()
 }
 
-// distinct counts the bytes that are read and written, each once: in the whole launch,
-// and in each threadgroup.
+// distinct counts the distinct bytes that are read and written, in the whole launch and in
+// each threadgroup.
 type distinct struct {
 	read, written int64 // in the launch
-	tile          int64 // sum over threadgroups of what each reads and writes
+	tile          int64 // sum over threadgroups of the bytes that each reads and writes
 
-	group int32 // that runs, from 1
+	group int32 // the running threadgroup, from 1
 	index lineMap
 	lines []seen
 
-	// met is the first byte that a threadgroup touches and another writes, plus 1: a
-	// threadgroup has no word in when others run.
+	// met is the address, plus 1, of the first byte that one threadgroup accesses and another
+	// writes: their order is undefined.
 	met uint64
 }
 
 type seen struct {
 	read, written mask
-	group         int32 // that the next two are of
+	group         int32 // the threadgroup of the next two fields
 	own           [2]mask
-	others        [2]mask // of the groups before
+	others        [2]mask // of earlier threadgroups
 }
 
 func (d *distinct) touch(l *line) {

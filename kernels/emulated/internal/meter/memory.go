@@ -9,16 +9,16 @@ import (
 	"unsafe"
 )
 
-// page is what buffers are aligned to, as Metal's are.
+// page is the alignment of buffers, as in Metal.
 const page = 16 << 10
 
-// Memory is device memory. Accesses to it are counted.
+// Memory is device memory; accesses to it are counted.
 type Memory struct {
 	bytes []byte
 	used  int
 }
 
-// NewMemory reserves memory. Pages that nobody touches take no space, and read as zeros.
+// NewMemory reserves memory. Untouched pages read as zeros and occupy no physical memory.
 func NewMemory(bytes int64) (*Memory, error) {
 	if bytes < 0 || bytes > math.MaxInt64/2 {
 		return nil, fmt.Errorf("device memory of %d bytes", bytes)
@@ -32,13 +32,13 @@ func NewMemory(bytes int64) (*Memory, error) {
 	return m, nil
 }
 
-// ErrFull is returned by Alloc.
+// ErrFull is returned by Alloc if the memory has no room for the buffer.
 var ErrFull = errors.New("device memory is full")
 
-// Size returns how much of a Memory a buffer of n bytes takes.
+// Size returns n rounded up to whole pages, the bytes of a Memory that a buffer occupies.
 func Size(n int64) int64 { return (n + page - 1) / page * page }
 
-// Alloc returns a buffer of n bytes that starts at a page.
+// Alloc returns a page-aligned buffer of n bytes.
 func (m *Memory) Alloc(n int64) ([]byte, error) {
 	if n < 0 || Size(n) > int64(len(m.bytes)-m.used) {
 		return nil, fmt.Errorf("%w: %d of %d bytes are used, %d wanted", ErrFull, m.used, len(m.bytes), n)
@@ -48,7 +48,7 @@ func (m *Memory) Alloc(n int64) ([]byte, error) {
 	return b, nil
 }
 
-// holds tells whether a buffer lies in m.
+// holds reports whether a buffer lies in m.
 func (m *Memory) holds(b []byte) bool {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	from := uintptr(unsafe.Pointer(unsafe.SliceData(m.bytes)))

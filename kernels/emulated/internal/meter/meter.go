@@ -32,13 +32,13 @@ import (
 	_ "github.com/smelt-ml/smelt/kernels/emulated/runtime" // whose header is included above
 )
 
-// Library is kernels that were compiled to be counted.
+// Library is a set of kernels compiled with instrumentation.
 type Library struct{ table unsafe.Pointer }
 
-// Symbol is the function of a shared library that gives Open its argument.
+// Symbol is the function of a shared library that returns the argument of Open.
 const Symbol = "smelt_counted_kernels"
 
-// Open takes the pointer to a smelt_counted.
+// Open returns the library of a smelt_counted pointer.
 func Open(table unsafe.Pointer) Library { return Library{table} }
 
 // group is the trace of a threadgroup.
@@ -51,7 +51,7 @@ const maxConstants = 32
 
 var _ [Line]struct{} = [C.SMELT_LINE]struct{}{}
 
-// Count executes a launch on buffers in m.
+// Count executes a launch on buffers in m and returns its counts.
 func (l Library) Count(m *Memory, launch Launch, on Machine) (*Counts, error) {
 	if on.Cores < 1 || on.CacheBytes < Line || on.CacheBytes/Line > math.MaxInt32-1 {
 		return nil, fmt.Errorf("kernel %s: a machine of %d cores and %d bytes of cache", launch.Kernel, on.Cores, on.CacheBytes)
@@ -116,11 +116,11 @@ func (l Library) Count(m *Memory, launch Launch, on Machine) (*Counts, error) {
 	return scale(waves, groups), nil
 }
 
-// ErrMeet is wrapped by the error about a threadgroup that reads what another writes, or
-// writes what another reads or writes: nothing says which of them comes first.
+// ErrMeet is wrapped by the error for a threadgroup that reads memory which another writes, or
+// writes memory which another reads or writes: their order is undefined.
 var ErrMeet = errors.New("threadgroups meet in device memory")
 
-// where names a byte of the memory by the buffers that hold it.
+// where describes a byte of the memory by the buffers that hold it.
 func where(m *Memory, buffers [][]byte, at uint64) string {
 	var names []string
 	base := uintptr(unsafe.Pointer(unsafe.SliceData(m.bytes))) + uintptr(at)
@@ -132,7 +132,7 @@ func where(m *Memory, buffers [][]byte, at uint64) string {
 	return strings.Join(names, ", ")
 }
 
-// pass gives a wave's intervals to the cache, one of each threadgroup in turn.
+// pass runs a wave's intervals through the cache, one of each threadgroup in turn.
 func pass(lru *cache, wave []group) {
 	for i, more := 0, true; more; i++ {
 		more = false
@@ -178,7 +178,7 @@ func sum(trace *C.smelt_trace, lru *cache, once *distinct, groups int64) tally {
 	return t
 }
 
-// fill makes the C form of a launch. Constant memory is copied.
+// fill converts a launch to its C struct, and copies constant memory.
 func (l Library) fill(c *C.smelt_launch, pin *runtime.Pinner, m *Memory, launch Launch) (free func(), err error) {
 	var memory []unsafe.Pointer
 	free = func() {

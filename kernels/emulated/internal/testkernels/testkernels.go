@@ -1,5 +1,5 @@
-// Package testkernels holds the kernels of kernels/emulated/testdata, which exercise
-// the emulation itself: awkward features, and kernels that are wrong on purpose.
+// Package testkernels holds the kernels of kernels/emulated/testdata, which test the
+// emulation itself: rare features of MSL, and kernels with deliberate faults.
 package testkernels
 
 //go:generate go run ../../mslgen/cmd -sources kernels/emulated/testdata -output kernels/emulated/internal/testkernels

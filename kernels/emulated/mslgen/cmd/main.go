@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// moduleRoot is the nearest folder upwards that holds go.mod.
+// moduleRoot returns the nearest folder upwards that holds go.mod.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
