@@ -72,7 +72,7 @@ func TestArch(t *testing.T) {
 	c := m.Config
 	require.Equal(t, []any{8, 96, 3, false, 1e5, 8}, []any{c.Layers, c.Width, c.Heads, c.Tied, c.Rope.Theta, len(c.Windowed)})
 	for setting, want := range map[string]string{
-		"layers=2": `models of the family gemma3 have no setting "layers"`, "block_count": `"block_count" is no setting such as block_count=2`,
+		"layers=2": `models of the family gemma3 have no setting "layers"`, "block_count": `"block_count" is not a setting such as block_count=2`,
 		"block_count=two": `block_count: invalid value "two"`, "attention.head_count=0": "the number of heads is 0", "=": `have no setting ""`,
 	} {
 		_, err = checkpoint.Arch("gemma3-1b,"+setting, "f16")

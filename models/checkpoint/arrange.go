@@ -13,8 +13,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// arrange makes the weights of the definition of the tensors of a folder. Tensors that no weight
-// comes from keep their names.
+// arrange derives the definition's weights from the tensors of a folder. Tensors that no weight
+// uses keep their names.
 func arrange(f *models.Family, c *models.Config) rule {
 	return func(tensors []Tensor, emit func(Derivation) error) error {
 		at := make(map[string]int, len(tensors))
@@ -31,7 +31,7 @@ func arrange(f *models.Family, c *models.Config) rule {
 				}
 				from = append(from, tensors[i])
 			}
-			if len(from) == 0 { // of a model without experts
+			if len(from) == 0 { // a mixture's entry in a model without experts
 				return nil
 			}
 			d, err := arranged(&s, c, from)
@@ -57,7 +57,7 @@ func arrange(f *models.Family, c *models.Config) rule {
 	}
 }
 
-// arranged derives a weight of the tensors that hold it.
+// arranged derives a weight from the tensors that hold it.
 func arranged(s *models.Stored, c *models.Config, from []Tensor) (Derivation, error) {
 	t, parts := from[0], from
 	if s.Depthwise && len(t.Shape) == 3 && t.Shape[1] == 1 {
@@ -76,7 +76,7 @@ func arranged(s *models.Stored, c *models.Config, from []Tensor) (Derivation, er
 	}
 	if data, ok := contiguous(rows); ok && !s.Changes() {
 		d.bytes = int64(len(data))
-		if len(rows) > 0 { // data of rows reach to the tensor's end
+		if len(rows) > 0 { // a row's data extends to the tensor's end
 			d.at = int64(len(t.Data) - len(rows[0].data))
 		}
 		return d, nil
@@ -101,7 +101,7 @@ func arranged(s *models.Stored, c *models.Config, from []Tensor) (Derivation, er
 	return d, nil
 }
 
-// stepsOf returns what is done to the tensors of a weight.
+// stepsOf returns how a weight is derived from its tensors, for [Tensor.History].
 func stepsOf(s *models.Stored, c *models.Config) (way Way, steps []string) {
 	way = Stored
 	for _, step := range []struct {
@@ -123,7 +123,7 @@ func stepsOf(s *models.Stored, c *models.Config) (way Way, steps []string) {
 	return way, lo.Compact(steps)
 }
 
-// rowsFor lists the rows of a weight where its tensors have them, and sets its shape.
+// rowsFor returns the stored rows of a weight, in the weight's order, and sets its shape.
 func rowsFor(s *models.Stored, c *models.Config, parts []Tensor, to *Tensor) ([]row, error) {
 	t := parts[0]
 	for _, p := range parts {
@@ -175,8 +175,8 @@ func rowsFor(s *models.Stored, c *models.Config, parts []Tensor, to *Tensor) ([]
 	return rows, nil
 }
 
-// changed makes other elements of a row of a tensor: values in F32, in which the sum with one is as
-// exact as it gets.
+// changed returns a row with its elements permuted or mapped. Mapped values are F32, in which
+// adding one is exact for most gains.
 func changed(s *models.Stored, c *models.Config, t *Tensor, r row) (elements []byte, err error) {
 	elements = make([]byte, r.bytes())
 	r.copyTo(elements)
@@ -193,20 +193,20 @@ func changed(s *models.Stored, c *models.Config, t *Tensor, r row) (elements []b
 	return elements, nil
 }
 
-// permuted has at each place the element from another, of so many bytes each.
+// permuted returns the row with element from(i), of size bytes, at place i.
 func permuted(row []byte, size int, from func(i int) int) ([]byte, error) {
 	out := make([]byte, 0, len(row))
 	for i := range len(row) / size {
 		at := from(i)
 		if at < 0 || at >= len(row)/size {
-			return nil, fmt.Errorf("element %d of %d", at, len(row)/size)
+			return nil, fmt.Errorf("element %d is outside rows of %d", at, len(row)/size)
 		}
 		out = append(out, row[at*size:][:size]...)
 	}
 	return out, nil
 }
 
-// valued makes an F32 of each element.
+// valued maps each element, as F32.
 func valued(row []byte, stored dtype.Type, value func(float32) float32) ([]byte, error) {
 	wide := make([]float32, len(row)/int(stored.Bytes(1)))
 	if err := quant.Dequantize(wide, row, stored); err != nil {
@@ -219,10 +219,9 @@ func valued(row []byte, stored dtype.Type, value func(float32) float32) ([]byte,
 	return out, quant.Quantize(out, wide, dtype.F32)
 }
 
-// row is a row of a weight where it is stored: elements of `size` bytes that lie `step`
-// bytes apart.
+// row is a stored row of a weight: elements of `size` bytes, `step` bytes apart.
 type row struct {
-	data       []byte // from its first element on
+	data       []byte // begins with its first element
 	n          int
 	size, step int
 }
@@ -239,14 +238,14 @@ func (r row) copyTo(out []byte) int {
 	return r.bytes()
 }
 
-// rowsOf cuts a tensor, of blocks not transposed, whose rows have `width` elements once they are the
-// weight's.
+// rowsOf splits a tensor into rows of `width` elements, transposed if so stored. Tensors of block
+// formats are never transposed.
 func rowsOf(t Tensor, transposed bool) (width int, rows []row) {
 	outer, inner := t.Shape[0], 1
 	if len(t.Shape) == 2 {
 		inner = t.Shape[1]
 	}
-	if t.DType.IsQuantized() { // a row is one piece
+	if t.DType.IsQuantized() { // a row is one element of many bytes
 		size := int(t.DType.Bytes(int64(inner)))
 		for i := range outer {
 			rows = append(rows, row{t.Data[i*size:], 1, size, size})
@@ -266,7 +265,7 @@ func rowsOf(t Tensor, transposed bool) (width int, rows []row) {
 	return inner, rows
 }
 
-// contiguous returns the memory of rows that follow each other in it.
+// contiguous returns the memory of rows if they are adjacent in it.
 func contiguous(rows []row) ([]byte, bool) {
 	if len(rows) == 0 {
 		return nil, true

@@ -16,8 +16,8 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Checkpoint is a model as its file or folder has it: its configuration and its tensors,
-// which of a known shape have no data. It implements [ir.Weights].
+// Checkpoint is a model in a file or folder: its configuration and its tensors. Those of a
+// well-known shape have no data. It implements [ir.Weights].
 type Checkpoint struct {
 	Path   string // as given to Open, or arch:NAME
 	Config models.Config
@@ -25,13 +25,13 @@ type Checkpoint struct {
 	family    *models.Family
 	tensors   []Tensor
 	index     map[string]int
-	parts     map[string]Tensor // of tensors that hold several weights
-	made      map[string]Tensor // of tensors whose rows lie otherwise: see source
-	memory    arena             // of what is made
+	parts     map[string]Tensor // weights that share a tensor
+	made      map[string]Tensor // weights derived from a [models.Source]
+	memory    arena             // of derived weights
 	tokenizer func() (*tokenizer.Tokenizer, error)
-	template  func(name string) (string, error) // for conversations; nil or "" where there is none
-	metadata  func() ([]gguf.KV, error)         // as a GGUF file has them
-	reordered bool                              // GGUF files have the tensors, and rows of some, in another order
+	template  func(name string) (string, error) // chat template by name; nil or "": none
+	metadata  func() ([]gguf.KV, error)         // of the GGUF file that Rewrite describes
+	reordered bool                              // GGUF files have the tensors and the rows of some in another order
 	close     func() error
 }
 
@@ -58,8 +58,8 @@ func newCheckpoint(path string, family *models.Family, config models.Config, ten
 	return m, nil
 }
 
-// ChangeRope overrides what the file says of RoPE, as [models.Rope.Override] does. Layers with a
-// RoPE of their own, such as those with a window in Gemma 3, keep it.
+// ChangeRope overrides the file's RoPE, as [models.Rope.Override] does. Layers with a RoPE of their
+// own, such as those with a sliding window in Gemma 3, keep it.
 func (m *Checkpoint) ChangeRope(theta float64, scaling models.RopeScaling) error {
 	c := m.Config
 	if c.Rope.Theta == 0 {
@@ -79,12 +79,12 @@ func (m *Checkpoint) ChangeRope(theta float64, scaling models.RopeScaling) error
 	return nil
 }
 
-// With is the model with such tensors in place of its own: a shape with weights.
+// With returns the model with the given tensors in place of its own: a shape with weights.
 func (m *Checkpoint) With(tensors []Tensor) (*Checkpoint, error) {
 	return newCheckpoint(m.Path, m.family, m.Config, tensors)
 }
 
-// Close releases the file.
+// Close unmaps the file and the derived weights.
 func (m *Checkpoint) Close() error {
 	err := m.memory.close()
 	if m.close == nil {
@@ -93,14 +93,14 @@ func (m *Checkpoint) Close() error {
 	return errors.Join(m.close(), err)
 }
 
-// HasWeights tells a model from a mere shape.
+// HasWeights reports whether the model has weights; a shape has none.
 func (m *Checkpoint) HasWeights() bool { return m.close != nil }
 
-// Tensors lists the stored weights in the order of the file.
+// Tensors returns the stored weights in the order of the file.
 func (m *Checkpoint) Tensors() []Tensor { return m.tensors }
 
-// Tensor returns a weight by name: what is stored under it, a part of a tensor that
-// holds several, or what is made of one.
+// Tensor returns a weight by name: a stored tensor, a part of one that holds several weights, or
+// one derived from a source.
 func (m *Checkpoint) Tensor(name string) (*Tensor, bool) {
 	if w, ok := m.made[name]; ok {
 		return &w, true
@@ -108,7 +108,7 @@ func (m *Checkpoint) Tensor(name string) (*Tensor, bool) {
 	return m.stored(name)
 }
 
-// stored is Tensor without what is made.
+// stored is Tensor without weights derived from sources.
 func (m *Checkpoint) stored(name string) (*Tensor, bool) {
 	if p, ok := m.parts[name]; ok {
 		return &p, true
@@ -129,7 +129,7 @@ func (m *Checkpoint) Weight(name string, _ []int) (dtype.Type, []int, bool) {
 	return t.DType, t.Shape, true
 }
 
-// Data returns a weight's element type and bytes, as they are stored.
+// Data returns a weight's element type and stored bytes.
 func (m *Checkpoint) Data(name string) (dtype.Type, []byte, bool) {
 	t, ok := m.Tensor(name)
 	if !ok || t.Data == nil {
@@ -138,13 +138,13 @@ func (m *Checkpoint) Data(name string) (dtype.Type, []byte, bool) {
 	return t.DType, t.Data, true
 }
 
-// ErrNoWeights is wrapped where a shape without weights is asked for them.
+// ErrNoWeights is wrapped by operations that need weights, on a shape.
 var ErrNoWeights = errors.New("there are no weights to run with")
 
-// ErrNoTokenizer is what a model without a vocabulary answers.
+// ErrNoTokenizer is wrapped where a model without a vocabulary is asked for its tokenizer.
 var ErrNoTokenizer = errors.New("the model has no vocabulary")
 
-// Tokenizer makes the model's tokenizer.
+// Tokenizer returns the model's tokenizer.
 func (m *Checkpoint) Tokenizer() (*tokenizer.Tokenizer, error) {
 	if m.tokenizer == nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, ErrNoTokenizer)
@@ -159,14 +159,14 @@ func (m *Checkpoint) Tokenizer() (*tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
-// TensorError lists tensors of a file that a model of its family does not have,
-// or that have a type we cannot read.
+// TensorError lists tensors of a file that models of its family do not have, or whose type is not
+// supported.
 type TensorError struct {
 	Surplus    []string // names
 	Unreadable []string // "name is IQ3_S"
 }
 
-// Error lists everything, a line each.
+// Error lists all of them, one a line.
 func (e *TensorError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d tensors of the file cannot be used:", len(e.Surplus)+len(e.Unreadable))
@@ -179,16 +179,16 @@ func (e *TensorError) Error() string {
 	return b.String()
 }
 
-// Build returns the source graph. Tensors that do not fit are reported together,
-// as an [ir.WeightError], a [TensorError], or both. Block defaults to the context
-// that the model was trained for.
+// Build returns the source graph. It reports all tensors that do not fit together, as an
+// [ir.WeightError], a [TensorError], or both. Block defaults to the context that the model was
+// trained for.
 func (m *Checkpoint) Build(opts ir.Options) (*ir.Func, error) {
 	if opts.Block == 0 {
 		opts.Block = m.Config.Context
 	}
 	config := m.Config.At(cmp.Or(opts.Context, opts.Block), opts.Embeddings)
 	asked := &askedFor{Checkpoint: m, names: make(map[string]bool)}
-	whole := false // a definition that stopped midway has not asked for all it needs
+	whole := false // a definition that stopped midway has not bound all its weights
 	f, err := ir.Build(m.family.Name, asked, opts, func(b *ir.Builder) {
 		m.family.Define(b, config)
 		whole = true
@@ -202,14 +202,14 @@ func (m *Checkpoint) Build(opts ir.Options) (*ir.Func, error) {
 	return f, nil
 }
 
-// askedFor notes which weights a definition binds.
+// askedFor records which weights a definition binds.
 type askedFor struct {
 	*Checkpoint
 	names map[string]bool
 }
 
-// Weight answers for a tensor of a type we cannot read as if it were F32, so that
-// the definition goes on; misfits reports it.
+// Weight returns F32 for tensors of unsupported types, so that the definition completes; misfits
+// reports them.
 func (a *askedFor) Weight(name string, want []int) (dtype.Type, []int, bool) {
 	t, shape, ok := a.Checkpoint.Weight(name, want)
 	if want != nil {

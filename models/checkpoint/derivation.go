@@ -9,17 +9,17 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Tensor is a stored weight. Rows are contiguous, in GGUF's block formats.
+// Tensor is a stored or derived weight. Rows are contiguous, in GGUF's block formats.
 type Tensor struct {
 	Name   string     // as in GGUF files
-	DType  dtype.Type // dtype.Invalid where we cannot read it; Stored tells its name
-	Stored string     // the element type as the file calls it
+	DType  dtype.Type // dtype.Invalid where the type is not supported; see Stored
+	Stored string     // element type as named in the file
 	Shape  []int      // outermost extent first
-	File   string     // that holds it, "" without weights
+	File   string     // that holds it; "" without weights or where it is derived
 	Offset int64      // in File, in bytes
-	Data   []byte     // valid until Close, not to be written; nil without weights
+	Data   []byte     // valid until Close, read-only; nil without weights
 
-	Derived *Derivation // how it comes about; nil: a file has it
+	Derived *Derivation // its derivation; nil: a file has it
 }
 
 // Elements returns the number of elements.
@@ -36,35 +36,35 @@ func (t *Tensor) Bytes() int64 { return t.DType.Bytes(t.Elements()) }
 
 func readable(t dtype.Type) bool { return t.IsFloat() || t.IsQuantized() }
 
-// Way is one of the ways in which a weight is put together of what is stored, or taken apart.
+// Way is how a weight is derived from stored tensors.
 type Way string
 
-// The ways. A derivation with rows, columns or elements that no file has in that order is Made,
-// whatever else it does.
+// The ways. A derivation that reorders rows or columns, or computes elements, is Made, whatever
+// else it does.
 const (
-	Stored   Way = "stored"   // a file has it, under this name or another
-	Joined   Way = "joined"   // of several tensors: their rows follow each other, or they are a stack
-	Parted   Way = "parted"   // rows of a tensor that holds several weights
-	Made     Way = "made"     // in another order, transposed or computed
-	Unpacked Way = "unpacked" // blocks, of codes and scales that are apart
-	Tied     Way = "tied"     // the tensor of another weight
+	Stored   Way = "stored"   // a file has it, possibly under another name
+	Joined   Way = "joined"   // several tensors are concatenated by rows or stacked
+	Parted   Way = "parted"   // a range of rows of a tensor that holds several weights
+	Made     Way = "made"     // reordered, transposed or computed
+	Unpacked Way = "unpacked" // separate codes and scales become blocks
+	Tied     Way = "tied"     // another weight's tensor is shared
 )
 
-// verbs stand before the names of what a tensor is derived from.
+// verbs precede the names of the tensors that one is derived from.
 var verbs = map[Way]string{Stored: "stored as", Joined: "joined of", Parted: "part of", Made: "made of", Unpacked: "unpacked from", Tied: "tied to"}
 
-// Derivation is how a tensor comes about that no file has as it is.
+// Derivation describes how a tensor that no file has is derived.
 type Derivation struct {
 	Way   Way
-	From  []Tensor // stored, or derived themselves
-	Steps []string // what is done to them, in order: "rows 0 to 4095", "transposed"
+	From  []Tensor // stored or derived
+	Steps []string // operations in order: "rows 0 to 4095", "transposed"
 
-	to        Tensor                 // Name, DType, Stored and Shape of what comes about
-	fill      func(out []byte) error // writes all bytes of to; nil: they are a view of the first of From
-	at, bytes int64                  // where the view begins in its data, and its length
+	to        Tensor                 // Name, DType, Stored and Shape of the result
+	fill      func(out []byte) error // writes all bytes of the result; nil: it is a view of From[0]
+	at, bytes int64                  // offset and length of the view in its data
 }
 
-// How returns the way in which the tensor comes about.
+// How returns the way in which the tensor is derived; [Stored] if it is not.
 func (t *Tensor) How() Way {
 	switch d := t.Derived; {
 	case d == nil:
@@ -76,10 +76,10 @@ func (t *Tensor) How() Way {
 	}
 }
 
-// mostNames bounds how many tensors a history names one by one.
+// mostNames bounds the tensors that a history names.
 const mostNames = 4
 
-// History says how the tensor comes about, down to what is stored: "part of
+// History describes the tensor's derivation, down to stored tensors: "part of
 // blk.0.attn_qkv.weight: rows 0 to 63".
 func (t *Tensor) History() string {
 	d := t.Derived
@@ -105,11 +105,11 @@ func (t *Tensor) History() string {
 	return text
 }
 
-// rule plans derivations and emits them one by one, by the tensors that there are.
+// A rule plans derivations from the given tensors and emits them one by one.
 type rule func(tensors []Tensor, emit func(Derivation) error) error
 
-// derive applies rules one after the other. What a rule derives takes the place of the first of
-// the tensors that it is derived from; tensors of which nothing is derived stay.
+// derive applies rules in order. Derived tensors take the place of the first tensor that they are
+// derived from; tensors that nothing is derived from stay.
 func derive(tensors []Tensor, memory *arena, rules ...rule) ([]Tensor, error) {
 	for _, plan := range rules {
 		at := make(map[string]int, len(tensors))
@@ -142,8 +142,8 @@ func derive(tensors []Tensor, memory *arena, rules ...rule) ([]Tensor, error) {
 	return tensors, nil
 }
 
-// run makes what a rule derives, one tensor after the other. A view takes no memory; what is
-// filled lies in the arena. Tensors derived from those of a shape have no data either.
+// run executes a rule's derivations one by one. Views take no memory; filled tensors lie in the
+// arena. Tensors derived from those of a shape have no data either.
 func run(memory *arena, tensors []Tensor, plan rule, done func(t Tensor, from []Tensor)) error {
 	return plan(tensors, func(d Derivation) error {
 		t, first := d.to, &d.From[0]

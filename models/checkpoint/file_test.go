@@ -331,8 +331,8 @@ func TestGGUFConfig(t *testing.T) {
 			f.set("llama.rope.scaling.type", gguf.String("yarn"))
 			f.set("llama.rope.scaling.factor", gguf.Float32(0))
 		}, fails: "YaRN RoPE scaling has invalid values"},
-		"longrope":          {edit: set("llama.rope.scaling.type", gguf.String("longrope")), fails: "LongRoPE without the tensors rope_factors_short.weight and rope_factors_long.weight"},
-		"linear and larger": {edit: set("llama.rope.scaling.attn_factor", gguf.Float32(2)), fails: "linear RoPE scaling with llama.rope.scaling.attn_factor"},
+		"longrope":          {edit: set("llama.rope.scaling.type", gguf.String("longrope")), fails: "LongRoPE lacks the tensors rope_factors_short.weight and rope_factors_long.weight"},
+		"linear and larger": {edit: set("llama.rope.scaling.attn_factor", gguf.Float32(2)), fails: "linear RoPE scaling has the unsupported llama.rope.scaling.attn_factor"},
 		"scaling by number": {edit: set("llama.rope.scaling.type", gguf.Uint32(1)), fails: `"llama.rope.scaling.type" is uint32, not string`},
 		"negative factor":   {edit: set("llama.rope.scaling.factor", gguf.Float32(-1)), fails: "RoPE's scaling factor is -1"},
 		"unknown family":    {edit: set("general.architecture", gguf.String("mamba")), fails: `general.architecture is "mamba"; known are llama, qwen3`},
@@ -865,10 +865,10 @@ func TestGptOssFolders(t *testing.T) {
 		})
 	}
 	for want, tensors := range map[string][]safetensors.Source{
-		`tensor "model.layers.0.mlp.experts.gate_up_proj_blocks" has exponents of  []`:             slices.Concat(plain, biases, packed[:1], packed[2:]),
-		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is F32 [320], which is no stack`:    slices.Concat(plain, packed, []safetensors.Source{floats("gate_up_proj_bias", turns(w("gate_exps.bias"), w("up_exps.bias"), 1)[:320], 320)}),
-		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is [1 5]: 5 rows cannot take turns`: slices.Concat(plain, packed, []safetensors.Source{floats("gate_up_proj_bias", make([]float32, 5), 1, 5)}),
-		`tensor "model.layers.0.mlp.experts.down_proj_blocks" is U8 [5 32 32], which is no stack`:  slices.Concat(plain, biases, packed[:2], []safetensors.Source{codes("down_proj_blocks", downCodes, e, width, 32)}),
+		`tensor "model.layers.0.mlp.experts.gate_up_proj_blocks" has exponents of  []`:                    slices.Concat(plain, biases, packed[:1], packed[2:]),
+		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is F32 [320], not a stack`:                 slices.Concat(plain, packed, []safetensors.Source{floats("gate_up_proj_bias", turns(w("gate_exps.bias"), w("up_exps.bias"), 1)[:320], 320)}),
+		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is [1 5]: its 5 rows do not divide evenly`: slices.Concat(plain, packed, []safetensors.Source{floats("gate_up_proj_bias", make([]float32, 5), 1, 5)}),
+		`tensor "model.layers.0.mlp.experts.down_proj_blocks" is U8 [5 32 32], not a stack`:               slices.Concat(plain, biases, packed[:2], []safetensors.Source{codes("down_proj_blocks", downCodes, e, width, 32)}),
 	} {
 		_, err := checkpoint.Open(replaceTensors(t, folder(t, c, weights, nil), tensors))
 		require.ErrorContains(t, err, want)
@@ -902,11 +902,11 @@ func TestHFConfigRefuses(t *testing.T) {
 		"rope_scaling.factor: missing; kind":                                                {"rope_scaling": map[string]any{"type": "yarn"}},
 		`RoPE scaling of type "yarn": json: cannot unmarshal`:                               {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "truncate": 0}},
 		"YaRN RoPE scaling has invalid values":                                              {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}},
-		`RoPE scaling of type "dynamic" with alpha`:                                         {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4, "alpha": 1000}},
+		`RoPE scaling of type "dynamic" has the unsupported alpha`:                          {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4, "alpha": 1000}},
 		"dynamic RoPE scaling has invalid values":                                           {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 0.5}},
-		"short_factor is no list of numbers":                                                {"rope_scaling": map[string]any{"rope_type": "longrope", "long_factor": []float64{1}}},
+		"short_factor is not a list of numbers":                                             {"rope_scaling": map[string]any{"rope_type": "longrope", "long_factor": []float64{1}}},
 		"LongRoPE has 1 factors for 4 pairs":                                                {"rope_scaling": map[string]any{"rope_type": "su", "long_factor": []float64{1}, "short_factor": []float64{1}}},
-		`RoPE scaling of type "longrope" with short_mscale`:                                 {"rope_scaling": map[string]any{"rope_type": "longrope", "short_mscale": 1, "long_factor": []float64{1}, "short_factor": []float64{1}}},
+		`RoPE scaling of type "longrope" has the unsupported short_mscale`:                  {"rope_scaling": map[string]any{"rope_type": "longrope", "short_mscale": 1, "long_factor": []float64{1}, "short_factor": []float64{1}}},
 		"rope_scaling.factor: missing":                                                      {"rope_scaling": map[string]any{"rope_type": "linear"}},
 		"rope_scaling.low_freq_factor: missing":                                             {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8}},
 		"llama3 RoPE scaling has invalid values":                                            {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 128}},

@@ -60,8 +60,8 @@ func openHF(dir string) (*Checkpoint, error) {
 	return m, nil
 }
 
-// tie gives the table of a model whose head is its embedding the name of the
-// embedding. Folders may store it once, under the name of the head.
+// tie gives the embedding table of a tied model its name: folders may store the table only as the
+// head.
 func tie(tensors []Tensor, emit func(Derivation) error) error {
 	const embedding, head = "token_embd.weight", "output.weight"
 	if slices.ContainsFunc(tensors, func(t Tensor) bool { return t.Name == embedding }) {
@@ -78,7 +78,7 @@ func tie(tensors []Tensor, emit func(Derivation) error) error {
 	return nil
 }
 
-// configFromHF reads what the family's fields ask for.
+// configFromHF reads the family's fields.
 func configFromHF(h *hf.Config) (c models.Config, family *models.Family, err error) {
 	if len(h.Architectures) > 0 {
 		family, err = families.ByClass("architectures", h.Architectures[0])
@@ -97,21 +97,21 @@ func configFromHF(h *hf.Config) (c models.Config, family *models.Family, err err
 	return c, family, d.err
 }
 
-// folder is the description of a model by its config.json.
+// folder implements [models.Description] by config.json.
 type folder struct {
 	*hf.Config
 	err error
 }
 
-// Form implements [models.Description], as the rest does.
+// Form implements [models.Description].
 func (d *folder) Form() models.Form          { return models.Folder }
 func (d *folder) FullName(key string) string { return key }
 
-// Flags and Rows are of GGUF files.
+// Flags and Rows are for GGUF files only.
 func (d *folder) Flags(string) []bool     { return nil }
 func (d *folder) Rows(string) (int, bool) { return 0, false }
 
-// Scaling returns a number of rope_scaling, 0 where there is none.
+// Scaling returns a number of rope_scaling, 0 if absent.
 func (d *folder) Scaling(name string) float64 {
 	if s := d.Rope().Scaling; s != nil {
 		return s.Numbers[name]
@@ -119,7 +119,7 @@ func (d *folder) Scaling(name string) float64 {
 	return 0
 }
 
-// Windowed reads the kind of each layer, or what stood for it before there were kinds.
+// Windowed reads the type of each layer, or the member that preceded layer types.
 func (d *folder) Windowed(every, layers int) []bool {
 	if !d.Has("layer_types") {
 		if d.Has("sliding_window_pattern") {
@@ -129,7 +129,7 @@ func (d *folder) Windowed(every, layers int) []bool {
 	}
 	return lo.Map(d.Texts("layer_types"), func(kind string, _ int) bool {
 		if kind != "sliding_attention" && kind != "full_attention" {
-			d.Fail(models.ConfigError("a layer is of type %q", kind))
+			d.Fail(models.ConfigError("layer_types has the unsupported type %q", kind))
 		}
 		return kind == "sliding_attention"
 	})

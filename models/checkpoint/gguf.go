@@ -28,7 +28,7 @@ func openGGUF(path string) (*Checkpoint, error) {
 	return m, nil
 }
 
-// singleRows are matrices of one row, by their names in a layer, which files may have as vectors.
+// singleRows are matrices of one row, by their names in a layer, which files may store as vectors.
 var singleRows = []string{"ffn_gate_inp_shexp.weight"}
 
 func fromGGUF(f *gguf.File) (*Checkpoint, error) {
@@ -67,7 +67,7 @@ func fromGGUF(f *gguf.File) (*Checkpoint, error) {
 	return m, nil
 }
 
-// keys reads the metadata of one architecture and keeps the first error.
+// keys implements [models.Description] by the metadata of one architecture.
 type keys struct {
 	file *gguf.File
 	arch string
@@ -151,11 +151,10 @@ func (k *keys) holds(tensor string) bool {
 	return ok
 }
 
-// Scaling is of folders.
+// Scaling is for folders only.
 func (k *keys) Scaling(string) float64 { return 0 }
 
-// Windowed reads a pattern that is a flag a layer, or the number of layers after which one
-// has no window.
+// Windowed reads a flag for each layer, or n if every n-th layer has no window.
 func (k *keys) Windowed(every, layers int) []bool {
 	const key = "attention.sliding_window_pattern"
 	name := k.FullName(key)
@@ -172,7 +171,7 @@ func (k *keys) Windowed(every, layers int) []bool {
 	return flags
 }
 
-// number returns a float32 entry as the decimal that was meant: 1e-5, not
+// Number returns a float32 entry as the shortest decimal that rounds to it: 1e-5, not
 // 9.99999975e-06.
 func (k *keys) Number(key string, absent float64) float64 {
 	if absent != 0 && !k.Has(key) {

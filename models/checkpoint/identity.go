@@ -14,18 +14,18 @@ const (
 	samplePage  = 4096
 )
 
-// Identity tells a model from others by what is in its file: by neither its path nor its
-// time, and without reading all of it.
+// Identity identifies a model by the content of its file, not by path or time, and without reading
+// all of it.
 type Identity struct {
-	Base      string   // base name of the file or folder; "" for a shape
-	Arch      string   // of a shape: its name
+	Base      string   // base name of the file or folder, which Differs ignores; "" for a shape
+	Arch      string   // name of a shape
 	Size      int64    // bytes of the tensors' data
 	Header    [32]byte // SHA-256 of names, types, shapes and offsets of all tensors
 	Samples   [32]byte // SHA-256 of pages sampled evenly over the data
 	Tokenizer [32]byte // hash of the tokenizer; zero where there is no vocabulary
 }
 
-// Identity returns the model's. What it costs does not grow with the weights.
+// Identity returns the model's identity. Its cost does not grow with the weights.
 func (m *Checkpoint) Identity() Identity {
 	id := Identity{}
 	if !m.HasWeights() {
@@ -35,7 +35,7 @@ func (m *Checkpoint) Identity() Identity {
 	id.Base = filepath.Base(filepath.Clean(m.Path))
 	tensors := m.tensors
 	header := sha256.New()
-	ends := make([]int64, len(tensors)) // of each tensor in the concatenation of all
+	ends := make([]int64, len(tensors)) // of each tensor in the concatenation of all tensors
 	for i, t := range tensors {
 		fmt.Fprintf(header, "%q %s %v %d\n", t.Name, t.Stored, t.Shape, t.Offset)
 		id.Size += int64(len(t.Data))
@@ -58,14 +58,14 @@ func (m *Checkpoint) Identity() Identity {
 	}
 	samples.Sum(id.Samples[:0])
 
-	if tok, err := m.Tokenizer(); err == nil { // without a vocabulary there are still logits
+	if tok, err := m.Tokenizer(); err == nil { // models without a vocabulary still have an identity
 		id.Tokenizer = tok.Hash()
 	}
 	return id
 }
 
-// Differs says what two identities do not have in common but for names, which files may
-// change; "" is nothing.
+// Differs returns the first property in which two identities differ, or ""; names, which users may
+// change, do not count.
 func (id Identity) Differs(from Identity) string {
 	for _, part := range []struct {
 		name string

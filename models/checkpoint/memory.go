@@ -6,7 +6,7 @@ import (
 	"github.com/smelt-ml/smelt/models/mapped"
 )
 
-// arena is memory for weights that no file holds in the form that the definition wants.
+// arena is memory for derived weights.
 type arena struct{ mappings []*mapped.File }
 
 func (a *arena) take(bytes int64) ([]byte, error) {

@@ -12,8 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Metadata returns the configuration as the metadata of a GGUF file, without a
-// vocabulary.
+// Metadata returns the configuration as metadata of a GGUF file, without a vocabulary.
 func Metadata(c *models.Config) []gguf.KV {
 	family, err := families.ByName("the family", c.Family)
 	if err != nil {
@@ -37,14 +36,14 @@ func Metadata(c *models.Config) []gguf.KV {
 	return append(kvs, ropeMetadata(&c.Rope, c.Family)...)
 }
 
-// ropeMetadata returns the entries of a GGUF file. Llama3 factors are a tensor there.
+// ropeMetadata returns RoPE's entries of a GGUF file. Llama 3's factors are a tensor there.
 func ropeMetadata(r *models.Rope, arch string) []gguf.KV {
 	entry := func(key string, v gguf.Value) gguf.KV { return gguf.KV{Key: arch + "." + key, Value: v} }
 	count := func(key string, n int) gguf.KV { return entry(key, gguf.Uint32(uint32(n))) }
 	number := func(key string, x float64) gguf.KV { return entry(key, gguf.Float32(float32(x))) }
 	kvs := []gguf.KV{number(models.KeyTheta, r.Theta), count(models.KeyRotated, r.Rotated)}
 	if r.Linear != 1 {
-		if r.Long == nil { // whose files have a factor too, and one type
+		if r.Long == nil { // LongRoPE has a type of its own
 			kvs = append(kvs, entry(models.KeyScaling, gguf.String("linear")))
 		}
 		kvs = append(kvs, number(models.KeyScalingBy, r.Linear))
@@ -65,8 +64,7 @@ func ropeMetadata(r *models.Rope, arch string) []gguf.KV {
 	return kvs
 }
 
-// described returns metadata for a model whose files have none: its configuration
-// and a vocabulary.
+// described returns metadata for a model whose files have none: its configuration and a vocabulary.
 func described(c models.Config, name string, vocabulary []tokenizer.Entry) ([]gguf.KV, error) {
 	if c.Name == "" {
 		c.Name = name
@@ -82,8 +80,8 @@ func described(c models.Config, name string, vocabulary []tokenizer.Entry) ([]gg
 	return list, nil
 }
 
-// folderMetadata describes a Hugging Face folder. One without tokenizer.json gives a
-// file without a vocabulary.
+// folderMetadata returns metadata for a Hugging Face folder. Without tokenizer.json it has no
+// vocabulary.
 func folderMetadata(dir string, c models.Config) ([]gguf.KV, error) {
 	var vocabulary []tokenizer.Entry
 	t, err := tokenizer.FromHF(dir)
@@ -105,7 +103,7 @@ func folderMetadata(dir string, c models.Config) ([]gguf.KV, error) {
 	return described(c, filepath.Base(filepath.Clean(dir)), vocabulary)
 }
 
-// shapeMetadata describes a shape without weights, with a placeholder vocabulary.
+// shapeMetadata returns metadata for a shape without weights, with a placeholder vocabulary.
 func shapeMetadata(c models.Config) ([]gguf.KV, error) {
 	spec, err := tokenizer.Placeholder(c.Vocab)
 	if err != nil {
@@ -135,5 +133,5 @@ func ggufValue(v any) (gguf.Value, error) {
 	case []float32:
 		return gguf.Float32Array(v), nil
 	}
-	return gguf.Value{}, fmt.Errorf("no metadata value is a %T", v)
+	return gguf.Value{}, fmt.Errorf("GGUF metadata cannot hold a %T", v)
 }

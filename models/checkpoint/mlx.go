@@ -17,19 +17,19 @@ import (
 	"github.com/smelt-ml/smelt/models/hf"
 )
 
-// MLX packs a matrix of n rows of k elements as three tensors: codes, words of 32 bits with the
-// first element in the lowest ones, [n, k·bits/32]; and a scale and a bias for each group of
-// elements of a row, [n, k/group]. In mode "affine" an element is scale·code + bias: a group
-// becomes a block of MLX4 or MLX8, one of 128 elements two with the same d and m, and one of 32
-// a block of Q4_1. Mode "mxfp4" has no biases, and is MXFP4 with its codes in another order.
+// MLX packs a matrix of n rows of k elements as three tensors: codes, 32-bit words with the first
+// element in the lowest bits, [n, k·bits/32]; and a scale and a bias for each group of elements of
+// a row, [n, k/group]. In mode "affine" an element is scale·code + bias. A group of 64 becomes a
+// block of MLX4 or MLX8, one of 128 two blocks with equal d and m, and one of 32 a block of Q4_1.
+// Mode "mxfp4" has no biases; it is MXFP4 with its codes in another order.
 
-// packing is how MLX packs a matrix, and packings are the ways that can be read, with the type
-// that comes of each.
+// packing is a format in which MLX packs a matrix.
 type packing struct {
 	mode        string
 	bits, group int
 }
 
+// packings are the supported formats, each with the type that it is unpacked to.
 var packings = map[packing]dtype.Type{
 	{"affine", 4, 32}: dtype.Q4_1, {"affine", 4, 64}: dtype.MLX4, {"affine", 4, 128}: dtype.MLX4,
 	{"affine", 8, 64}: dtype.MLX8, {"affine", 8, 128}: dtype.MLX8,
@@ -40,14 +40,14 @@ func (p packing) String() string {
 	return fmt.Sprintf("%s with %d bits in groups of %d", p.mode, p.bits, p.group)
 }
 
-// readablePackings lists packings for a message.
+// readablePackings lists the supported formats for an error.
 func readablePackings() string {
 	names := lo.Map(lo.Keys(packings), func(p packing, _ int) string { return p.String() })
 	slices.Sort(names)
 	return strings.Join(names, ", ")
 }
 
-// packed is such a matrix.
+// packed is a packed matrix.
 type packed struct {
 	codes, scales, biases Tensor
 	how                   packing
@@ -55,7 +55,7 @@ type packed struct {
 	rows, k               int
 }
 
-// unpackMLX makes a tensor of each packed matrix, under the name of its codes.
+// unpackMLX derives a tensor from each packed matrix, named like its codes.
 func unpackMLX(q *hf.Quantization) rule {
 	return func(tensors []Tensor, emit func(Derivation) error) error {
 		if q == nil {
@@ -70,7 +70,7 @@ func unpackMLX(q *hf.Quantization) rule {
 			}
 			how := q.Of(module)
 			if how == nil {
-				return models.ConfigError("tensor %q has scales, but quantization says that it is not packed", t.Name)
+				return models.ConfigError("tensor %q has scales, but is not packed according to quantization", t.Name)
 			}
 			p := &packed{codes: t, scales: scales, biases: named[module+".biases"], how: packing{how.Mode, how.Bits, how.GroupSize}}
 			if err := p.check(); err != nil {
@@ -89,14 +89,14 @@ func (p *packed) check() error {
 	p.as = packings[p.how]
 	switch {
 	case p.as == dtype.Invalid:
-		return models.ConfigError("tensor %q: quantization has %s, which cannot be read; what can: %s", t.Name, p.how, readablePackings())
+		return models.ConfigError("tensor %q: quantization has %s, which is not supported; supported are %s", t.Name, p.how, readablePackings())
 	case t.Stored != "U32" || len(t.Shape) < 2:
 		return models.ConfigError("tensor %q is %s %v, where packed weights are U32 with rows", t.Name, t.Stored, t.Shape)
 	}
 	p.k = t.Shape[len(t.Shape)-1] * (32 / p.how.bits)
 	p.rows = lo.Reduce(t.Shape[:len(t.Shape)-1], func(n, d, _ int) int { return n * d }, 1)
 	if p.k%p.how.group != 0 {
-		return models.ConfigError("tensor %q has rows of %d elements, no whole number of groups of %d", t.Name, p.k, p.how.group)
+		return models.ConfigError("tensor %q has rows of %d elements, which are not whole groups of %d", t.Name, p.k, p.how.group)
 	}
 	want := append(slices.Clone(t.Shape[:len(t.Shape)-1]), p.k/p.how.group)
 	module := strings.TrimSuffix(t.Name, ".weight")
@@ -119,7 +119,7 @@ func (p *packed) check() error {
 		beside(&p.biases, "biases", p.biases.DType.IsFloat(), "a float type"))
 }
 
-// unpack derives the matrix as blocks, several rows at a time.
+// unpack derives the matrix in blocks, several rows in parallel.
 func (p *packed) unpack() Derivation {
 	t := &p.codes
 	to := Tensor{Name: t.Name, DType: p.as, Stored: p.as.String(), Shape: append(slices.Clone(t.Shape[:len(t.Shape)-1]), p.k)}
@@ -134,7 +134,7 @@ func (p *packed) unpack() Derivation {
 	return d
 }
 
-// inParallel calls do for each of n rows, several at a time, up to the first error of each share.
+// inParallel calls do for each of n rows, divided among workers; a worker stops at its first error.
 func inParallel(n int, do func(i int) error) error {
 	workers := runtime.GOMAXPROCS(0)
 	failed := make([]error, workers)
@@ -150,7 +150,7 @@ func inParallel(n int, do func(i int) error) error {
 	return errors.Join(failed...)
 }
 
-// row writes a row's blocks: what scales each, and its codes.
+// row writes the blocks of a row: scales, biases and codes.
 func (p *packed) row(r int, out []byte) error {
 	bytes := p.k * p.how.bits / 8
 	codes := p.codes.Data[r*bytes:][:bytes]
@@ -187,8 +187,8 @@ func (p *packed) row(r int, out []byte) error {
 	return nil
 }
 
-// spread writes the codes of 32 elements, of which a byte of `from` has two neighbours, as blocks
-// have them: byte j of 16 has elements j and j+16.
+// spread writes the codes of 32 elements in the order of blocks: byte j of 16 has elements j and
+// j+16, where `from` has two neighbours a byte.
 func spread(to, from []byte) {
 	low, high := from[:8], from[8:16]
 	for j := range 8 {
@@ -197,9 +197,9 @@ func spread(to, from []byte) {
 	}
 }
 
-// halvesOfRow returns row r of scales or biases as halves. A bfloat16 is one, unless it is large
-// or below 2^-17: then the nearest multiple of 2^-24 moves a weight by no more than its code times 2^-25. What
-// moves further is an error.
+// halvesOfRow returns row r of scales or biases as float16. A bfloat16 converts exactly, unless it
+// is large or below 2^-17: then the nearest multiple of 2^-24 moves a weight by at most its code
+// times 2^-25. A larger deviation is an error.
 func halvesOfRow(t *Tensor, r, n int) ([]byte, error) {
 	size := int(t.DType.Bytes(1))
 	floats, halves, back := make([]float32, n), make([]byte, 2*n), make([]float32, n)
@@ -215,7 +215,7 @@ func halvesOfRow(t *Tensor, r, n int) ([]byte, error) {
 	}
 	for i, x := range floats {
 		if !(math.Abs(float64(back[i])-float64(x)) <= 0x1p-25) {
-			return nil, models.ConfigError("tensor %q: element %d, %g, is not a number that a half holds", t.Name, r*n+i, x)
+			return nil, models.ConfigError("tensor %q: element %d, %g, does not fit float16", t.Name, r*n+i, x)
 		}
 	}
 	return halves, nil

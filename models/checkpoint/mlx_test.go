@@ -74,12 +74,12 @@ func TestMLXErrors(t *testing.T) {
 		}
 	}
 	for want, edit := range map[string]func(m *tiny.MLX){
-		"quantization has affine with 3 bits in groups of 64, which cannot be read": set("bits", 3),
-		"config.json: quantization.bits: missing":                                   set("bits", nil),
-		`config.json: quantization.group_size: "x" is not an integer`:               set("group_size", "x"),
-		"quantization has affine with 4 bits in groups of 16,":                      set("group_size", 16),
-		"quantization has nvfp4 with 4 bits in groups of 64,":                       set("mode", "nvfp4"),
-		`tensor "` + module + `.weight": quantization has affine with 8 bits in groups of 32, which cannot be read; what can: ` +
+		"quantization has affine with 3 bits in groups of 64, which is not supported": set("bits", 3),
+		"config.json: quantization.bits: missing":                                     set("bits", nil),
+		`config.json: quantization.group_size: "x" is not an integer`:                 set("group_size", "x"),
+		"quantization has affine with 4 bits in groups of 16,":                        set("group_size", 16),
+		"quantization has nvfp4 with 4 bits in groups of 64,":                         set("mode", "nvfp4"),
+		`tensor "` + module + `.weight": quantization has affine with 8 bits in groups of 32, which is not supported; supported are ` +
 			"affine with 4 bits in groups of 128, affine with 4 bits in groups of 32": set(module, map[string]any{"group_size": 32, "bits": 8}),
 		"config.json: quantization." + module + ".bits: missing":                     set(module, map[string]any{"group_size": 64}),
 		`tensor "` + module + `.weight" has scales, but`:                             set(module, false),

@@ -12,8 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
-// readModules reads what comes behind a model that embeds texts: how its tokens are pooled, and
-// which folders hold the products behind that, of which there are two or none.
+// readModules reads the modules behind a model that embeds texts: the pooling, and the folders of
+// the dense layers, of which there are two or none.
 func readModules(dir string, c *models.Config) (dense []string, err error) {
 	modules, err := hf.LoadModules(dir)
 	if err != nil {
@@ -27,25 +27,25 @@ func readModules(dir string, c *models.Config) (dense []string, err error) {
 			c.Pooling = m.Pooling
 		case "Dense":
 			if m.In != widths[len(widths)-1] {
-				return nil, fmt.Errorf("%s: %s takes %d elements, of which there are %d", dir, m.Path, m.In, widths[len(widths)-1])
+				return nil, fmt.Errorf("%s: %s takes %d elements, the module before it returns %d", dir, m.Path, m.In, widths[len(widths)-1])
 			}
 			dense, widths = append(dense, m.Path), append(widths, m.Out)
 		default:
-			return nil, fmt.Errorf("%s: modules.json has a module of the kind %q", dir, m.Kind)
+			return nil, fmt.Errorf("%s: modules.json has a module of the unsupported kind %q", dir, m.Kind)
 		}
 	}
 	if len(dense) == 0 {
 		return nil, nil
 	}
 	if len(dense) != 2 || widths[2] != c.Width {
-		return nil, fmt.Errorf("%s: modules.json has products of the widths %v: want two, of which the second gives %d", dir, widths, c.Width)
+		return nil, fmt.Errorf("%s: modules.json has dense layers of widths %v, want two of which the second returns %d", dir, widths, c.Width)
 	}
 	c.Dense = widths[1]
 	return dense, nil
 }
 
-// openFiles returns the tensors of a folder, and those of modules in folders below it, which are
-// called what these are.
+// openFiles returns the tensors of a folder, and those of the modules in its subfolders, named
+// after the modules.
 func openFiles(dir string, modules []string) (tensors []Tensor, closeAll func() error, err error) {
 	var files []*safetensors.File
 	closeAll = func() error {

@@ -53,11 +53,11 @@ func TestModules(t *testing.T) {
 		"two":          {[]string{"Pooling:m"}, `{"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":true}`, "config.json: pooling_mode_cls_token: only one"},
 		"none":         {[]string{"Pooling:m"}, `{}`, "config.json: pooling_mode: missing"},
 		"outside":      {[]string{"Pooling:../m"}, `{}`, `modules.json: the path "../m" leaves the folder`},
-		"unknown":      {[]string{"WeightedLayerPooling:m"}, `{}`, `modules.json has a module of the kind "WeightedLayerPooling"`},
+		"unknown":      {[]string{"WeightedLayerPooling:m"}, `{}`, `modules.json has a module of the unsupported kind "WeightedLayerPooling"`},
 		"activated":    {[]string{"Dense:m"}, `{"in_features":48,"out_features":8,"activation_function":"torch.nn.modules.activation.Tanh"}`, `activation_function: "torch.nn.modules.activation.Tanh" is not supported`},
 		"biased":       {[]string{"Dense:m"}, `{"in_features":48,"out_features":8,"bias":true}`, "bias: true; biases are not supported"},
-		"one product":  {[]string{"Dense:m"}, `{"in_features":48,"out_features":8}`, "modules.json has products of the widths [48 8]"},
-		"other widths": {[]string{"Dense:m"}, `{"in_features":31,"out_features":8}`, "m takes 31 elements, of which there are 48"},
+		"one product":  {[]string{"Dense:m"}, `{"in_features":48,"out_features":8}`, "modules.json has dense layers of widths [48 8]"},
+		"other widths": {[]string{"Dense:m"}, `{"in_features":31,"out_features":8}`, "m takes 31 elements, the module before it returns 48"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := folder(t, c, weights, nil)

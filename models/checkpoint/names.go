@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// role returns what a tensor of a layer is called within it.
+// role returns the name of a layer's tensor within the layer.
 func role(name string) string {
 	_, role, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
 	return role
 }
 
-// layerOf returns the layer that a name begins with, or 0.
+// layerOf returns the number of the layer that a name begins with, or 0.
 func layerOf(name string) (layer int) {
 	if rest, ok := strings.CutPrefix(name, "blk."); ok {
 		_, _ = fmt.Sscanf(rest, "%d.", &layer)
@@ -19,5 +19,5 @@ func layerOf(name string) (layer int) {
 	return layer
 }
 
-// inLayerOf returns the whole name of a tensor of a layer.
+// inLayerOf returns the full name of a layer's tensor.
 func inLayerOf(layer int, role string) string { return fmt.Sprintf("blk.%d.%s", layer, role) }

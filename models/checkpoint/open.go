@@ -7,9 +7,9 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Open opens a GGUF file, or a Hugging Face folder with config.json and
-// *.safetensors. Weights are mapped, not read: the Data of all tensors are views of
-// read-only mappings, but for matrices that MLX packed, which become blocks in memory.
+// Open opens a GGUF file, or a Hugging Face folder with config.json and *.safetensors. Weights are
+// mapped, not read: a tensor's Data is a view of a read-only mapping, unless it has a [Derivation]
+// that copies.
 func Open(path string) (*Checkpoint, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -21,8 +21,8 @@ func Open(path string) (*Checkpoint, error) {
 	return openGGUF(path)
 }
 
-// OpenTokenizer makes the tokenizer of a GGUF file or a Hugging Face folder,
-// which need hold nothing else: the model's family may be unknown.
+// OpenTokenizer returns the tokenizer of a GGUF file or a Hugging Face folder. Neither needs
+// weights or a known family.
 func OpenTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// parts cuts stored tensors that hold several weights into those that the definition asks for.
+// parts splits stored tensors that hold several weights into those of the definition.
 func parts(c *models.Config) rule {
 	return func(tensors []Tensor, emit func(Derivation) error) error {
 		for i := range tensors {
@@ -22,7 +22,7 @@ func parts(c *models.Config) rule {
 	}
 }
 
-// partsOf lists the weights that a stored tensor holds; none where it is what it is called.
+// partsOf returns the weights that a stored tensor holds; none if it holds one.
 func partsOf(c *models.Config, t *Tensor) []Derivation {
 	i, role, kind, ok := models.InLayer(t.Name)
 	roles := models.Joins[role]
@@ -46,10 +46,10 @@ func partsOf(c *models.Config, t *Tensor) []Derivation {
 	return out
 }
 
-// rowsText names n rows from first on.
+// rowsText describes the n rows that begin with first.
 func rowsText(first, n int) string { return fmt.Sprintf("rows %d to %d", first, first+n-1) }
 
-// join makes of the weights of a definition the tensors of the family's GGUF files.
+// join concatenates a definition's weights into the tensors of the family's GGUF files.
 func join(f *models.Family, weights []Tensor) []Tensor {
 	var out []Tensor
 	at := make(map[string]int)

@@ -12,25 +12,24 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// Rewritten is a tensor of a GGUF file that is written from a model.
+// Rewritten is a tensor of the GGUF file that Rewrite describes.
 type Rewritten struct {
 	Name  string
 	DType dtype.Type // in the new file
 	Shape []int
-	From  []*Tensor // whose rows it has, one after the other; nil where Data has them
+	From  []*Tensor // whose rows it concatenates; nil where Data is set
 	Data  []byte
-	// Narrow says that rows are no whole number of blocks of the type that the mixture
-	// has for the tensor, so that it gets another one.
+	// Narrow marks a tensor that gets another type than the mixture's, since its rows are not whole
+	// blocks of that one.
 	Narrow bool
 
-	row func(i int) int // which row of a single From becomes row i; nil: the same
+	row func(i int) int // the row of a single From that becomes row i; nil: the same
 }
 
 // Elements returns the number of elements.
 func (r *Rewritten) Elements() int64 { return (&Tensor{Shape: r.Shape}).Elements() }
 
-// Width returns the elements of a row: of a vector that is made of parts or in another order,
-// one.
+// Width returns the elements of a row. It is one for vectors that are concatenated or reordered.
 func (r *Rewritten) Width() int {
 	if len(r.Shape) == 1 && (len(r.From) > 1 || r.row != nil) {
 		return 1
@@ -38,8 +37,8 @@ func (r *Rewritten) Width() int {
 	return r.Shape[len(r.Shape)-1]
 }
 
-// Row returns which row of which tensor becomes row i: llama.cpp's files have the rows of
-// some tensors in another order than Hugging Face folders, and some tensors as one.
+// Row returns the stored row that becomes row i. llama.cpp's files reorder the rows of some tensors
+// of Hugging Face folders, and concatenate others.
 func (r *Rewritten) Row(i int) (from *Tensor, row int) {
 	if r.row != nil {
 		return r.From[0], r.row(i)
@@ -54,12 +53,12 @@ func (r *Rewritten) Row(i int) (from *Tensor, row int) {
 	panic("a tensor has fewer rows than its parts")
 }
 
-// Kept reports whether all that it is made of has its type already.
+// Kept reports whether all stored tensors have the new type already.
 func (r *Rewritten) Kept() bool {
 	return lo.EveryBy(r.From, func(t *Tensor) bool { return t.DType == r.DType })
 }
 
-// Source is the tensor as package gguf takes it, whose bytes write writes.
+// Source returns the tensor for package gguf; write writes its bytes.
 func (r *Rewritten) Source(write func(w io.Writer) error) (gguf.Source, error) {
 	typ, ok := gguf.TypeOf(r.DType)
 	if !ok {
@@ -69,10 +68,9 @@ func (r *Rewritten) Source(write func(w io.Writer) error) (gguf.Source, error) {
 	return gguf.Source{Name: r.Name, Type: typ, Shape: shape, Write: write}, nil
 }
 
-// Rewrite says what a GGUF file of this model holds once its weights have the type
-// of that name: "q4_k_m" is llama.cpp's mixture of types, see [WeightTypes]. The
-// metadata of a GGUF file are kept, but for its type; those of a folder or a shape
-// are made. Like Build, it reports every tensor that does not fit.
+// Rewrite describes a GGUF file of this model with another type of weights: "q4_k_m" is llama.cpp's
+// mixture of types, see [WeightTypes]. The metadata of a GGUF file are kept except for the type;
+// those of a folder or a shape are created. Like Build, it reports all tensors that do not fit.
 func (m *Checkpoint) Rewrite(weightType string) ([]gguf.KV, []Rewritten, error) {
 	mix, err := mixtureOf(weightType)
 	if err != nil {
@@ -97,10 +95,10 @@ func (m *Checkpoint) Rewrite(weightType string) ([]gguf.KV, []Rewritten, error) 
 const (
 	keyFileType     = "general.file_type"
 	keyQuantVersion = "general.quantization_version"
-	quantVersion    = 2 // GGUF's number for today's block formats
+	quantVersion    = 2 // GGUF's version of the block formats
 )
 
-// set replaces an entry of the metadata in its place, or adds it.
+// set replaces an entry of the metadata in place, or appends it.
 func set(list []gguf.KV, key string, n uint32) []gguf.KV {
 	entry := gguf.KV{Key: key, Value: gguf.Uint32(n)}
 	out := append([]gguf.KV(nil), list...)
@@ -111,8 +109,8 @@ func set(list []gguf.KV, key string, n uint32) []gguf.KV {
 	return append(out, entry)
 }
 
-// rewritten lists the tensors of the new file, in the order of the one at hand or,
-// for a folder, in that of the definition, which has RoPE factors besides.
+// rewritten returns the tensors of the new file, in the order of the present one or, for a folder,
+// in that of the definition, which includes RoPE factors.
 func (m *Checkpoint) rewritten(mix *mixture) ([]Rewritten, error) {
 	if !m.reordered {
 		return lo.Map(m.tensors, func(t Tensor, i int) Rewritten {
@@ -135,8 +133,8 @@ func (m *Checkpoint) rewritten(mix *mixture) ([]Rewritten, error) {
 	}), err
 }
 
-// found returns the tensors of the folder that one of a GGUF file is made of. Build has found
-// all there are.
+// found returns the folder's tensors that a tensor of a GGUF file is concatenated from. Build has
+// checked that they exist.
 func (m *Checkpoint) found(t *Tensor) []*Tensor {
 	names := lo.Map(partsOf(&m.Config, t), func(p Derivation, _ int) string { return p.to.Name })
 	if len(names) == 0 {
@@ -155,8 +153,8 @@ func (m *Checkpoint) rewrite(mix *mixture, t *Tensor, from []*Tensor) Rewritten 
 	return r
 }
 
-// interleaved returns which row of a projection becomes row i where the two elements
-// that RoPE rotates together lie side by side, not half a head apart.
+// interleaved returns the stored row that becomes row i of a projection where the two elements of a
+// RoPE pair are adjacent, not half a head apart.
 func interleaved(i, head int) int {
 	first, at := i/head*head, i%head
 	return first + at/2 + at%2*(head/2)

@@ -9,14 +9,14 @@ import (
 	"github.com/smelt-ml/smelt/models/hf"
 )
 
-// ReadRope reads how heads rotate, and how angles are changed for long contexts.
+// ReadRope reads RoPE and its scaling for long contexts.
 func (k *keys) ReadRope(c *models.Config) {
 	r := &c.Rope
 	r.Theta, r.Linear = k.Number(models.KeyTheta, 10000), 1
 	r.Rotated = k.Size(models.KeyRotated, c.Head)
 	kind := "linear"
 	switch {
-	case k.holds(models.RopeLong): // files of Phi-3 say no more
+	case k.holds(models.RopeLong): // files of Phi-3 have no type
 		kind = "longrope"
 	case k.Has(models.KeyScaling):
 		kind = k.Text(models.KeyScaling)
@@ -28,12 +28,12 @@ func (k *keys) ReadRope(c *models.Config) {
 	case "linear":
 		r.Linear = k.linear()
 		if magnitude != 1 {
-			k.Fail(models.ConfigError("linear RoPE scaling with %s", k.FullName(models.KeyMagnitude)))
+			k.Fail(models.ConfigError("linear RoPE scaling has the unsupported %s", k.FullName(models.KeyMagnitude)))
 		}
 	case "yarn":
 		for _, key := range []string{"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"} {
 			if k.Has(key) {
-				k.Fail(models.ConfigError("YaRN RoPE scaling with %s", k.FullName(key)))
+				k.Fail(models.ConfigError("YaRN RoPE scaling has the unsupported %s", k.FullName(key)))
 			}
 		}
 		y := &models.YaRNRope{Factor: k.Number(models.KeyScalingBy, 0), FastBeta: k.Number(models.KeyFastBeta, 32), SlowBeta: k.Number(models.KeySlowBeta, 1),
@@ -47,16 +47,16 @@ func (k *keys) ReadRope(c *models.Config) {
 		r.YaRN = y
 	case "longrope":
 		if !k.holds(models.RopeLong) || !k.holds(models.RopeShort) {
-			k.Fail(models.ConfigError("LongRoPE without the tensors %s and %s", models.RopeShort, models.RopeLong))
+			k.Fail(models.ConfigError("LongRoPE lacks the tensors %s and %s", models.RopeShort, models.RopeLong))
 		}
 		r.Linear = k.linear()
 		r.Long = &models.LongRope{OldContext: oldContext(), Magnitude: magnitude}
 	default:
-		k.Fail(models.ConfigError("RoPE scaling of type %q", kind))
+		k.Fail(models.ConfigError("RoPE scaling of type %q is not supported", kind))
 	}
 }
 
-// linear is what positions are divided by.
+// linear returns the divisor of positions.
 func (k *keys) linear() float64 {
 	if factor := k.Number(models.KeyScalingBy, k.Number(models.KeyOldScaling, 1)); factor != 0 { // llama.cpp takes 0 for no scaling
 		return factor
@@ -64,11 +64,11 @@ func (k *keys) linear() float64 {
 	return 1
 }
 
-// scaling is what an object rope_scaling says by numbers, and where they go.
+// scaling lists the numbers of a kind of rope_scaling, and their destinations.
 type scaling struct {
 	needs, may []member
-	refuses    []string // members that change angles in a way that is not known
-	settle     func()   // what follows from the numbers; nil: nothing
+	refuses    []string // members that change angles in an unsupported way
+	settle     func()   // runs once the numbers are read; nil: nothing
 }
 
 type member struct {
@@ -76,7 +76,7 @@ type member struct {
 	to   *float64
 }
 
-// ReadRope reads what transformers calls rope_scaling or rope_parameters.
+// ReadRope reads rope_scaling or rope_parameters of transformers.
 func (d *folder) ReadRope(c *models.Config) {
 	r := &c.Rope
 	h := d.Rope()
@@ -88,7 +88,7 @@ func (d *folder) ReadRope(c *models.Config) {
 	old := float64(d.Size(oldContext, max(c.Context, 1)))
 	var s scaling
 	switch kind := h.Scaling.Kind; kind {
-	case "mrope": // parts of a head turn by the axes of an image, which in a text are one
+	case "mrope": // parts of a head rotate by the axes of an image, which are equal in a text
 		return
 	case "linear":
 		s.needs = []member{{"factor", &r.Linear}}
@@ -130,7 +130,7 @@ func (d *folder) ReadRope(c *models.Config) {
 				l.Magnitude = cmp.Or(l.Magnitude, models.LongMagnitude(cmp.Or(factor, float64(c.Context)/l.OldContext), l.OldContext))
 			}}
 	default:
-		d.Fail(models.ConfigError("RoPE scaling of type %q", kind))
+		d.Fail(models.ConfigError("RoPE scaling of type %q is not supported", kind))
 	}
 	d.scaling(h.Scaling, &s)
 }
@@ -138,7 +138,7 @@ func (d *folder) ReadRope(c *models.Config) {
 func (d *folder) scaling(from *hf.RopeScaling, s *scaling) {
 	for _, name := range s.refuses {
 		if bytes.Contains(from.Raw, []byte(`"`+name+`"`)) {
-			d.Fail(models.ConfigError("RoPE scaling of type %q with %s", from.Kind, name))
+			d.Fail(models.ConfigError("RoPE scaling of type %q has the unsupported %s", from.Kind, name))
 		}
 	}
 	for _, m := range s.needs {
@@ -166,7 +166,7 @@ func (d *folder) factors(s *hf.RopeScaling, name string) (list []float64) {
 		return nil
 	}
 	if err := json.Unmarshal(members[name], &list); err != nil || len(list) == 0 {
-		d.Fail(models.ConfigError("RoPE scaling of type %q: %s is no list of numbers", s.Kind, name))
+		d.Fail(models.ConfigError("RoPE scaling of type %q: %s is not a list of numbers", s.Kind, name))
 	}
 	return list
 }

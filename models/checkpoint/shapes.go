@@ -16,17 +16,17 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// ArchPrefix marks the name of a shape where a path could stand.
+// ArchPrefix precedes the name of a shape where a path is accepted.
 const ArchPrefix = "arch:"
 
-// Archs lists the names that Arch takes.
+// Archs returns the names that Arch accepts.
 func Archs() []string {
 	return lo.FlatMap(families.All(), func(f models.Family, _ int) []string {
 		return lo.Map(f.Shapes, func(s models.Shape, _ int) string { return s.Config.Name })
 	})
 }
 
-// wellKnown finds a shape by its name.
+// wellKnown returns a shape by its name.
 func wellKnown(name string) (*models.Family, models.Config, error) {
 	for _, f := range families.All() {
 		for _, s := range f.Shapes {
@@ -39,10 +39,10 @@ func wellKnown(name string) (*models.Family, models.Config, error) {
 	return nil, models.Config{}, models.ConfigError("no shape is called %q; known are %s", name, strings.Join(Archs(), ", "))
 }
 
-// Arch returns a well-known model without its weights. The name may go on with settings that
-// differ: "qwen3-0.6b,block_count=2", see [models.Family.Set]. weightType names what
-// people call a file by, "f16", "q4_0" or "q4_k_m"; each tensor gets the type that
-// llama.cpp's quantizer would give it. Only the RoPE factors have data.
+// Arch returns a well-known model without its weights. Settings may follow the name:
+// "qwen3-0.6b,block_count=2", see [models.Family.Set]. weightType is a common name of a mixture of
+// types, "f16", "q4_0" or "q4_k_m"; each tensor gets the type that llama.cpp's quantizer would give
+// it. Only the RoPE factors have data.
 func Arch(name, weightType string) (*Checkpoint, error) {
 	settings := strings.Split(name, ",")
 	family, c, err := wellKnown(settings[0])
@@ -52,7 +52,7 @@ func Arch(name, weightType string) (*Checkpoint, error) {
 	for _, s := range settings[1:] {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, models.ConfigError("%q is no setting such as block_count=2", s)
+			return nil, models.ConfigError("%q is not a setting such as block_count=2", s)
 		}
 		if err := family.Set(&c, key, value); err != nil {
 			return nil, err
@@ -97,16 +97,16 @@ func Synthetic(c models.Config, weightType string) (*Checkpoint, error) {
 	return m, nil
 }
 
-// weightsOf lists every weight that the definition asks for, as GGUF files have them, with the
-// types of the mixture. Only RoPE factors have data.
+// weightsOf returns all weights of the definition, as GGUF files have them, with the types of the
+// mixture. Only RoPE factors have data.
 func weightsOf(f *models.Family, c *models.Config, mix *mixture) ([]Tensor, error) {
 	r := &recorder{family: f, config: c, mix: mix}
-	// A cache block of one slot: the graph is built for the weights it asks for.
+	// The graph is built to record its weights only, so a cache block of one slot suffices.
 	_, err := ir.Build(c.Family, r, ir.Options{Block: 1}, func(b *ir.Builder) { f.Define(b, c) })
 	return unmake(f, c, mix, join(f, r.tensors)), err
 }
 
-// recorder holds every weight that a definition asks for.
+// recorder records every weight that a definition binds.
 type recorder struct {
 	family  *models.Family
 	config  *models.Config
@@ -121,7 +121,7 @@ func (r *recorder) Weight(name string, want []int) (dtype.Type, []int, bool) {
 		_, ok := factors[name]
 		return dtype.F32, nil, ok
 	}
-	// A graph asks for the factors of one length of text: a file has all.
+	// A graph binds the factors for one length of text; a file has all.
 	for _, other := range slices.Sorted(maps.Keys(factors)) {
 		if _, ok := factors[name]; ok && other != name {
 			r.add(other, want, factors[other])
@@ -130,7 +130,7 @@ func (r *recorder) Weight(name string, want []int) (dtype.Type, []int, bool) {
 	return r.add(name, want, factors[name]), want, true
 }
 
-// add adds a tensor, with data where they are factors.
+// add records a tensor, with its data if it holds factors.
 func (r *recorder) add(name string, want []int, factors []float64) dtype.Type {
 	t := Tensor{Name: name, DType: r.mix.dtype(r.family.StoredAs(name), layerOf(name), want, r.config), Shape: want}
 	t.Stored = t.DType.String()

@@ -11,7 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// sourcesOf lists those of the family's files, by role; nil where there are none.
+// sourcesOf returns the sources of the family's files by role; nil: none.
 func sourcesOf(f *models.Family, c *models.Config) map[string]models.Source {
 	if f.Sources == nil {
 		return nil
@@ -19,17 +19,17 @@ func sourcesOf(f *models.Family, c *models.Config) map[string]models.Source {
 	return lo.KeyBy(f.Sources(c), func(s models.Source) string { return s.Role })
 }
 
-// sourceOf returns the source that a tensor of that name is, in one of so many layers.
+// sourceOf returns the source of that name, in one of the given number of layers.
 func sourceOf(sources map[string]models.Source, name string, layers int) (models.Source, bool) {
 	s, ok := sources[role(name)]
 	i := layerOf(name)
 	return s, ok && i >= 0 && i < layers && name == inLayerOf(i, s.Role)
 }
 
-// madeName is what the weight is called that is made of a tensor.
+// madeName returns the name of a weight derived from the tensor `from`.
 func madeName(m *models.Made, from string) string { return inLayerOf(layerOf(from), m.Role) }
 
-// unmake replaces weights of a definition by what they are made of in GGUF files.
+// unmake replaces weights of a definition by the sources that GGUF files have.
 func unmake(f *models.Family, c *models.Config, mix *mixture, weights []Tensor) []Tensor {
 	from := make(map[string]models.Source)
 	for _, s := range sourcesOf(f, c) {
@@ -55,7 +55,7 @@ func unmake(f *models.Family, c *models.Config, mix *mixture, weights []Tensor) 
 	return out
 }
 
-// remade makes the weights of tensors whose rows lie otherwise.
+// remade derives the weights of the family's sources.
 func remade(f *models.Family, c *models.Config) rule {
 	return func(tensors []Tensor, emit func(Derivation) error) error {
 		sources := sourcesOf(f, c)
@@ -78,7 +78,7 @@ func remade(f *models.Family, c *models.Config) rule {
 	}
 }
 
-// madeOf derives a weight of a source.
+// madeOf derives a weight from its source.
 func madeOf(m *models.Made, t *Tensor) Derivation {
 	k, w := t.Shape[len(t.Shape)-1], Tensor{Name: madeName(m, t.Name), DType: t.DType, Stored: t.Stored}
 	steps := []string{"rows reordered"}
@@ -93,7 +93,7 @@ func madeOf(m *models.Made, t *Tensor) Derivation {
 	}
 	w.Shape = []int{m.Rows, k}
 	d := Derivation{Way: Made, From: []Tensor{*t}, Steps: steps, to: w}
-	if !readable(t.DType) { // which Build reports
+	if !readable(t.DType) { // Build reports it
 		d.bytes = int64(len(t.Data))
 		return d
 	}
@@ -121,7 +121,7 @@ func madeOf(m *models.Made, t *Tensor) Derivation {
 	return d
 }
 
-// follow reports whether the rows are those from first on.
+// follow reports whether the source's rows are contiguous from first on.
 func follow(m *models.Made, first int) bool {
 	for i := range m.Rows {
 		if m.Row(i) != first+i {
@@ -131,7 +131,7 @@ func follow(m *models.Made, first int) bool {
 	return first >= 0
 }
 
-// turned transposes each matrix of a stack, as elements of another type.
+// turned transposes each matrix of a stack and converts it to another type.
 func turned(t *Tensor, as dtype.Type) ([]byte, error) {
 	n, rows, k := t.Shape[0], t.Shape[1], t.Shape[2]
 	out := make([]byte, as.Bytes(t.Elements()))

@@ -14,13 +14,13 @@ import (
 // stack is a tensor of a [models.Stack]. Rows of biases have one element.
 type stack struct {
 	Tensor                   // codes or floats
-	exponents     *Tensor    // of codes
+	exponents     *Tensor    // of codes; nil for floats
 	experts, rows int        // rows of each expert
 	k             int        // elements of a row
-	as            dtype.Type // that rows become
+	as            dtype.Type // type of the derived tensors
 }
 
-// unstack makes of each stack a tensor for each of its roles.
+// unstack derives a tensor for each role of each stack.
 func unstack(stacks []models.Stack) rule {
 	rolesOf := lo.SliceToMap(stacks, func(s models.Stack) (string, []string) { return s.Name, s.Roles })
 	return func(tensors []Tensor, emit func(Derivation) error) error {
@@ -46,7 +46,7 @@ func unstack(stacks []models.Stack) rule {
 			}
 			s, err := stackOf(t, kind, named[layer+module+"_scales"])
 			if err == nil && s.rows%len(roles) != 0 {
-				err = models.ConfigError("tensor %q is %v: %d rows cannot take turns", t.Name, t.Shape, s.rows)
+				err = models.ConfigError("tensor %q is %v: its %d rows do not divide evenly among the weights", t.Name, t.Shape, s.rows)
 			}
 			for i, role := range roles {
 				if err == nil {
@@ -63,7 +63,8 @@ func unstack(stacks []models.Stack) rule {
 	}
 }
 
-// stackOf takes the shape of a stack apart.
+// stackOf returns the dimensions of a stack, or an error if its shape or type is not one of a
+// stack.
 func stackOf(t Tensor, kind string, exponents Tensor) (*stack, error) {
 	s := &stack{Tensor: t, as: t.DType}
 	d := t.Shape
@@ -78,12 +79,12 @@ func stackOf(t Tensor, kind string, exponents Tensor) (*stack, error) {
 	case kind == "" && t.DType.IsFloat() && len(d) == 3:
 		s.experts, s.rows, s.k = d[0], d[2], d[1]
 	default:
-		return nil, models.ConfigError("tensor %q is %s %v, which is no stack of experts", t.Name, t.Stored, d)
+		return nil, models.ConfigError("tensor %q is %s %v, not a stack of experts", t.Name, t.Stored, d)
 	}
 	return s, nil
 }
 
-// every takes each n-th row of the experts, from one on.
+// every derives the rows first, first+n, … of each expert.
 func (s *stack) every(n, first int) Derivation {
 	to := Tensor{DType: s.as, Stored: s.as.String(), Shape: []int{s.experts, s.rows / n, s.k}}
 	if len(s.Shape) == 2 {
@@ -109,7 +110,7 @@ func (s *stack) every(n, first int) Derivation {
 	return d
 }
 
-// row writes a row of an expert.
+// row writes one row of an expert.
 func (s *stack) row(expert, row int, out []byte) {
 	if s.exponents == nil {
 		size := int(s.as.Bytes(1))

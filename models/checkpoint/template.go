@@ -12,16 +12,15 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// maxTemplateFile bounds what is read of a file that holds a chat template.
+// maxTemplateFile bounds the bytes read from a file that holds a chat template.
 const maxTemplateFile = 16 << 20
 
-// toolTemplate is what files call the template for conversations with tools, where they have
-// one of its own.
+// toolTemplate is the name of the template for conversations with tools, in files with a separate
+// one.
 const toolTemplate = "tool_use"
 
-// ChatTemplate returns the Jinja template that turns conversations into this model's texts,
-// that for conversations with tools where tools is set and there is one of its own. It is ""
-// where the model comes with none.
+// ChatTemplate returns the Jinja template that formats conversations for this model, or "". If
+// tools is set and there is a separate template for conversations with tools, it returns that one.
 func (m *Checkpoint) ChatTemplate(tools bool) (string, error) {
 	if m.template == nil {
 		return "", nil
@@ -34,7 +33,7 @@ func (m *Checkpoint) ChatTemplate(tools bool) (string, error) {
 	return m.template("default")
 }
 
-// templateKey is what GGUF files call a template.
+// templateKey returns the GGUF key of a template.
 func templateKey(name string) string {
 	if name == "default" {
 		return "tokenizer.chat_template"
@@ -51,8 +50,8 @@ func ggufTemplate(f *gguf.File) func(name string) (string, error) {
 	}
 }
 
-// hfTemplate looks where folders have templates: in files of their own, or in the tokenizer's
-// settings, as one text or as a list.
+// hfTemplate looks templates up in a folder: in files of their own, or in the tokenizer's settings,
+// as one text or as a list.
 func hfTemplate(dir string) func(name string) (string, error) {
 	return func(name string) (string, error) {
 		file := filepath.Join(dir, "chat_template.jinja")
@@ -100,7 +99,7 @@ func readTemplate(file string) ([]byte, error) {
 	return raw, err
 }
 
-// templateIn finds a template in the member chat_template.
+// templateIn returns the template of that name from the member chat_template.
 func templateIn(raw []byte, name string) (string, error) {
 	if raw == nil {
 		return "", nil
