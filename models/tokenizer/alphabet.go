@@ -2,13 +2,12 @@ package tokenizer
 
 import "unicode/utf8"
 
-// GPT-2 writes each byte as one printable character: bytes that print in
-// Latin-1 as themselves, the other 68 as U+0100 and up, in order. Vocabularies
-// and merges of byte-level BPE are written so (bytes_to_unicode in OpenAI's
-// encoder.py).
+// GPT-2 represents each byte as one printable character: printable bytes of Latin-1 as themselves,
+// the other 68 as U+0100 and up, in order. Vocabularies and merges of byte-level BPE use this
+// alphabet (bytes_to_unicode in OpenAI's encoder.py).
 var (
 	byteText  [256]string // the character of a byte
-	runeBytes [324]int16  // the byte of a character, -1 where it is none
+	runeBytes [324]int16  // the byte of a character; -1: not in the alphabet
 )
 
 func init() {
@@ -27,7 +26,7 @@ func init() {
 	}
 }
 
-// appendAlphabet writes bytes in the alphabet.
+// appendAlphabet appends bytes in the alphabet.
 func appendAlphabet(dst []byte, raw string) []byte {
 	for i := range len(raw) {
 		dst = append(dst, byteText[raw[i]]...)
@@ -35,8 +34,8 @@ func appendAlphabet(dst []byte, raw string) []byte {
 	return dst
 }
 
-// appendBytes reads text in the alphabet; characters that are not of it, which
-// only added tokens have, stand for themselves.
+// appendBytes appends the bytes of text in the alphabet. Other characters, which only added tokens
+// have, are appended unchanged.
 func appendBytes(dst []byte, text string) []byte {
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRuneInString(text[i:])

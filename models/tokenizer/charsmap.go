@@ -8,16 +8,16 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// charsmap is SentencePiece's precompiled table of what texts become before they are cut:
-// a double array of the texts (Yata's Darts-clone, as SentencePiece writes it) and the texts
-// that take their place, each ended by NUL.
+// charsmap is SentencePiece's precompiled table of replacements: a double array of the texts to be
+// replaced (Yata's Darts-clone, as SentencePiece writes it), and their replacements, each ended by
+// NUL.
 type charsmap struct {
 	units []uint32
 	texts string
 }
 
-// longestReplacement bounds what one character can become. The longest in Unicode's forms
-// has 33 bytes.
+// longestReplacement bounds the bytes that one character can become. The longest of Unicode's
+// normal forms has 33 bytes.
 const longestReplacement = 256
 
 func newCharsmap(data string) (charsmap, error) {
@@ -46,9 +46,9 @@ func newCharsmap(data string) (charsmap, error) {
 	return m, nil
 }
 
-// matches calls yield with the length of every text of the table that begins this one, the
-// shortest first, and with where its replacement is, until yield says that it has enough.
-// A table that points out of itself ends the search.
+// matches calls yield for every prefix of text in the table, the shortest first, with its length
+// and the offset of its replacement, until yield returns false. An edge that leads out of the table
+// ends the search.
 func (m *charsmap) matches(text string, yield func(n int, at uint32) bool) {
 	if len(m.units) == 0 {
 		return
@@ -79,8 +79,8 @@ func (m *charsmap) text(at uint32) string {
 	return text
 }
 
-// longest gives the replacement of the longest text of the table that begins this one, and
-// its length; 0 where there is none.
+// longest returns the replacement of the longest prefix of text in the table, and the prefix's
+// length; 0 if there is none.
 func (m *charsmap) longest(text string) (replacement string, n int) {
 	var last uint32
 	m.matches(text, func(length int, at uint32) bool {
@@ -93,7 +93,7 @@ func (m *charsmap) longest(text string) (replacement string, n int) {
 	return m.text(last), n
 }
 
-// shortest gives the replacement of the shortest such text.
+// shortest returns the replacement of the shortest prefix.
 func (m *charsmap) shortest(text string) (replacement string, ok bool) {
 	m.matches(text, func(_ int, at uint32) bool {
 		replacement, ok = m.text(at), true
@@ -102,9 +102,9 @@ func (m *charsmap) shortest(text string) (replacement string, ok bool) {
 	return replacement, ok
 }
 
-// precompiled is the normalizer of that name: what a user sees as one character (of less than
-// 6 bytes), or else each character by itself, becomes what the table has for a text that
-// begins it, whatever follows. Odd, but so are the ids that models were made with.
+// precompiled is the normalizer Precompiled. A grapheme cluster of less than 6 bytes, or else each
+// character by itself, becomes the replacement of its shortest prefix in the table. This drops the
+// rest of the cluster, but the ids that models were trained on depend on it.
 func (m *charsmap) precompiled(s string) string {
 	var out strings.Builder
 	out.Grow(len(s))
@@ -131,15 +131,15 @@ func (m *charsmap) precompiled(s string) string {
 	return out.String()
 }
 
-// ggmlUnigram is llama.cpp's normalizer of T5's kind (llm_tokenizer_ugm_session): the longest
-// text of the table that begins the rest, U+FFFD for bytes that are no UTF-8, and Space for
-// spaces, with one before the first word, and only one between words, as options have it.
+// ggmlUnigram is llama.cpp's normalizer of T5's kind (llm_tokenizer_ugm_session). It replaces the
+// longest prefix of the rest that is in the table, bytes that are not UTF-8 by U+FFFD, and spaces
+// by Space; the options add one before the first word, and merge runs of them.
 type ggmlUnigram struct {
 	charsmap
 	prefix, merge bool
 }
 
-// What Normalizer.New of this kind may hold.
+// Options in Normalizer.New of this kind.
 const optionPrefix, optionMerge = "space before", "no extra spaces"
 
 func ggmlUnigramNormalizer(charsmap string, prefix, merge bool) Normalizer {

@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// Piece is the text of a token by itself, a leading space included, control
-// tokens by their names; nothing for unused tokens and ids outside the
-// vocabulary. It need not be UTF-8: a character may be several tokens.
+// Piece returns the text of a single token, with its leading space; control tokens by their names;
+// nothing for unused tokens and ids outside the vocabulary. It need not be UTF-8, since a character
+// may span several tokens.
 func (t *Tokenizer) Piece(id int32) []byte { return t.appendPiece(nil, id) }
 
 func (t *Tokenizer) appendPiece(dst []byte, id int32) []byte {
@@ -37,7 +37,7 @@ func (t *Tokenizer) appendPiece(dst []byte, id int32) []byte {
 	return dst
 }
 
-// Decode gives the text of ids, byte for byte, by the rules of a [Decoder].
+// Decode returns the text of ids, byte for byte, by the rules of a [Decoder].
 func (t *Tokenizer) Decode(ids []int32, special bool) []byte {
 	d := t.NewDecoder(special)
 	text := make([]byte, 0, 4*len(ids))
@@ -47,14 +47,13 @@ func (t *Tokenizer) Decode(ids []int32, special bool) []byte {
 	return text
 }
 
-// Decoder turns a stream of tokens into text, holding back the first bytes of
-// a character until the rest has come. What it gives out, joined with Flush, is
-// what [Tokenizer.Decode] gives: bytes that are no UTF-8 pass through, as soon
-// as it is certain that they are none.
+// Decoder turns a stream of tokens into text. It holds back an incomplete character until its
+// remaining bytes have come; bytes that cannot become UTF-8 pass through at once. Its output,
+// joined with Flush, equals that of [Tokenizer.Decode].
 //
-// Where encoding puts a space before text (see [SpacePrefix]), one space is
-// dropped: at the start, and after special tokens. Words of a [WordPiece]
-// vocabulary have one space between them, but before . , ? and !.
+// Where encoding puts a space before text (see [SpacePrefix]), one space is dropped: at the start,
+// and after special tokens. Words of a [WordPiece] vocabulary are separated by one space, except
+// before . , ? and !.
 type Decoder struct {
 	t       *Tokenizer
 	special bool
@@ -62,14 +61,14 @@ type Decoder struct {
 	pending []byte
 }
 
-// NewDecoder starts a text. With special false, control and unknown tokens
-// give no text.
+// NewDecoder returns a Decoder for a text. Unless special is set, control and unknown tokens give
+// no text.
 func (t *Tokenizer) NewDecoder(special bool) *Decoder {
 	return &Decoder{t: t, special: special, start: true}
 }
 
-// Prime puts the decoder after these tokens without giving their text, so that
-// what follows a prompt keeps its space.
+// Prime feeds tokens without returning their text, so that the continuation of a prompt keeps its
+// space.
 func (d *Decoder) Prime(ids []int32) {
 	for _, id := range ids {
 		d.Next(id)
@@ -77,7 +76,7 @@ func (d *Decoder) Prime(ids []int32) {
 	d.pending = d.pending[:0]
 }
 
-// Next takes a token and gives the characters that are complete with it.
+// Next takes a token and returns the characters that it completes.
 func (d *Decoder) Next(id int32) string {
 	d.pending = d.appendText(d.pending, id)
 	n := len(d.pending)
@@ -94,7 +93,7 @@ func (d *Decoder) Next(id int32) string {
 	return text
 }
 
-// Flush gives what is held back, which is no character, and ends the text.
+// Flush returns the bytes held back, which are not a character, and ends the text.
 func (d *Decoder) Flush() string {
 	text := string(d.pending)
 	d.pending, d.start = d.pending[:0], true
@@ -125,12 +124,12 @@ func (d *Decoder) appendText(dst []byte, id int32) []byte {
 	return dst
 }
 
-// closes reports whether a word is a mark that no space stands before. BERT's vocabularies
-// do not tell where there was one.
+// closes reports whether a word is a punctuation mark without a space before it. BERT's
+// vocabularies do not record where there was one.
 func closes(word []byte) bool { return len(word) == 1 && strings.IndexByte(".,?!", word[0]) >= 0 }
 
-// restart follows a special token: text after it has its own prefix, but where
-// only the start of a text has one. There a start token changes nothing.
+// restart is called after a special token: the text behind it has a prefix of its own, unless only
+// the start of a text has one. A start token at that start changes nothing.
 func (d *Decoder) restart(shown bool) {
 	if d.t.spec.Algorithm == WordPiece {
 		d.start = d.start && !shown

@@ -5,28 +5,26 @@ import (
 	"unicode/utf8"
 )
 
-// Encode gives the ids of a text, without a start token. With special true,
-// the texts of control tokens in it become those tokens; user-defined tokens
-// always do. What the vocabulary cannot spell becomes UNK, or nothing where
-// there is no such token; see the package's laws.
+// Encode returns the ids of a text, without a start token. If special is set, the texts of control
+// tokens in it become those tokens; user-defined tokens always do. Text that the vocabulary cannot
+// spell becomes UNK, or nothing if there is no such token; see the package's laws.
 func (t *Tokenizer) Encode(text string, special bool) []int32 {
 	return t.EncodeAfter(nil, text, special)
 }
 
-// EncodeAfter gives the ids of a text that goes on after others: it gets no space
-// prefix where the text of both in one would have none. Together the ids are those of
-// that text, unless its words or merges reach across the joint.
+// EncodeAfter returns the ids of a continuation of the text of before, without a space prefix where
+// the joined text would have none. The ids of both are those of the joined text, unless a word or a
+// merge spans the joint.
 func (t *Tokenizer) EncodeAfter(before []int32, text string, special bool) []int32 {
 	return t.encode(before, text, special, nil)
 }
 
-// Range is a range of bytes, From up to and without To.
+// Range is a range of bytes [From, To).
 type Range struct{ From, To int }
 
-// EncodeQuoted gives the ids of a text in which others are quoted, in ranges that ascend and
-// do not overlap. The texts of control tokens become those tokens where no byte of them is
-// quoted; else they are text like any other. What stands between two control tokens is
-// encoded as a whole, quoted or not.
+// EncodeQuoted returns the ids of a text with quoted ranges, which ascend and do not overlap. The
+// text of a control token becomes that token only if no byte of it is quoted. Text between two
+// control tokens is encoded as a whole, quoted or not.
 func (t *Tokenizer) EncodeQuoted(text string, quoted []Range) []int32 {
 	return t.encode(nil, text, true, quoted)
 }
@@ -47,8 +45,8 @@ func (t *Tokenizer) encode(before []int32, text string, special bool, quoted []R
 	return e.ids
 }
 
-// EncodeWhole gives the ids of a whole text as a model reads it: with the start and the end
-// token where it has them. A generation leaves the end token out.
+// EncodeWhole returns the ids of a complete text as a model reads it: with the start and the end
+// token if the model has them. Prompts for a generation have no end token.
 func (t *Tokenizer) EncodeWhole(text string, special bool) []int32 {
 	start := t.Opening()
 	ids := append(start, t.EncodeAfter(start, text, special)...)
@@ -58,11 +56,11 @@ func (t *Tokenizer) EncodeWhole(text string, special bool) []int32 {
 	return ids
 }
 
-// joint is what a text follows, which its space prefix depends on.
+// joint is what precedes a text; it decides on the space prefix.
 type joint uint8
 
 const (
-	atStart joint = iota // nothing, or the start token
+	atStart joint = iota // of the text, or behind the start token
 	afterSpecial
 	afterText
 )
@@ -82,7 +80,7 @@ func (t *Tokenizer) joint(before []int32) joint {
 	return afterText
 }
 
-// encoder is one call of Encode: its memory, and the ids so far.
+// encoder is the state of one call of Encode: its memory, and the ids so far.
 type encoder struct {
 	t *Tokenizer
 	*tables
@@ -92,8 +90,8 @@ type encoder struct {
 	paths   []path
 }
 
-// text encodes what stands between special tokens of the text as it is. User-defined ones may
-// yet show in its normal form.
+// text encodes raw text between special tokens. User-defined tokens may still occur in its normal
+// form.
 func (e *encoder) text(text string, after joint) {
 	text = e.t.normalized(text, after != afterText)
 	p := e.t.specials()
@@ -113,8 +111,8 @@ func (e *encoder) text(text string, after joint) {
 	}
 }
 
-// normalized is a text as the normalizers leave it, and with a space before it where every
-// text has one.
+// normalized returns a normalized text, with a space before it if prefixed and the vocabulary puts
+// one before every text.
 func (t *Tokenizer) normalized(text string, prefixed bool) string {
 	for _, normalize := range t.normalize {
 		text = normalize(text)
@@ -155,8 +153,8 @@ func (e *encoder) plain(text string, after joint) {
 	e.t.pre.words(text, word)
 }
 
-// cutWords cuts before each run of spaces where nothing joins across, so that
-// the queue stays short.
+// cutWords encodes the text before each run of spaces separately if no merge spans it, which keeps
+// the queue short.
 func (e *encoder) cutWords(text string) {
 	for e.wordwise {
 		lead := len(text) - len(strings.TrimLeft(text, Space))
@@ -170,7 +168,7 @@ func (e *encoder) cutWords(text string) {
 	e.charWord(text)
 }
 
-// byteWord encodes one word by its bytes.
+// byteWord encodes one word by merging bytes.
 func (e *encoder) byteWord(word string) {
 	if e.t.spec.IgnoreMerges {
 		e.scratch = appendAlphabet(e.scratch[:0], word)
@@ -185,7 +183,7 @@ func (e *encoder) byteWord(word string) {
 	e.run(word, e.mergePair, func(s symbol) { e.emit(s, word) })
 }
 
-// charWord encodes one word by its characters; a byte that is not UTF-8 is one.
+// charWord encodes one word by merging characters; a byte that is not UTF-8 counts as one.
 func (e *encoder) charWord(word string) {
 	byChar := e.t.spec.Algorithm == Llama
 	if e.t.pre.wholeLines && strings.Trim(word, "\n") == "" {
@@ -211,8 +209,8 @@ func (e *encoder) charWord(word string) {
 	e.run(word, rule, func(s symbol) { e.emit(s, word) })
 }
 
-// pieceWord encodes one word by the longest piece at its start, then at what is left. A word
-// that has no such pieces, or too many characters, is unknown as a whole.
+// pieceWord encodes one word by the longest piece at its start, then at the start of the rest. A
+// word that cannot be spelled so, or has too many characters, becomes one UNK.
 func (e *encoder) pieceWord(word string) {
 	start := len(e.ids)
 	s := &e.t.spec
@@ -241,8 +239,8 @@ func (e *encoder) pieceWord(word string) {
 	}
 }
 
-// unknownChar adds a character that is no token: its bytes, which are symbols like any other
-// and may merge, or else UNK, of which a row of such characters may be one.
+// unknownChar adds a character without a token: as its bytes, which may merge like other symbols,
+// or else as UNK, which a run of such characters may share.
 func (e *encoder) unknownChar(char string, at int) {
 	s := &e.t.spec
 	bytes := s.ByteFallback
@@ -263,13 +261,14 @@ func (e *encoder) unknownChar(char string, at int) {
 	}
 }
 
-// mergePair joins what the list of merges joins.
+// mergePair is the rule of vocabularies with a list of merges.
 func (e *encoder) mergePair(_ string, left, right *symbol) (uint32, int32, bool) {
 	m, ok := e.pairs[pair(left.id, right.id)]
 	return m.rank, m.id, ok
 }
 
-// mergeText joins what has the text of a token.
+// mergeText is the rule of vocabularies with scores: neighbours merge if their joint text is a
+// token.
 func (e *encoder) mergeText(word string, left, right *symbol) (uint32, int32, bool) {
 	if int(right.end-left.start) > e.widest {
 		return 0, None, false
@@ -281,7 +280,7 @@ func (e *encoder) mergeText(word string, left, right *symbol) (uint32, int32, bo
 	return e.ranks[id], id, true
 }
 
-// emit appends a symbol's token, or the tokens of its bytes.
+// emit appends a symbol's token, or those of its bytes.
 func (e *encoder) emit(s symbol, word string) {
 	if s.id != None && int(s.id) < e.t.Len() {
 		e.ids = append(e.ids, s.id)

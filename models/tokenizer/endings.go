@@ -2,10 +2,10 @@ package tokenizer
 
 import "slices"
 
-// Files seldom say which tokens end a generation, or mark them as control
-// tokens; llama.cpp goes by their texts (llama-vocab.cpp), and so does this. One
-// thing is different: a normal token that merges make out of text is text. Qwen's
-// vocabularies have such a </s>, at which llama.cpp stops.
+// Files seldom list the tokens that end a generation, or mark them as control tokens, so that smelt
+// recognises them by their texts, like llama.cpp (llama-vocab.cpp). Unlike llama.cpp, a normal
+// token that merges can produce stays text: Qwen's vocabularies have such a </s>, at which
+// llama.cpp stops.
 var (
 	// End of a turn, of a message, of a text.
 	stopTexts = []string{
@@ -25,7 +25,7 @@ var (
 	}
 )
 
-// knownTexts has every text above; the value says whether it is a stop token.
+// knownTexts holds every text above; the value reports whether it is a stop token.
 var knownTexts = func() map[string]bool {
 	m := map[string]bool{}
 	for _, text := range stopTexts {
@@ -37,9 +37,9 @@ var knownTexts = func() map[string]bool {
 	return m
 }()
 
-// notStops are texts that end nothing in vocabularies that have all of some others: in
-// gpt-oss' and Solar's a message ends with <|end|>, and the next one of the same turn begins;
-// Gemma 4 has a </s> that is HTML.
+// notStops are stop texts that end nothing in vocabularies with certain other tokens: in gpt-oss'
+// and Solar's <|end|> ends a message, and the next one of the same turn follows; Gemma 4 has a </s>
+// for HTML.
 var notStops = []struct {
 	text string
 	with []string
@@ -49,8 +49,8 @@ var notStops = []struct {
 	{"</s>", []string{"<|tool_response>"}},
 }
 
-// endings gives the types with known control tokens marked, and the sorted
-// tokens that end a generation.
+// endings returns the types with known control tokens marked, and the sorted ids of the tokens that
+// end a generation.
 func endings(s *Spec) ([]Type, []int32) {
 	types := make([]Type, len(s.Tokens))
 	stop := slices.Clone(s.Stop)
@@ -61,7 +61,7 @@ func endings(s *Spec) ([]Type, []int32) {
 	for id, text := range s.Tokens {
 		types[id] = s.typeOf(id)
 		if n := len(text); n < 4 || n > 32 || text[0] >= 'A' && text[0] <= 'z' && text[0] != '[' && text[0] != '_' {
-			continue // almost all of a vocabulary is not worth a look into the map
+			continue // skips the map for almost all of a vocabulary
 		}
 		if ends, ok := knownTexts[text]; ok && !(types[id] == Normal && s.merges(text)) {
 			types[id] = Control
@@ -80,7 +80,7 @@ func endings(s *Spec) ([]Type, []int32) {
 	return types, slices.Compact(stop)
 }
 
-// merges reports whether a text is the result of a merge.
+// merges reports whether some merge results in the text.
 func (s *Spec) merges(text string) bool {
 	return slices.ContainsFunc(s.Merges, func(m string) bool {
 		if len(m) != len(text)+1 {

@@ -7,11 +7,10 @@ import (
 	"github.com/samber/lo"
 )
 
-// Metadata is the vocabulary as GGUF metadata. What a tokenizer.json says is brought into a
-// form that GGUF has, as llama.cpp's converter does: normal form C is left out, a vocabulary
-// of kind [BPE] gets scores in place of merges, words get the name of the nearest
-// pre-tokenizer, BERT's and T5's normalizers are llama.cpp's. What is left that GGUF cannot
-// say is an error.
+// Metadata returns the vocabulary as GGUF metadata. Settings of a tokenizer.json are converted to a
+// form that GGUF has, as llama.cpp's converter does: NFC is left out, a vocabulary of kind [BPE]
+// gets scores in place of merges, steps get the name of the nearest pre-tokenizer, and BERT's and
+// T5's normalizers become llama.cpp's. Settings without such a form are errors.
 func (t *Tokenizer) Metadata() ([]Entry, error) {
 	s := t.spec
 	s.Normalized, s.Apart, s.LeftmostSpecial = nil, nil, false
@@ -36,8 +35,8 @@ func (t *Tokenizer) Metadata() ([]Entry, error) {
 	return s.Metadata()
 }
 
-// namedSteps are the words of tokenizer.json files that GGUF has names for, though not quite
-// the same words.
+// namedSteps are the steps of tokenizer.json files for which GGUF has a pre-tokenizer's name,
+// although llama.cpp's words differ in rare cases.
 var namedSteps = func() (list []struct {
 	pre   string
 	steps []Step
@@ -62,8 +61,8 @@ var namedSteps = func() (list []struct {
 	return list
 }()
 
-// ggmlWords makes of BERT's words, where they are those of BertNormalizer and
-// BertPreTokenizer, what GGUF has: Space before the pieces that begin words.
+// ggmlWords converts the steps of BertNormalizer and BertPreTokenizer to GGUF's form, in which
+// Space begins the pieces at the start of words.
 func (s *Spec) ggmlWords() {
 	bert := []Step{{Kind: stepCut, Pattern: "white space", Behavior: "Removed"}, {Kind: stepCut, Pattern: "punctuation", Behavior: "Isolated"}}
 	kinds := func(want ...string) bool {
@@ -84,7 +83,7 @@ func (s *Spec) ggmlWords() {
 		case !ok || inner == "":
 			inner = Space + text
 		case strings.HasPrefix(inner, Space):
-			return // it would begin words
+			return // Space would mark it as the start of a word
 		}
 		s.Tokens[id] = inner
 	}
@@ -92,8 +91,8 @@ func (s *Spec) ggmlWords() {
 	s.Continuing, s.MaxWord = "", 0
 }
 
-// ggmlUnigrams makes of SentencePiece's words, a precompiled table and one space between
-// words, what GGUF has, unless a piece reaches from one word into the next.
+// ggmlUnigrams converts SentencePiece's steps, a precompiled table and one space between words, to
+// GGUF's form, unless some piece spans two words.
 func (s *Spec) ggmlUnigrams() {
 	marks := []Step{{Kind: stepMetaspace}, {Kind: stepCut, Pattern: literalPattern + Space, Behavior: "MergedWithNext"}}
 	split := append([]Step{{Kind: stepCut, Pattern: "white space", Behavior: "Removed"}}, marks...)
@@ -118,11 +117,10 @@ func (s *Spec) ggmlUnigrams() {
 	s.Normalize, s.Steps, s.Prefix = []Normalizer{ggmlUnigramNormalizer(table, true, merged)}, nil, NoPrefix
 }
 
-// scoreMerges makes a [Llama] vocabulary of one of kind [BPE]: the score of a token
-// is the rank of the first merge that makes it, negated. That gives the same ids
-// where, as in vocabularies that SentencePiece trained, the merges are those of
-// every pair that joins to a token, in the order of these tokens; other ones are
-// refused.
+// scoreMerges turns a vocabulary of kind [BPE] into a [Llama] one: a token's score is the negated
+// rank of the first merge that results in it. The ids stay the same if the merges are all pairs
+// that join to a token, in the order of these tokens, as in vocabularies that SentencePiece
+// trained; others are refused.
 func (s *Spec) scoreMerges() error {
 	ids := make(map[string]int32, len(s.Tokens))
 	for id, text := range s.Tokens {
@@ -158,7 +156,7 @@ func (s *Spec) scoreMerges() error {
 	}
 	s.Algorithm, s.Scores, s.Merges, s.Pre = Llama, scores, nil, ""
 	if lo.CountBy(s.Types, func(t Type) bool { return t == Byte }) == 256 {
-		s.FuseUNK = false // no character is unknown
+		s.FuseUNK = false // every character is known
 	}
 	return nil
 }

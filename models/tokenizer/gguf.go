@@ -22,7 +22,7 @@ const (
 	keyAddBOS    = "tokenizer.ggml.add_bos_token"
 	keyAddEOS    = "tokenizer.ggml.add_eos_token"
 	keyAddPrefix = "tokenizer.ggml.add_space_prefix"
-	keySEP       = "tokenizer.ggml.seperator_token_id" // written so by everyone
+	keySEP       = "tokenizer.ggml.seperator_token_id" // the usual misspelling
 	keyLower     = "tokenizer.ggml.normalizer.lowercase"
 	keyAccents   = "tokenizer.ggml.normalizer.strip_accents"
 	keyCharsmap  = "tokenizer.ggml.precompiled_charsmap"
@@ -33,17 +33,17 @@ const (
 // ggufModels are the values of tokenizer.ggml.model.
 var ggufModels = map[string]Algorithm{"llama": Llama, "gpt2": GPT2, modelGemma4: GPT2, "bert": WordPiece, "t5": Unigram}
 
-// modelGemma4 is a model with a pre-tokenizer of the same name.
+// modelGemma4 is a value of tokenizer.ggml.model whose pre-tokenizer has the same name.
 const modelGemma4 = "gemma4"
 
-// keyStops name further tokens that end a generation.
+// keyStops are the keys of further tokens that end a generation.
 var keyStops = []string{
 	"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
 	"tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id", "tokenizer.ggml.fim_sep_token_id",
 }
 
-// Metadata is what is asked of a GGUF file; *gguf.File has it. Errors of the
-// methods name the key, and the kind where it is not the one asked for.
+// Metadata is the part of a GGUF file that SpecFromGGUF reads; *gguf.File implements it. Errors of
+// its methods name the key, and the kind if it is not the requested one.
 type Metadata interface {
 	Has(key string) bool
 	Bool(key string) (bool, error)
@@ -54,9 +54,8 @@ type Metadata interface {
 	Strings(key string) ([]string, error)
 }
 
-// SpecFromGGUF reads a vocabulary from the metadata of a GGUF file. What the
-// file does not say is as llama.cpp has it. Errors are those of the metadata, or
-// wrap [ErrSpec].
+// SpecFromGGUF reads a vocabulary from the metadata of a GGUF file. Defaults are llama.cpp's.
+// Errors are those of the metadata, or wrap [ErrSpec].
 func SpecFromGGUF(file Metadata) (Spec, error) {
 	r := reader{file: file}
 	model := get(&r, file.String, keyModel, "")
@@ -112,7 +111,7 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 	s.AddBOS, s.AddEOS = get(&r, file.Bool, keyAddBOS, s.AddBOS), get(&r, file.Bool, keyAddEOS, s.Algorithm == Unigram)
 	switch {
 	case s.Pre == modelGemma4:
-		s.AddBOS = true // some of its files say otherwise, and are wrong
+		s.AddBOS = true // some of its files have a wrong value
 	case s.Algorithm == WordPiece: // always [CLS] text [SEP]
 		s.EOS = r.id(keySEP, absent.EOS)
 		s.AddBOS, s.AddEOS = s.BOS != None, s.EOS != None
@@ -127,8 +126,8 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 	return s, r.err
 }
 
-// ggufEnds are the special tokens of files that name none: those of SentencePiece, of BERT and
-// of T5. What the vocabulary does not reach is absent.
+// ggufEnds returns the default special tokens of SentencePiece, BERT and T5. Those beyond the
+// vocabulary are absent.
 func ggufEnds(a Algorithm, tokens int) Spec {
 	s := Spec{UNK: None, BOS: None, EOS: None, PAD: None}
 	switch a {
@@ -147,9 +146,9 @@ func ggufEnds(a Algorithm, tokens int) Spec {
 	return s
 }
 
-// stripByName sets what files leave out and llama.cpp knows by the names of models and
-// pre-tokenizers: Phi-3's special tokens swallow the white space after them, but for three;
-// mask tokens that before them.
+// stripByName sets what llama.cpp derives from the names of models and pre-tokenizers: Phi-3's
+// special tokens, except three, absorb the white space behind them, and mask tokens that before
+// them.
 func (s *Spec) stripByName(model string) {
 	mask := ""
 	switch s.Pre {
@@ -185,7 +184,7 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
-// get is the value of a key, or absent.
+// get returns the value of a key, or absent.
 func get[T any](r *reader, method func(key string) (T, error), key string, absent T) T {
 	if !r.file.Has(key) {
 		return absent
@@ -197,7 +196,7 @@ func get[T any](r *reader, method func(key string) (T, error), key string, absen
 	return v
 }
 
-// id reads a token id. Writers of GGUF put 2³²-1 for "no such token".
+// id reads a token id. Writers of GGUF store 2³²-1 for "no such token".
 func (r *reader) id(key string, absent int32) int32 {
 	n := get(r, r.file.Int, key, int64(absent))
 	switch {
@@ -209,7 +208,7 @@ func (r *reader) id(key string, absent int32) int32 {
 	return int32(n)
 }
 
-// bytes reads an array of integers that are bytes.
+// bytes reads an array of integers as bytes.
 func (r *reader) bytes(key string) []byte {
 	list := get(r, r.file.Ints, key, nil)
 	bytes := make([]byte, len(list))
@@ -217,7 +216,7 @@ func (r *reader) bytes(key string) []byte {
 		if n < math.MinInt8 || n > math.MaxUint8 {
 			r.fail("%s: %d is no byte", key, n)
 		}
-		bytes[i] = byte(n) // some writers give signed ones
+		bytes[i] = byte(n) // some writers store signed ones
 	}
 	return bytes
 }
@@ -234,16 +233,15 @@ func (r *reader) types(key string) []Type {
 	return types
 }
 
-// Entry is one entry of GGUF metadata: a string, bool, uint32, or list of
-// strings, float32, int32 or bytes by its key.
+// Entry is one entry of GGUF metadata: a string, bool, uint32, or list of strings, float32, int32
+// or bytes.
 type Entry struct {
 	Key   string
 	Value any
 }
 
-// Metadata is the vocabulary as GGUF metadata, for files that are written: the
-// inverse of [SpecFromGGUF]. A spec of kind [BPE], or with settings that GGUF
-// cannot say, is an error.
+// Metadata returns the vocabulary as GGUF metadata: the inverse of [SpecFromGGUF]. A spec of kind
+// [BPE], or with settings that GGUF cannot express, is an error.
 func (s *Spec) Metadata() ([]Entry, error) {
 	for _, bad := range []struct {
 		is   bool
@@ -302,7 +300,7 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		if e.key == keyEOS && s.Algorithm == WordPiece {
 			e.key = keySEP
 		}
-		if e.id != None || s.Algorithm != GPT2 && s.Algorithm != BPE { // which have defaults
+		if e.id != None || s.Algorithm != GPT2 && s.Algorithm != BPE { // models with defaults need an explicit absence
 			list = append(list, Entry{e.key, uint32(e.id)})
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The parts of a tokenizer.json that decide ids. Components that are not
-// listed here are errors: each would change ids in its own way.
+// Members of a tokenizer.json that affect ids. A component that is not listed here is an error,
+// since it would change ids.
 type (
 	hfFile struct {
 		AddedTokens   []hfToken `json:"added_tokens"`
@@ -19,7 +19,7 @@ type (
 		Decoder       hfComponent
 		Model         hfModel
 
-		marked bool // the normalizer writes Space for spaces
+		marked bool // the normalizer replaces spaces by Space
 	}
 
 	hfToken struct {
@@ -47,14 +47,14 @@ type (
 		Merges        hfMerges
 	}
 
-	// hfVocab is an object of ids by text, or, of unigrams, a list of [text, score] by id.
+	// hfVocab is an object of ids by text or, of unigrams, a list of [text, score] by id.
 	hfVocab struct {
 		ids    map[string]int64
 		scores []float32
 	}
 
-	// hfComponent is any normaliser, pre-tokenizer, post-processor or decoder;
-	// Type is empty where the file has null.
+	// hfComponent is any normalizer, pre-tokenizer, post-processor or decoder; Type is empty where
+	// the file has null.
 	hfComponent struct {
 		Type string
 
@@ -105,7 +105,7 @@ type (
 		Sequence     *struct{ ID string }
 	}
 
-	// hfMerges are written "left right" or, since 2024, ["left", "right"].
+	// hfMerges are stored as "left right" or, since 2024, as ["left", "right"].
 	hfMerges []string
 
 	hfConfig struct {
@@ -117,7 +117,7 @@ type (
 		AddEOS *bool  `json:"add_eos_token"`
 	}
 
-	// hfName is a token's text, or an object that has it as its content.
+	// hfName is a token's text, or an object with the text as its content.
 	hfName string
 )
 
@@ -186,8 +186,7 @@ func (n *hfName) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// flatten gives the parts of a component that is a Sequence, or itself; nothing
-// for null.
+// flatten returns the parts of a Sequence, or the component itself; nothing for null.
 func (c *hfComponent) flatten() []hfComponent {
 	switch c.Type {
 	case "":
@@ -204,9 +203,9 @@ func (c *hfComponent) flatten() []hfComponent {
 	return []hfComponent{*c}
 }
 
-// ParseHF reads a vocabulary from the contents of tokenizer.json and, unless
-// nil, tokenizer_config.json. Errors name the component or field that is not
-// known and wrap [ErrSpec], or are encoding/json's.
+// ParseHF reads a vocabulary from the contents of tokenizer.json and, unless nil, of
+// tokenizer_config.json. Errors name the unsupported component or field and wrap [ErrSpec], or are
+// encoding/json's.
 func ParseHF(tokenizerJSON, tokenizerConfigJSON []byte) (Spec, error) {
 	var f hfFile
 	if err := json.Unmarshal(tokenizerJSON, &f); err != nil {
@@ -231,7 +230,7 @@ func ParseHF(tokenizerJSON, tokenizerConfigJSON []byte) (Spec, error) {
 	return s, nil
 }
 
-// byteLevel reports whether the file is of GPT-2's kind.
+// byteLevel reports whether the file is a byte-level BPE like GPT-2's.
 func (f *hfFile) byteLevel() bool {
 	isByteLevel := func(c hfComponent) bool { return c.Type == "ByteLevel" }
 	return slices.ContainsFunc(f.PreTokenizer.flatten(), isByteLevel) || slices.ContainsFunc(f.Decoder.flatten(), isByteLevel)
@@ -239,7 +238,7 @@ func (f *hfFile) byteLevel() bool {
 
 func (f *hfFile) readModel(s *Spec) error {
 	m := &f.Model
-	if m.Type == "" && m.Merges != nil { // old files leave it out
+	if m.Type == "" && m.Merges != nil { // old files omit it
 		m.Type = "BPE"
 	}
 	switch m.Type {
@@ -247,7 +246,7 @@ func (f *hfFile) readModel(s *Spec) error {
 		return f.readBPE(s)
 	case "Unigram":
 		if m.Vocab.scores == nil {
-			return specError("model.vocab is no list of [text, score]")
+			return specError("model.vocab is not a list of [text, score]")
 		}
 		s.Algorithm, s.ByteFallback = Unigram, m.ByteFallback
 	case "WordPiece":
@@ -298,8 +297,7 @@ func (f *hfFile) readBPE(s *Spec) error {
 	return nil
 }
 
-// readTokens lays vocabulary and added tokens out by id. Ids that nobody has
-// become unused tokens without text.
+// readTokens lists vocabulary and added tokens by id. Gaps become unused tokens without text.
 func (f *hfFile) readTokens(s *Spec) error {
 	n := int64(0)
 	for _, id := range f.Model.Vocab.ids {
@@ -363,7 +361,7 @@ func (f *hfFile) readTokens(s *Spec) error {
 	return nil
 }
 
-// unknown is the id of the model's token for what is not in the vocabulary.
+// unknown returns the id of the model's UNK token.
 func (m *hfModel) unknown() int32 {
 	if m.UnkID != nil && *m.UnkID >= 0 && *m.UnkID < math.MaxInt32 {
 		return int32(*m.UnkID)
@@ -376,9 +374,9 @@ func (m *hfModel) unknown() int32 {
 	return None
 }
 
-// readNormalizer takes the normalizers apart into those of the table normalizers. Those that
-// SentencePiece's kind of BPE begins with, Space before a text and for each space, are
-// Spec.Prefix and what [BPE] does anyway.
+// readNormalizer splits the normalizers into those of the table normalizers. The leading ones of
+// SentencePiece's BPE, which put Space before a text and replace spaces, become Spec.Prefix or are
+// implied by [BPE].
 func (f *hfFile) readNormalizer(s *Spec) error {
 	parts := f.Normalizer.flatten()
 	if s.Algorithm == BPE && len(parts) > 0 {
@@ -443,8 +441,8 @@ func (f *hfFile) readNormalizer(s *Spec) error {
 
 func (p *hfPattern) isString(s string) bool { return p.String != nil && *p.String == s }
 
-// readPreTokenizer finds the name of the file's list of patterns where there is one, or how
-// SentencePiece's kind marks spaces; all else becomes steps.
+// readPreTokenizer sets the name of a known list of patterns, or the [SpacePrefix] of
+// SentencePiece's kind; anything else becomes steps.
 func (f *hfFile) readPreTokenizer(s *Spec) error {
 	parts := f.PreTokenizer.flatten()
 	switch {
@@ -490,7 +488,7 @@ func (f *hfFile) readPreTokenizer(s *Spec) error {
 	return nil
 }
 
-// named recognises the byte-level pre-tokenizers that GGUF files have names for.
+// named recognises the byte-level pre-tokenizers that have a name in GGUF files.
 func (f *hfFile) named(s *Spec, parts []hfComponent) bool {
 	var cuts []cut
 	prefix := NoPrefix
@@ -507,8 +505,8 @@ func (f *hfFile) named(s *Spec, parts []hfComponent) bool {
 				}
 				prefix = PrefixMissing
 			case stepCut:
-				// A pattern that matches everything may as well say that what lies between
-				// its matches is dropped.
+				// If a pattern matches everything, removing the text between its matches equals
+				// isolating the matches.
 				if x.Invert && x.Behavior == "Removed" {
 					x.Invert, x.Behavior = false, "Isolated"
 				}
@@ -523,13 +521,13 @@ func (f *hfFile) named(s *Spec, parts []hfComponent) bool {
 	found := false
 	for _, name := range []string{"", "gpt-2", "dbrx", "llama-bpe", "qwen2", "smollm", "qwen35", "seed-coder", "bailingmoe", "exaone-moe", "minicpm5", "deepseek-v3", "bloom"} {
 		if p := pretokenizers[name]; slices.Equal(p.cuts, cuts) && (!found || p.ignoreMerges == s.IgnoreMerges) {
-			s.Pre, s.Prefix, found = name, prefix, true // of two names, the one that goes with the file's use of merges
+			s.Pre, s.Prefix, found = name, prefix, true // of two names, the one that agrees with the file's ignore_merges
 		}
 	}
 	return found && len(parts) > 0
 }
 
-// metaspaced recognises the ways to mark spaces that [SpacePrefix] has names for.
+// metaspaced recognises the ways of marking spaces that [SpacePrefix] names.
 func (f *hfFile) metaspaced(s *Spec, parts []hfComponent) bool {
 	if len(parts) == 0 {
 		return f.marked
@@ -551,7 +549,7 @@ func (f *hfFile) metaspaced(s *Spec, parts []hfComponent) bool {
 	return true
 }
 
-// steps are what a pre-tokenizer does.
+// steps returns the steps of a pre-tokenizer.
 func (c *hfComponent) steps() ([]Step, error) {
 	isolate := func(pattern string) Step { return Step{Kind: stepCut, Pattern: pattern, Behavior: "Isolated"} }
 	remove := func(pattern string) Step { return Step{Kind: stepCut, Pattern: pattern, Behavior: "Removed"} }
@@ -627,8 +625,8 @@ func (c *hfComponent) metaspace() ([]Step, error) {
 	return steps, nil
 }
 
-// readDecoder checks that decoding undoes what encoding does, which is what a
-// [Decoder] does; it has nothing to learn from it.
+// readDecoder checks that the file's decoder inverts the encoding, as a [Decoder] does; it sets
+// nothing.
 func (f *hfFile) readDecoder(s *Spec) error {
 	known := []string{"ByteLevel"}
 	switch s.Algorithm {
@@ -645,8 +643,8 @@ func (f *hfFile) readDecoder(s *Spec) error {
 	return nil
 }
 
-// readEnds finds the special tokens of the configuration, and whether prompts
-// start or end with one: the configuration decides, else the template.
+// readEnds finds the special tokens, and whether prompts start or end with one: by the
+// configuration, else by the template.
 func (f *hfFile) readEnds(s *Spec, config *hfConfig) error {
 	find := func(name string) int32 {
 		for id, text := range s.Tokens {
@@ -662,7 +660,7 @@ func (f *hfFile) readEnds(s *Spec, config *hfConfig) error {
 	}{{&s.BOS, config.BOS}, {&s.EOS, config.EOS}, {&s.UNK, config.UNK}, {&s.PAD, config.PAD}} {
 		*e.id = find(string(e.name))
 	}
-	if id := f.Model.unknown(); id != None && int(id) < len(s.Tokens) { // what encoding gives, whatever the configuration says
+	if id := f.Model.unknown(); id != None && int(id) < len(s.Tokens) { // encoding uses the model's, even if the configuration has another
 		s.UNK = id
 	}
 	if s.EOS == None && config.EOS != "" {
@@ -670,7 +668,7 @@ func (f *hfFile) readEnds(s *Spec, config *hfConfig) error {
 	}
 	for _, c := range f.PostProcessor.flatten() {
 		switch c.Type {
-		case "ByteLevel": // offsets only
+		case "ByteLevel": // affects offsets only
 		case "TemplateProcessing":
 			if err := c.readTemplate(s); err != nil {
 				return err
@@ -726,8 +724,8 @@ func (c *hfComponent) readTemplate(s *Spec) error {
 	return nil
 }
 
-// addGenerationConfig adds the end tokens of a generation_config.json, which
-// chat models use to end a turn; data may be nil.
+// addGenerationConfig adds the end tokens of a generation_config.json, by which chat models end a
+// turn; data may be nil.
 func (s *Spec) addGenerationConfig(data []byte) error {
 	if data == nil {
 		return nil
@@ -749,7 +747,7 @@ func (s *Spec) addGenerationConfig(data []byte) error {
 		return specError("generation_config.json: eos_token_id: %w", err)
 	}
 	for _, id := range ids {
-		// Padding a vocabulary out is usual, naming a token past it is not.
+		// Vocabularies are often padded, but an end token beyond them is an error.
 		if id < 0 || int(id) >= len(s.Tokens) {
 			return specError("generation_config.json: eos_token_id %d of %d tokens", id, len(s.Tokens))
 		}

@@ -1,27 +1,25 @@
 package tokenizer
 
-// A symbol is a stretch of a word that is, so far, one token. The symbols of a
-// word form a list in text order; a symbol that was joined to its left
-// neighbour leaves the list and has no length.
+// A symbol is a part of a word that currently is one token. The symbols of a word form a list in
+// text order; a symbol merged into its left neighbour leaves the list and has no length.
 type symbol struct {
 	id         int32 // None where no token has this text
 	start, end int32 // bytes of the word
 	prev, next int32 // neighbours, -1 at the ends
 }
 
-// A join is a pair of neighbours that may become one token.
+// A join is a pair of neighbours that may merge into one token.
 type join struct {
 	order      uint64 // rank, then position: the least comes first
 	right, end int32  // the right symbol, and where it ended when the pair was found
 	id         int32
 }
 
-// A rule says what two neighbours become and how urgent that is (0 is first).
+// A rule returns the token that two neighbours merge into and its rank (0 merges first).
 type rule func(word string, left, right *symbol) (rank uint32, id int32, ok bool)
 
-// merger joins the symbols of one word after the other, keeping its memory.
-// The time is n log n in the symbols of a word: each join takes one away and
-// puts at most two pairs into the queue.
+// merger merges the symbols of one word after another, reusing its memory. It takes n log n for n
+// symbols: each join removes one symbol and queues at most two pairs.
 type merger struct {
 	symbols []symbol
 	queue   []join // binary heap
@@ -36,7 +34,7 @@ func (m *merger) add(id int32, start, end int) {
 	m.symbols = append(m.symbols, symbol{id, int32(start), int32(end), i - 1, -1})
 }
 
-// run joins neighbours until no rule applies and calls yield with what is left.
+// run merges neighbours until no rule applies and calls yield for each symbol left.
 func (m *merger) run(word string, rule rule, yield func(symbol)) {
 	m.queue = m.queue[:0]
 	for i := 1; i < len(m.symbols); i++ {
@@ -51,8 +49,8 @@ func (m *merger) run(word string, rule rule, yield func(symbol)) {
 		j := m.pop()
 		l := int32(uint32(j.order))
 		left, right := &m.symbols[l], &m.symbols[j.right]
-		// A pair is out of date when either side has gone or the right one has
-		// grown; a left one that grew has swallowed the right one.
+		// A pair is stale if either symbol has gone or the right one has grown; a left one that
+		// grew has absorbed the right one.
 		if left.start == left.end || right.start == right.end || right.end != j.end {
 			continue
 		}

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// A Normalizer changes the text between special tokens before it is cut into words.
+// A Normalizer changes the text between special tokens before it is split into words.
 type Normalizer struct {
-	Kind     string // a name of the table normalizers
-	Old, New string // what is replaced, and by what, where the kind says so
+	Kind     string // a key of normalizers
+	Old, New string // parameters of the kind: text to replace, and its replacement
 }
 
-// normalizers by kind: those of tokenizer.json, taken apart into what each does, and those
-// that llama.cpp has in their place.
+// normalizers holds the normalizers by kind: those of tokenizer.json, split into elementary ones,
+// and llama.cpp's own.
 var normalizers = map[string]func(n Normalizer) (func(string) string, error){
 	"NFC":  form(norm.NFC),
 	"NFD":  form(norm.NFD),
@@ -42,9 +42,9 @@ var normalizers = map[string]func(n Normalizer) (func(string) string, error){
 	"BertIdeographs":   always(bertIdeographs),
 	"BertStripAccents": always(dropRunes(func(r rune) bool { return unicode.Is(unicode.Mn, r) })),
 
-	// BERT's words as llama.cpp finds them (llm_tokenizer_wpm_session), between spaces. What
-	// is kept of a composed character is what its decomposition begins with, also where that
-	// is a letter more than a base: of Hangul syllables the first letter.
+	// BERT's normalizer in llama.cpp (llm_tokenizer_wpm_session), applied between spaces. It keeps
+	// the first character of a decomposition, even if that is a letter rather than a base: of
+	// Hangul syllables the first letter.
 	kindGGMLBERT: func(n Normalizer) (func(string) string, error) {
 		return readGGMLBERT(n).normalize, nil
 	},
@@ -54,7 +54,7 @@ var normalizers = map[string]func(n Normalizer) (func(string) string, error){
 	},
 }
 
-// Kinds that only files of llama.cpp's have.
+// firstHangul
 const (
 	kindGGMLBERT    = "llama.cpp BERT"
 	kindGGMLUnigram = "llama.cpp Unigram"
@@ -85,8 +85,8 @@ func replaceRegex(n Normalizer) (func(string) string, error) {
 	}, nil
 }
 
-// nmt drops control characters and has one kind of white space, in which zero-width ones are
-// (SentencePiece's rule "nmt").
+// nmt drops control characters and replaces all white space, zero-width characters included, by
+// spaces (SentencePiece's rule "nmt").
 func nmt(s string) string {
 	return mapRunes(s, func(out *strings.Builder, r rune) {
 		switch {
@@ -99,7 +99,7 @@ func nmt(s string) string {
 	})
 }
 
-// mapRunes writes what each character becomes; bytes that are not UTF-8 stay.
+// mapRunes calls write for each character; bytes that are not UTF-8 stay.
 func mapRunes(s string, write func(out *strings.Builder, r rune)) string {
 	var out strings.Builder
 	out.Grow(len(s))
@@ -125,7 +125,7 @@ func dropRunes(drop func(rune) bool) func(string) string {
 	}
 }
 
-// lowercase maps each character by itself, as Rust's char::to_lowercase: only İ becomes two.
+// lowercase maps each character by itself, like Rust's char::to_lowercase: only İ becomes two.
 func lowercase(s string) string {
 	return mapRunes(s, func(out *strings.Builder, r rune) {
 		out.WriteRune(unicode.ToLower(r))
@@ -135,10 +135,10 @@ func lowercase(s string) string {
 	})
 }
 
-// bertCleanText drops what is neither text nor white space, and has one kind of the latter.
+// bertCleanText drops control characters and replaces white space by spaces.
 func bertCleanText(s string) string {
 	var out strings.Builder
-	for _, r := range s { // U+FFFD, also that for what is not UTF-8, is dropped
+	for _, r := range s { // U+FFFD, which stands for bytes that are not UTF-8 as well, is dropped
 		switch {
 		case r == '\t' || r == '\n' || r == '\r':
 			out.WriteByte(' ')
@@ -152,7 +152,7 @@ func bertCleanText(s string) string {
 	return out.String()
 }
 
-// isOther reports general category C, but for what is not assigned.
+// isOther reports whether a character is of general category C, except for unassigned ones.
 func isOther(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) }
 
 func bertIdeographs(s string) string {
@@ -167,7 +167,7 @@ func bertIdeographs(s string) string {
 	})
 }
 
-// bertIdeograph reports whether BERT takes a character as a word: Chinese, but not kana or
+// bertIdeograph reports whether BERT treats a character as a word: Chinese ones, but not kana or
 // Hangul. The gap before U+2B920 is in the original.
 func bertIdeograph(r rune) bool {
 	return r >= 0x4E00 && r <= 0x9FFF || r >= 0x3400 && r <= 0x4DBF || r >= 0x20000 && r <= 0x2A6DF ||
@@ -178,7 +178,7 @@ func bertIdeograph(r rune) bool {
 // ggmlBERT is llama.cpp's normalizer of BERT.
 type ggmlBERT struct{ lower, noAccents bool }
 
-// What Normalizer.New of this kind may hold.
+// Options in Normalizer.New of this kind.
 const optionLower, optionNoAccents = "lower case", "no accents"
 
 func ggmlBERTNormalizer(lower, noAccents bool) Normalizer {
@@ -196,7 +196,7 @@ func readGGMLBERT(n Normalizer) ggmlBERT {
 	return ggmlBERT{strings.Contains(n.New, optionLower), strings.Contains(n.New, optionNoAccents)}
 }
 
-// ggmlBERT is the vocabulary's only normalizer, if llama.cpp has it.
+// ggmlBERT returns the vocabulary's normalizer if it is llama.cpp's of BERT, else nil.
 func (s *Spec) ggmlBERT() *ggmlBERT {
 	if len(s.Normalize) != 1 || s.Normalize[0].Kind != kindGGMLBERT {
 		return nil
@@ -239,12 +239,12 @@ const (
 	firstJamo, hangulPerJamo = 0x1100, 588
 )
 
-// baseRune is what the canonical decomposition of a character begins with.
+// baseRune returns the first character of the canonical decomposition.
 func baseRune(r rune) rune {
 	switch {
 	case r < 0x80:
 		return r
-	case r >= firstHangul && r <= lastHangul: // which package norm computes, too, and not here
+	case r >= firstHangul && r <= lastHangul: // norm.Properties does not decompose syllables
 		return firstJamo + (r-firstHangul)/hangulPerJamo
 	}
 	var buffer [utf8.UTFMax]byte

@@ -2,11 +2,10 @@ package tokenizer
 
 import "fmt"
 
-// Placeholder is a vocabulary for models with random weights: n tokens of the
-// byte-level kind, 256 of them bytes, so that any text encodes, one token a
-// byte but for one merge (llama.cpp wants a list of merges); then the end token
-// <|endoftext|>; the rest are texts that only a model can produce. n is at
-// least 258.
+// Placeholder returns a vocabulary of n tokens for models with random weights, n being at least
+// 258. It is byte-level with 256 byte tokens, so that any text encodes, one token a byte except for
+// one merge (llama.cpp requires a list of merges). The end token <|endoftext|> follows; the rest
+// are texts that only a model can produce.
 func Placeholder(n int) (Spec, error) {
 	if n < 258 {
 		return Spec{}, specError("a placeholder vocabulary of %d tokens: at least 258 are needed", n)

@@ -12,22 +12,19 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// A pretokenizer cuts text into words by cuts that are made one after the other:
-// each in every word that the one before left, alone, so that a look-ahead sees no
-// further than its word.
+// A pretokenizer splits text into words by successive cuts. Each cut is applied to every word that
+// the one before left, by itself, so that a look-ahead ends with its word.
 type pretokenizer struct {
 	cuts         []cut
-	characters   bool // words are merged by characters, with Space for spaces ([BPE]), not by bytes
-	wholeLines   bool // a word of line ends that is a token is not taken apart
-	ignoreMerges bool // the vocabularies of this name have Spec.IgnoreMerges
-	addBOS       bool // and start with BOS unless the file says otherwise
+	characters   bool // words are merged by characters, with Space for spaces ([BPE]), not bytes
+	wholeLines   bool // a word of line ends that is a token is not split
+	ignoreMerges bool // vocabularies of this name have Spec.IgnoreMerges
+	addBOS       bool // vocabularies of this name start with BOS unless the file has add_bos_token
 }
 
-// pretokenizers by name: llama.cpp's values of tokenizer.ggml.pre that mean
-// these patterns (llama-vocab.cpp), and others that stand for what files say otherwise.
-//
-// Where llama.cpp's pattern is not that of the model's tokenizer.json (docs/tokenizers.md),
-// this is llama.cpp's.
+// pretokenizers holds the patterns by llama.cpp's values of tokenizer.ggml.pre (llama-vocab.cpp),
+// and by names of smelt's own. Where llama.cpp's pattern differs from the model's tokenizer.json
+// (docs/tokenizers.md), this is llama.cpp's.
 var pretokenizers = func() map[string]pretokenizer {
 	table := map[string]pretokenizer{
 		"":          {},
@@ -96,23 +93,23 @@ var pretokenizers = func() map[string]pretokenizer {
 	return table
 }()
 
-// preSpaces is the pre-tokenizer of texts whose normalizer leaves spaces between words.
+// preSpaces is the pre-tokenizer of texts whose normalizer keeps spaces between words.
 const preSpaces = "spaces"
 
-// Pretokenizers lists the values of tokenizer.ggml.pre that are known, ascending.
+// Pretokenizers returns the supported values of tokenizer.ggml.pre, sorted.
 func Pretokenizers() []string {
 	names := slices.Sorted(maps.Keys(pretokenizers))
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" || name == "metaspace" || name == preSpaces })
 }
 
-// A cut makes words of what a pattern matches, and of what lies between the matches.
+// A cut splits text into the matches of a pattern and the text between them.
 type cut struct {
 	*pattern
 	behavior
-	invert bool // matches and what lies between them change places
+	invert bool // matches and the text between them are swapped
 }
 
-// behavior is what becomes of a match.
+// behavior is the treatment of a match.
 type behavior uint8
 
 const (
@@ -131,15 +128,14 @@ func isolate(patterns ...*pattern) []cut {
 	return cuts
 }
 
-// pattern finds stretches of a word: by a regular expression, compiled when it is
-// first used, or by a function where an expression would look far ahead from every
-// character. No expression here backtracks more than once over a character: their time
-// is linear (a test holds them to it), so no time limit is set. They look ahead, which
-// Go's regexp cannot; regexp2's second version walks matches without allocating and takes
-// half the time of the first.
+// pattern finds matches in a word: by a regular expression, compiled at its first use, or by a
+// function where an expression would look far ahead from every character. No expression backtracks
+// more than once over a character, so that their time is linear (checked by a test) and no time
+// limit is set. They need look-ahead, which Go's regexp lacks; regexp2's second version iterates
+// matches without allocating, in half the time of the first.
 type pattern struct {
 	source string   // in regexp2's syntax
-	hf     []string // how tokenizer.json files write it
+	hf     []string // spellings in tokenizer.json files
 	// matches calls yield with the ends of each match in turn.
 	matches func(runes []rune, yield func(start, end int))
 }
@@ -154,13 +150,13 @@ func newPattern(source string, hf ...string) *pattern {
 			yield(start, start+n)
 			return true
 		})
-		if err != nil { // no time limit, no stack limit: nothing is left that can fail
+		if err != nil { // without time and stack limits no error remains
 			panic("tokenizer: pattern " + source + ": " + err.Error())
 		}
 	}}
 }
 
-// replace puts a text in the place of every match.
+// replace replaces every match by a text.
 func (p *pattern) replace(text, by string) string {
 	runes := make([]rune, 0, len(text))
 	offsets := make([]int, 0, len(text)+1)
@@ -225,9 +221,9 @@ var (
 	)
 	sparkWords = newPattern("[!-/:-@\\[-`{-~][A-Za-z]+" + `|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+`)
 
-	// The patterns of these models' files tell upper from lower case, by
-	// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and [\p{Ll}\p{Lm}\p{Lo}\p{M}]. llama.cpp's do so for
-	// ASCII only, or not at all.
+	// The patterns of these models' files distinguish upper and lower case by
+	// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and [\p{Ll}\p{Lm}\p{Lo}\p{M}]. llama.cpp's do so for ASCII
+	// only, or not at all.
 	tekkenWords  = newPattern(cased(`\p{L}`, ``) + `|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + spaces)
 	o200kWords   = newPattern(cased(`\p{L}`, `(?:`+contraction+`)?`) + `|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + spaces)
 	graniteWords = newPattern(cased(`\p{L}\p{M}`, `(?:`+contraction+`)?`) + `|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + spaces)
@@ -240,7 +236,7 @@ var (
 	deepseekCJK         = newPattern(`[一-龥ࠀ-一가-퟿-[\s]]+`)
 	spaceLetters        = newPattern(`\s?\p{L}+`, `\s?\p{L}+`)
 	spacePunctuation    = newPattern(`\s?\p{P}+`, `\s?\p{P}+`)
-	trailingSpace       = newPattern(`(?<!\s)\s+\z`, `\s+$`) // looks to the end from the first space of a run only
+	trailingSpace       = newPattern(`(?<!\s)\s+\z`, `\s+$`) // looks ahead to the end only from the first space of a run
 	oneNewline          = newPattern(`[\r\n]`, "[\r\n]")
 	lines               = newPattern(`[^\n]+|\n+`)
 	hanKana             = newPattern(`[一-龥\u3040-ゟ゠-ヿ]+`, `[一-龥぀-ゟ゠-ヿ]+`)
@@ -262,21 +258,22 @@ var (
 	beforeSpace       = newPattern(Space + `[^` + Space + `]*`)
 )
 
-// cased is a word of these letters, upper case before lower case, with what may end it.
+// cased returns a pattern of a word of these letters, upper case before lower case, and its
+// optional ending.
 func cased(letters, end string) string {
 	upper, lower := `[`+letters+`-[a-z]]`, `[`+letters+`-[A-Z]]`
 	return `[^\r\n\p{L}\p{N}]?` + upper + `*` + lower + `+` + end + `|[^\r\n\p{L}\p{N}]?` + upper + `+` + lower + `*` + end
 }
 
 const (
-	// Chinese characters, as Kimi K2 takes them.
+	// Chinese characters, as defined by Kimi K2.
 	han = "一-\u9fff㐀-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002ebef\uf900-\ufaff\U0002f800-\U0002fa1f"
 	// Letters with case, as DeepSeek LLM lists them.
 	deepseekAlphabets = `A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃`
 )
 
-// threesFromRight cuts where the rest of a run of ASCII digits is groups of three:
-// (?=(\d{3})+(?!\d)), which would look at the whole run from every digit.
+// threesFromRight cuts where the rest of a run of ASCII digits is whole groups of three:
+// (?=(\d{3})+(?!\d)), which would scan the whole run from every digit.
 var threesFromRight = &pattern{source: "threes from the right", matches: func(runes []rune, yield func(start, end int)) {
 	digitRuns(runes, func(r rune) bool { return '0' <= r && r <= '9' }, func(start, end int) {
 		for at := start + (end-start)%3; at < end; at += 3 {
@@ -285,8 +282,9 @@ var threesFromRight = &pattern{source: "threes from the right", matches: func(ru
 	})
 }}
 
-// afterThreesFromRight cuts behind groups of three digits of any script, counted from the right, and not before the first of
-// them: what stands before is one word with it, for the next pattern to cut.
+// afterThreesFromRight cuts behind each group of three digits of any script, counted from the
+// right, but not before the first group: the text before it stays in its word, for the next pattern
+// to cut.
 var afterThreesFromRight = &pattern{source: "after threes from the right", matches: func(runes []rune, yield func(start, end int)) {
 	last := 0
 	digitRuns(runes, unicode.IsNumber, func(start, end int) {
@@ -297,7 +295,7 @@ var afterThreesFromRight = &pattern{source: "after threes from the right", match
 	})
 }}
 
-// digitRuns calls yield with the ends of each run of digits.
+// digitRuns calls yield with the bounds of each run of digits.
 func digitRuns(runes []rune, digit func(rune) bool, yield func(start, end int)) {
 	for i := 0; i < len(runes); i++ {
 		start := i
@@ -310,7 +308,7 @@ func digitRuns(runes []rune, digit func(rune) bool, yield func(start, end int)) 
 	}
 }
 
-// spacesByPowers cuts a word of spaces without line ends into 512, 256, …, 4 and 2 of them.
+// spacesByPowers cuts a word of spaces without line ends into runs of 512, 256, …, 4 and 2.
 var spacesByPowers = &pattern{source: "spaces by powers of two", matches: func(runes []rune, yield func(start, end int)) {
 	for _, r := range runes {
 		if r == '\r' || r == '\n' || !unicode.IsSpace(r) {
@@ -324,8 +322,7 @@ var spacesByPowers = &pattern{source: "spaces by powers of two", matches: func(r
 	}
 }}
 
-// words calls yield with the words of text, in order; together they are text, but for what is
-// removed.
+// words calls yield with the words of text, in order; joined they are text without what is removed.
 func (p pretokenizer) words(text string, yield func(word string)) {
 	if len(p.cuts) == 0 {
 		yield(text)
@@ -351,8 +348,8 @@ func (p pretokenizer) words(text string, yield func(word string)) {
 
 // split calls yield with the length of each word in turn, in runes, and whether it is kept.
 func split(cuts []cut, runes []rune, yield func(n int, kept bool)) {
-	// One character cannot be cut, and a text of line ends or digits would start a search in
-	// each of them for every cut.
+	// One character cannot be cut; skipping it avoids a search per cut in each character of a text
+	// of line ends or digits.
 	if len(cuts) == 0 || len(runes) == 1 && !slices.ContainsFunc(cuts, func(c cut) bool { return c.behavior == removed }) {
 		yield(len(runes), true)
 		return
@@ -372,7 +369,7 @@ func split(cuts []cut, runes []rune, yield func(n int, kept bool)) {
 
 // parts calls yield with the end of each part of a word in turn, and whether it is kept.
 func (c cut) parts(runes []rune, yield func(end int, kept bool)) {
-	last, open, openMatch := 0, false, false // a part that ends at last and may yet grow
+	last, open, openMatch := 0, false, false // open: the part that ends at last may still grow
 	part := func(to int, match bool) {
 		switch {
 		case c.behavior == isolated:
@@ -398,7 +395,7 @@ func (c cut) parts(runes []rune, yield func(end int, kept bool)) {
 	}
 }
 
-// joins reports whether a part goes on with the next one.
+// joins reports whether a part continues with the next one.
 func (c cut) joins(match, next bool) bool {
 	switch c.behavior {
 	case toPrevious:

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Algorithm is how a vocabulary is applied; all but [BPE] are values of GGUF's
+// Algorithm is how a vocabulary is applied; all except [BPE] are values of GGUF's
 // tokenizer.ggml.model.
 type Algorithm string
 
@@ -20,31 +20,30 @@ const (
 	GPT2      Algorithm = "gpt2"  // byte-level BPE, driven by merges
 	BPE       Algorithm = "bpe"   // BPE over characters with byte fallback, driven by merges
 	Unigram   Algorithm = "t5"    // SentencePiece unigrams: the pieces with the best sum of scores
-	WordPiece Algorithm = "bert"  // the longest pieces from the left, Space before those that begin words
+	WordPiece Algorithm = "bert"  // longest match from the left; Space precedes pieces that begin words
 )
 
-// Type is what a token is for, numbered as in tokenizer.ggml.token_type.
+// Type is the role of a token, numbered as in tokenizer.ggml.token_type.
 type Type int32
 
 const (
 	Undefined   Type = iota
-	Normal           // comes out of text by merging
-	Unknown          // stands for what the vocabulary cannot encode
-	Control          // has a meaning to the model and no text: recognised in text on request only
-	UserDefined      // always recognised in text, before anything is merged
+	Normal           // produced from text by merging
+	Unknown          // stands for text that the vocabulary cannot encode
+	Control          // has no text; recognised in text on request only
+	UserDefined      // always recognised in text, before merging
 	Unused
 	Byte // <0xNN>
 )
 
-// None is the id of a token that a vocabulary does not have.
+// None is the id of an absent token.
 const None int32 = -1
 
-// Space is the character that stands for a space in SentencePiece vocabularies.
+// Space stands for a space in SentencePiece vocabularies.
 const Space = "\u2581"
 
-// SpacePrefix says where a space is put before text, so that a word at the
-// start of a text gets the same token as one after a space. Decoding drops one
-// leading space in the same places.
+// SpacePrefix is where a space is put before text, so that a word at the start of a text gets the
+// same token as one after a space. Decoding drops one leading space in the same places.
 type SpacePrefix uint8
 
 const (
@@ -54,8 +53,8 @@ const (
 	PrefixMissingFirst             // at the very start only, unless there is a space
 )
 
-// Spec is a vocabulary and the settings that decide ids. All ids index Tokens;
-// an absent one is [None].
+// Spec is a vocabulary with all settings that affect ids. All ids index Tokens; an absent one is
+// [None].
 type Spec struct {
 	Algorithm Algorithm
 	Pre       string    // name of the pre-tokenizer; see the table in pretokenize.go. Unused by Llama
@@ -68,42 +67,42 @@ type Spec struct {
 	Stop               []int32 // tokens that end a generation, besides EOS and those known by name
 
 	AddBOS, AddEOS bool   // whether a prompt starts with BOS, ends with EOS
-	ByteFallback   bool   // what is no token becomes its bytes, where all have tokens, and else UNK; BPE and Unigram
+	ByteFallback   bool   // text without a token becomes byte tokens if all bytes have one, else UNK; BPE and Unigram
 	FuseUNK        bool   // neighbouring characters without a token are one UNK; BPE (Unigram always does so)
-	IgnoreMerges   bool   // a word that is a token as a whole is not taken apart
-	MaxWord        int    // characters: a longer word is UNK; 0 is any number; WordPiece
-	Continuing     string // begins pieces that go on with a word, "" where Space begins the others; WordPiece
+	IgnoreMerges   bool   // a word that is a token as a whole is not split
+	MaxWord        int    // characters; a longer word is UNK; 0: no bound; WordPiece
+	Continuing     string // prefix of pieces that continue a word; "" where Space marks those that begin one; WordPiece
 
 	Normalize []Normalizer // of text between special tokens, in this order
-	Steps     []Step       // how words are found, where Pre and Prefix cannot say it
-	Prefix    SpacePrefix  // with Steps, which put the spaces, for decoding alone
+	Steps     []Step       // pre-tokenization that Pre and Prefix cannot express
+	Prefix    SpacePrefix  // with Steps, which put the spaces, it affects decoding only
 
-	// LeftmostSpecial finds special tokens from the left, the longest at each place, as
-	// Hugging Face does; else the longest ones are found first, wherever they stand.
+	// LeftmostSpecial finds special tokens from the left, the longest at each place, as Hugging
+	// Face does. Otherwise the longest ones are found first, wherever they are.
 	LeftmostSpecial bool
-	SingleWord      []int32 // special tokens that no character of a word may touch
-	Apart           []int32 // special tokens that are found in text and never made of it, though they are not control tokens
-	Normalized      []int32 // user-defined tokens that are looked for in normalized text; LeftmostSpecial
+	SingleWord      []int32 // special tokens that match only without word characters beside them
+	Apart           []int32 // special tokens that are found in text but never result from merges, although they are not control tokens
+	Normalized      []int32 // user-defined tokens that are searched in normalized text; LeftmostSpecial
 
-	// Special tokens that swallow the white space before, after them.
+	// Special tokens that absorb the white space before and after them.
 	StripLeft, StripRight []int32
 }
 
-// ErrSpec marks a vocabulary that contradicts itself or asks for what this
-// package does not know. Errors of New, SpecFromGGUF and ParseHF wrap it.
+// ErrSpec marks a vocabulary that is inconsistent or has unsupported settings. Errors of New,
+// SpecFromGGUF and ParseHF wrap it.
 var ErrSpec = errors.New("bad vocabulary")
 
 func specError(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrSpec}, args...)...)
 }
 
-// validate reports the first contradiction by the field that holds it.
+// validate returns the first inconsistency; the error names the field.
 func (s *Spec) validate() error {
 	n := len(s.Tokens)
 	if n == 0 {
 		return specError("no tokens")
 	}
-	if n > math.MaxInt32/2 { // the upper half of the ids is for texts that only merges name
+	if n > math.MaxInt32/2 { // the upper half of the ids is for texts that only occur in merges
 		return specError("%d tokens", n)
 	}
 	if s.Types != nil && len(s.Types) != n {
@@ -179,7 +178,7 @@ func (s *Spec) validate() error {
 	return nil
 }
 
-// splitMerge cuts "left right" at its first space; a left part may be a space.
+// splitMerge splits "left right" at its first space; the left part may be a space.
 func splitMerge(m string) (left, right string) {
 	if len(m) < 3 {
 		return "", ""
@@ -191,7 +190,7 @@ func splitMerge(m string) (left, right string) {
 	return m[:i], m[i+1:]
 }
 
-// typeOf is the type of a token as the file gives it.
+// typeOf returns the type of a token as in the file.
 func (s *Spec) typeOf(id int) Type {
 	if s.Types == nil {
 		return Normal
@@ -205,8 +204,8 @@ func (s *Spec) spaced() bool {
 		slices.ContainsFunc(s.Normalize, func(n Normalizer) bool { return n.Kind == kindGGMLUnigram && n.New != "" })
 }
 
-// sum is SHA-256 over a canonical form: every field in the order of the
-// struct, each list and string after its length.
+// sum returns SHA-256 over a canonical form: every field in the order of the struct, each list and
+// string after its length.
 func (s *Spec) sum() [32]byte {
 	w := canonical{Hash: sha256.New()}
 	w.text("smelt tokenizer 2")
@@ -246,7 +245,7 @@ func (s *Spec) sum() [32]byte {
 	return [32]byte(w.Sum(nil))
 }
 
-// canonical buffers what goes to the hash: a write per word would dominate.
+// canonical buffers the input of the hash, since a write per word would dominate the time.
 type canonical struct {
 	hash.Hash
 	buf []byte

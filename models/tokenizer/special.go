@@ -7,16 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// specials cuts special tokens out of text, with llama.cpp's rules
-// (tokenizer_st_partition): the longest token text first, wherever it stands,
-// and each from left to right; then the next longest in what is left.
+// specials finds special tokens in text by llama.cpp's rules (tokenizer_st_partition): the longest
+// token text first, wherever it is, from left to right; then the next longest in the rest.
 type specials struct {
 	order []special         // longest first
 	trie  map[uint64]int32  // node << 8 | byte → node
-	first [256]int32        // the root's children, 0 where there is none
+	first [256]int32        // the root's children; 0: none
 	ends  map[int32][]int32 // node → indices into order
 
-	// Where Spec.LeftmostSpecial is set, these are used alone: indices into order by text.
+	// With Spec.LeftmostSpecial only these are used: indices into order by text.
 	leftmost        bool
 	raw, normalized pieces
 }
@@ -24,12 +23,12 @@ type specials struct {
 type special struct {
 	id                    int32
 	text                  string
-	control               bool // recognised on request only
+	control               bool // found on request only
 	stripLeft, stripRight bool
 	singleWord            bool
 }
 
-// A fragment is a special token, or text with id None and its place.
+// A fragment is a special token, or a text with id None.
 type fragment struct {
 	text string
 	id   int32
@@ -51,8 +50,8 @@ func newSpecials(t *Tokenizer) *specials {
 	slices.SortStableFunc(p.order, func(a, b special) int { return len(b.text) - len(a.text) })
 	if p.leftmost {
 		for i, sp := range p.order {
-			// What is quoted can be told in the text as it is, so control tokens are looked for
-			// there, whatever the file says.
+			// Quotes are ranges of the raw text, so control tokens are searched there even if the
+			// file marks them as normalized.
 			if sp.control || !normalized[sp.id] {
 				p.raw.add(sp.text, int32(i))
 			} else if text := t.normalized(sp.text, true); text != "" {
@@ -92,7 +91,7 @@ func idSet(ids []int32) map[int32]bool {
 
 func edge(node int32, b byte) uint64 { return uint64(node)<<8 | uint64(b) }
 
-// child is the node after node, or 0: the root is nobody's child.
+// child returns the child of a node, or 0, since the root is never one.
 func (p *specials) child(node int32, b byte) int32 {
 	if node == 0 {
 		return p.first[b]
@@ -100,8 +99,8 @@ func (p *specials) child(node int32, b byte) int32 {
 	return p.trie[edge(node, b)]
 }
 
-// present lists the special tokens whose text occurs, longest first. Searching
-// for these only keeps the cost off vocabularies with thousands of them.
+// present returns the special tokens whose text occurs, longest first. Searching these only bounds
+// the cost of vocabularies with thousands of them.
 func (p *specials) present(text string, control bool) []int32 {
 	found := map[int32]bool{}
 	for i := range len(text) {
@@ -125,8 +124,8 @@ func (p *specials) present(text string, control bool) []int32 {
 	return list
 }
 
-// split cuts text into fragments; no text fragment is empty. Nothing that a quoted byte
-// takes part in is a control token.
+// split splits text into fragments, of which no text is empty. A control token is not found where a
+// byte of it is quoted.
 func (p *specials) split(text string, control bool, quoted []Range) []fragment {
 	if text == "" {
 		return nil
@@ -177,7 +176,7 @@ func (p *specials) split(text string, control bool, quoted []Range) []fragment {
 	return list
 }
 
-// touches reports whether a range has a byte in one of a list of ranges.
+// touches reports whether a range overlaps one of a sorted list.
 func touches(list []Range, from, to int) bool {
 	i, _ := slices.BinarySearchFunc(list, from, func(r Range, from int) int {
 		if r.To <= from {
@@ -188,7 +187,7 @@ func touches(list []Range, from, to int) bool {
 	return i < len(list) && list[i].From < to
 }
 
-// splitLeftmost cuts text at the special tokens of a tree, from the left, the longest at each
+// splitLeftmost splits text at the special tokens of a tree, from the left, the longest at each
 // place first (AddedVocabulary::find_matches of Hugging Face).
 func (p *specials) splitLeftmost(tree *pieces, text string, control bool, quoted []Range) []fragment {
 	var list []fragment
@@ -238,8 +237,8 @@ func endsWithWord(text string) bool {
 	return isWordRune(r)
 }
 
-// isWordRune reports whether a character is one of \w of Rust's regular expressions, as the
-// pattern "word" has it.
+// isWordRune reports whether a character matches \w in Rust's regular expressions, as in the
+// pattern "word".
 func isWordRune(r rune) bool {
 	return r != utf8.RuneError && (unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) || r == '\u200c' || r == '\u200d')
 }

@@ -5,31 +5,31 @@ import (
 	"unicode/utf8"
 )
 
-// A Step is a part of how a tokenizer.json finds words: what each component under
-// pre_tokenizer does to every word that the ones before it left.
+// A Step is one operation of a tokenizer.json's pre_tokenizer, applied to every word that the steps
+// before it left.
 type Step struct {
 	Kind     string // one of the constants below
-	Pattern  string // of a cut: a name or a regular expression that is known, or else a text itself
+	Pattern  string // of a cut: a known name or regular expression, or a literal text
 	Behavior string // of a cut: a key of behaviors
-	Invert   bool   // of a cut: the matches are what lies between those of the pattern
-	Alphabet bool   // of a cut: the pattern sees bytes as GPT-2's characters, as after ByteLevel
+	Invert   bool   // of a cut: the matches are the text between those of the pattern
+	Alphabet bool   // of a cut: the pattern is applied to GPT-2's alphabet, as after ByteLevel
 }
 
-// What steps do.
+// The kinds of steps.
 const (
 	stepCut             = "cut"
-	stepMetaspace       = "metaspace"        // Space for spaces, and before every word
-	stepMetaspaceFirst  = "metaspace, first" // before the first word of a text only
-	stepMetaspaceInside = "metaspace, never" // before none
-	stepPrefixSpace     = "prefix space"     // a space before every word that begins with none
-	stepWhole           = "whole"            // nothing
+	stepMetaspace       = "metaspace"        // replaces spaces by Space and puts one before every word
+	stepMetaspaceFirst  = "metaspace, first" // puts one before the first word of a text only
+	stepMetaspaceInside = "metaspace, never" // puts none
+	stepPrefixSpace     = "prefix space"     // puts a space before every word that begins with none
+	stepWhole           = "whole"            // does nothing
 )
 
 var behaviors = map[string]behavior{
 	"Isolated": isolated, "Removed": removed, "MergedWithPrevious": toPrevious, "MergedWithNext": toNext, "Contiguous": contiguous,
 }
 
-// namedPatterns are what components without a pattern of their own look for.
+// namedPatterns are the patterns of components without one of their own.
 var namedPatterns = map[string]*pattern{
 	"white space": newPattern(`\s`), "number": oneDigit, "punctuation": onePunctuation,
 	// Rust's \w+|[^\w\s]+.
@@ -40,7 +40,7 @@ var namedPatterns = map[string]*pattern{
 // wordRunes are the characters of \w in Rust's regular expressions (Unicode, UTS 18, annex C).
 const wordRunes = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\u200c\u200dⒶ-ⓩ🄰-🅉🅐-🅩🅰-🆉`
 
-// knownRegexes are all regular expressions that can be kept, as tokenizer.json files write them.
+// knownRegexes are all supported regular expressions, as spelled in tokenizer.json files.
 var knownRegexes = func() map[string]*pattern {
 	table := map[string]*pattern{}
 	for _, p := range []*pattern{
@@ -62,7 +62,7 @@ const (
 	casedWords = `[^\r\n\p{L}\p{N}]?` + upperRunes + `*` + lowerRunes + `+%s|[^\r\n\p{L}\p{N}]?` + upperRunes + `+` + lowerRunes + `*%s`
 )
 
-// Patterns of tokenizer.json files alone. DeepSeek's classes have white space in them there.
+// Patterns that only tokenizer.json files use. DeepSeek's classes include white space there.
 var (
 	tekkenCased = newPattern(
 		strings.ReplaceAll(casedWords, "%s", "")+`|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|`+spaces,
@@ -79,7 +79,7 @@ var (
 	spacesRun         = newPattern(`\s+`, `\s+`)
 )
 
-// cutOf is what a step does that cuts.
+// cutOf returns the cut of a step of kind stepCut.
 func (s *Step) cutOf() (c cut, err error) {
 	b, ok := behaviors[s.Behavior]
 	if !ok {
@@ -101,7 +101,7 @@ func (s *Step) cutOf() (c cut, err error) {
 	return cut{p, b, s.Invert}, nil
 }
 
-// literalPattern begins a pattern that is a text.
+// literalPattern precedes a pattern that is a literal text.
 const literalPattern = "text "
 
 func newLiteral(text string) *pattern {
@@ -127,7 +127,7 @@ func equalRunes(a, b []rune) bool {
 	return true
 }
 
-// A stage is a step, ready.
+// A stage is a step with its compiled cut.
 type stage struct {
 	Step
 	cut
@@ -153,8 +153,8 @@ func newStages(steps []Step) ([]stage, error) {
 	return stages, nil
 }
 
-// runSteps calls yield with the words of a text. prefixed says whether spaces may be put
-// before words, first whether the text begins the whole one.
+// runSteps calls yield with the words of a text. prefixed permits spaces before words; first marks
+// the beginning of the whole text.
 func runSteps(stages []stage, text string, prefixed, first bool, yield func(word string)) {
 	if text == "" {
 		return
@@ -181,7 +181,7 @@ func runSteps(stages []stage, text string, prefixed, first bool, yield func(word
 	runSteps(rest, text, prefixed, first, yield)
 }
 
-// run calls yield with each part that a cut leaves, and where it begins.
+// run calls yield with each part that a cut keeps, and its offset.
 func (s *stage) run(text string, yield func(at int, word string)) {
 	runes := make([]rune, 0, len(text))
 	if s.Alphabet {

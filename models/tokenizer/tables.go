@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// tables are what encoding looks things up in. They are built when a text is
-// first encoded: decoding and planning need none of them.
+// tables are the indices that encoding needs. They are built when a text is first encoded, since
+// decoding and planning need none of them.
 type tables struct {
-	ids     map[string]int32 // of what text can become, by text; the first of equal texts
-	bytes   [256]int32       // the token of a single byte, None where there is none
+	ids     map[string]int32 // of tokens that text can become; the first of equal texts
+	bytes   [256]int32       // token of a single byte, or None
 	pairs   map[uint64]merge // by left id << 32 | right id; GPT2 and BPE
-	extra   []string         // texts that only merges name: extra[i] has id len(Tokens)+i
+	extra   []string         // texts that only occur in merges: extra[i] has id len(Tokens)+i
 	ranks   []uint32         // of each token by its score, best first; Llama
 	unigram *unigram         // Unigram
 	widest  int              // bytes of the longest text in ids
 
-	// No text that can be merged has a Space after another character, so a
-	// SentencePiece text may be cut before each word: nothing joins across.
+	// wordwise marks vocabularies without a token that has a Space after another character: no
+	// merge spans words, so that a text is encoded word by word.
 	wordwise bool
 }
 
@@ -68,8 +68,8 @@ func (t *tables) lookup(text string) int32 {
 	return None
 }
 
-// rankScores turns scores into ranks that order as unsigned integers: the bits
-// of a float order like its value once the negative ones are flipped.
+// rankScores maps scores to ranks that order as unsigned integers: the bits of a float order like
+// its value once negative ones are flipped.
 func (t *tables) rankScores(s *Spec) {
 	t.ranks = make([]uint32, len(s.Scores))
 	for id, score := range s.Scores {
@@ -87,8 +87,8 @@ func (t *tables) rankScores(s *Spec) {
 	}
 }
 
-// readMerges resolves the merges to ids. A part or a result that is no token
-// still takes part, as in llama.cpp: it gets an id past the vocabulary's.
+// readMerges resolves merges to ids. As in llama.cpp, a part or a result without a token still
+// merges: it gets an id beyond the vocabulary's.
 func (t *tables) readMerges(s *Spec) {
 	t.pairs = make(map[uint64]merge, len(s.Merges))
 	extra := map[string]int32{}
@@ -99,7 +99,7 @@ func (t *tables) readMerges(s *Spec) {
 		}
 		id, ok := extra[part]
 		if !ok {
-			part = strings.Clone(part) // result texts lie in a buffer
+			part = strings.Clone(part) // result texts share a buffer
 			id = int32(len(s.Tokens) + len(t.extra))
 			extra[part] = id
 			t.extra = append(t.extra, part)
@@ -120,7 +120,7 @@ func (t *tables) readMerges(s *Spec) {
 		t.pairs[key] = merge{uint32(rank), id}
 		t.wordwise = t.wordwise && (s.Algorithm != BPE || wordStarts(string(text)))
 	}
-	// A byte that is no token may still begin a merge.
+	// A byte without a token may still begin a merge.
 	if s.Algorithm == GPT2 {
 		for b := range t.bytes {
 			if id, ok := extra[byteText[b]]; ok {
@@ -132,7 +132,7 @@ func (t *tables) readMerges(s *Spec) {
 
 func pair(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
 
-// byteToken reads "<0xNN>".
+// byteToken parses "<0xNN>".
 func byteToken(text string) (byte, bool) {
 	if len(text) != 6 || text[:3] != "<0x" || text[5] != '>' {
 		return 0, false
@@ -141,7 +141,7 @@ func byteToken(text string) (byte, bool) {
 	return byte(b), err == nil
 }
 
-// wordStarts reports whether a Space comes only before other characters.
+// wordStarts reports whether Space occurs only before other characters.
 func wordStarts(text string) bool {
 	return !strings.Contains(strings.TrimLeft(text, Space), Space)
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Tokenizer encodes and decodes by one vocabulary.
+// Tokenizer encodes and decodes text by one vocabulary.
 type Tokenizer struct {
 	spec      Spec
 	types     []Type // by id, with the corrections of endings
@@ -21,8 +21,8 @@ type Tokenizer struct {
 	hash      func() [32]byte
 }
 
-// New checks a vocabulary and makes it ready. It keeps the lists of s, which
-// must not change afterwards. Errors wrap [ErrSpec].
+// New returns a tokenizer of a valid vocabulary. It keeps the lists of s, which must not change
+// afterwards. Errors wrap [ErrSpec].
 func New(s Spec) (*Tokenizer, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
@@ -31,7 +31,7 @@ func New(s Spec) (*Tokenizer, error) {
 	t.types, t.stop = endings(&s)
 	t.pre = pretokenizers[s.Pre]
 	for _, n := range s.Normalize {
-		normalize, _ := normalizers[n.Kind](n) // which validate has tried, as it has the steps
+		normalize, _ := normalizers[n.Kind](n) // validate has built it and the steps without error
 		t.normalize = append(t.normalize, normalize)
 	}
 	t.stages, _ = newStages(s.Steps)
@@ -41,7 +41,7 @@ func New(s Spec) (*Tokenizer, error) {
 	return t, nil
 }
 
-// FromGGUF makes the tokenizer of a GGUF file; see [SpecFromGGUF].
+// FromGGUF returns the tokenizer of a GGUF file; see [SpecFromGGUF].
 func FromGGUF(file Metadata) (*Tokenizer, error) {
 	s, err := SpecFromGGUF(file)
 	if err != nil {
@@ -50,8 +50,8 @@ func FromGGUF(file Metadata) (*Tokenizer, error) {
 	return New(s)
 }
 
-// FromHF makes the tokenizer of a Hugging Face folder from tokenizer.json and,
-// where they exist, tokenizer_config.json and generation_config.json.
+// FromHF returns the tokenizer of a Hugging Face folder, from tokenizer.json and, if they exist,
+// tokenizer_config.json and generation_config.json.
 func FromHF(dir string) (*Tokenizer, error) {
 	var data [3][]byte
 	for i, name := range []string{"tokenizer.json", "tokenizer_config.json", "generation_config.json"} {
@@ -71,13 +71,13 @@ func FromHF(dir string) (*Tokenizer, error) {
 	return New(s)
 }
 
-// Spec is the vocabulary; its lists must not be changed.
+// Spec returns the vocabulary; its lists must not be changed.
 func (t *Tokenizer) Spec() Spec { return t.spec }
 
-// Len is the number of tokens. A model's logits may be longer (padded).
+// Len returns the number of tokens. A model's logits may be longer (padded).
 func (t *Tokenizer) Len() int { return len(t.spec.Tokens) }
 
-// BOS is the token that a prompt starts with, if this model's do.
+// BOS returns the token that prompts start with; ok is false if they start with none.
 func (t *Tokenizer) BOS() (id int32, ok bool) { return t.spec.BOS, t.spec.AddBOS }
 
 // Opening returns the tokens that every prompt starts with: the start token, or none.
@@ -88,7 +88,7 @@ func (t *Tokenizer) Opening() []int32 {
 	return []int32{t.spec.BOS}
 }
 
-// Open returns a prompt that starts with [Tokenizer.Opening], once: where ids do, as they are.
+// Open returns ids with [Tokenizer.Opening] before them, unless they begin with it already.
 func (t *Tokenizer) Open(ids []int32) []int32 {
 	opening := t.Opening()
 	if len(opening) == 0 || len(ids) > 0 && ids[0] == opening[0] {
@@ -97,10 +97,10 @@ func (t *Tokenizer) Open(ids []int32) []int32 {
 	return append(opening, ids...)
 }
 
-// EOS is the end token, or [None]. A generation may end with others: [Tokenizer.IsStop].
+// EOS returns the end token, or [None]. Other tokens may end a generation, too: [Tokenizer.IsStop].
 func (t *Tokenizer) EOS() int32 { return t.spec.EOS }
 
-// Texts are the bytes that each token adds to a text, by id; nil for those that are no text.
+// Texts returns the bytes that each token adds to a text, by id; nil for tokens without text.
 func (t *Tokenizer) Texts() [][]byte {
 	texts := make([][]byte, t.Len())
 	for id := range texts {
@@ -112,7 +112,7 @@ func (t *Tokenizer) Texts() [][]byte {
 	return texts
 }
 
-// StopIDs lists the tokens that end a generation, ascending.
+// StopIDs returns the tokens that end a generation, ascending.
 func (t *Tokenizer) StopIDs() []int32 { return slices.Clone(t.stop) }
 
 // IsStop reports whether a token ends a generation.
@@ -121,9 +121,9 @@ func (t *Tokenizer) IsStop(id int32) bool {
 	return ok
 }
 
-// Type says what a token is for; [Undefined] outside the vocabulary. A token
-// with a well-known control text, such as <|im_end|>, is [Control] even where the
-// file has it as something else, as in llama.cpp.
+// Type returns the role of a token, [Undefined] outside the vocabulary. As in llama.cpp, a token
+// with a well-known control text, such as <|im_end|>, is [Control] even if the file has another
+// type.
 func (t *Tokenizer) Type(id int32) Type {
 	if id < 0 || int(id) >= len(t.types) {
 		return Undefined
@@ -131,6 +131,6 @@ func (t *Tokenizer) Type(id int32) Type {
 	return t.types[id]
 }
 
-// Hash identifies the vocabulary with all its settings: SHA-256 over a
-// canonical form of the [Spec]. Two tokenizers with equal hashes give equal ids.
+// Hash returns SHA-256 over a canonical form of the [Spec]. Tokenizers with equal hashes return
+// equal ids.
 func (t *Tokenizer) Hash() [32]byte { return t.hash() }

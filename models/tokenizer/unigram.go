@@ -6,16 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// unigram finds the cut of a word into pieces whose scores, logarithms of
-// probabilities, have the largest sum (Kudo, 2018; SentencePiece's unigram_model.cc).
-// Of equal sums the one counts whose last piece begins first.
+// unigram splits a word into the pieces whose scores, logarithms of probabilities, have the largest
+// sum (Kudo, 2018; SentencePiece's unigram_model.cc). Of equal sums the one wins whose last piece
+// begins first.
 type unigram struct {
 	trie    pieces
 	scores  []float64
-	unknown float64 // score of a character that is no piece
+	unknown float64 // score of a character without a piece
 }
 
-// unknownPenalty is how much worse an unknown character is than the worst piece.
+// unknownPenalty is the difference between the worst piece's score and an unknown character's.
 const unknownPenalty = 10
 
 func newUnigram(s *Spec, types []Type) *unigram {
@@ -27,7 +27,7 @@ func newUnigram(s *Spec, types []Type) *unigram {
 			least = min(least, float64(s.Scores[id]))
 			u.scores[id] = float64(s.Scores[id])
 		}
-		// Texts of the user's own have no probability: 0 is better than any.
+		// User-defined texts have no probability: a score of 0 exceeds all logarithms.
 		if text != "" && !apart[int32(id)] && (k == Normal || k == UserDefined || k == Unused) {
 			if k == Unused {
 				u.scores[id] = float64(s.Scores[id])
@@ -39,14 +39,14 @@ func newUnigram(s *Spec, types []Type) *unigram {
 	return u
 }
 
-// A path is the best way to a place in a word: its last piece, and where that begins.
+// A path is the best split up to a place in a word: its score, its last piece, and the start of
+// that.
 type path struct {
 	score     float64
 	id, start int32
 }
 
-// unigramWord encodes one word. Neighbouring characters that are no pieces are unknown
-// together.
+// unigramWord encodes one word. A run of unknown characters becomes one unknown piece.
 func (e *encoder) unigramWord(word string) {
 	u := e.tables.unigram
 	unk := e.t.spec.UNK
@@ -90,8 +90,7 @@ func (e *encoder) unigramWord(word string) {
 	slices.Reverse(e.ids[first:])
 }
 
-// unknownBackwards appends the tokens of a text's bytes, the last one first, or UNK where some
-// byte has none.
+// unknownBackwards appends the byte tokens of a text, last first, or UNK if some byte has none.
 func (e *encoder) unknownBackwards(text string) {
 	first := len(e.ids)
 	if e.t.spec.ByteFallback {
@@ -109,11 +108,11 @@ func (e *encoder) unknownBackwards(text string) {
 	}
 }
 
-// pieces is a tree of texts by their bytes.
+// pieces is a trie of texts by their bytes.
 type pieces struct {
 	next  map[uint64]int32 // edge → node; the root is 0
-	first [256]int32       // the root's edges, which are most asked for
-	ids   []int32          // of the text that ends at a node; None where none does
+	first [256]int32       // the root's edges, which are looked up most
+	ids   []int32          // of the text that ends at a node, or None
 }
 
 func (p *pieces) add(text string, id int32) {
@@ -144,8 +143,8 @@ func (p *pieces) child(node int32, b byte) int32 {
 	return p.next[edge(node, b)]
 }
 
-// walk calls yield with the length and the id of every text that begins this one, the
-// shortest first.
+// walk calls yield with the length and the id of every prefix of text in the trie, the shortest
+// first.
 func (p *pieces) walk(text string, yield func(n int, id int32)) {
 	node := int32(0)
 	for i := range len(text) {
