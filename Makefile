@@ -80,13 +80,13 @@ sources := ^Test(Single|DecodePlans|Sources|KernelsAre|Linear(Vec|Mat)Traffic|Ta
 
 bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
-	$(GO) vet $(nocgo) -tags fakemetal,openblas ./device/... ./kernels ./kernels/native . ./internal/integration ./cmd/smelt
-	@$(call tested,device) $(bridged) -skip '$(same)' ./device/...
+	$(GO) vet $(nocgo) -tags fakemetal,openblas ./device/... ./metal/... ./kernels ./kernels/native . ./internal/integration ./cmd/smelt
+	@$(call tested,device) $(bridged) -skip '$(same)' ./device/... ./metal/...
 	@$(call tested,blas) $(bridged) -run BLAS ./kernels/native
 	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) -skip '$(sources)' ./kernels
 	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits|TestCopies|TestEngine$$)/.*/metal|^(TestResolve|TestOtherTarget|TestHalves)$$' . ./internal/integration
 	@$(call tested,default) $(go_test) -tags fakemetal -timeout 5m -run '^TestDefaultDevice' ./cmd/smelt
-	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./device
+	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.
 soak: check platforms cold cold-test whole load deployed histories kernels mutants accuracy barriers test-page test-isa test-nodes test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
@@ -148,7 +148,7 @@ arm64-families: ## of test-arm64, the families and their bits on that processor
 	$(call emulated_arm64,max) -run '$(arm64_families)' ./internal/integration
 
 arm64-max: ## of test-arm64, all other packages on that processor
-	$(call emulated_arm64,max) -skip '/^(dotprod|neon|portable)$$' ./kernels/... ./device/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny
+	$(call emulated_arm64,max) -skip '/^(dotprod|neon|portable)$$' ./kernels/... ./device/... ./metal/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny
 
 arm64-a76: ## of test-arm64, one with DotProd only
 	$(call emulated_arm64,cortex-a76) -run '/^dotprod$$' ./kernels/native
@@ -192,7 +192,7 @@ histories: setup ## random histories of the paged cache and the scheduler, 100,0
 
 barriers: setup ## the bridge's plans without each barrier in turn
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
-	SMELT_FULL=barriers OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 60m ./device
+	SMELT_FULL=barriers OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 60m ./metal
 
 # What moves the browser, as it was tried.
 browser := puppeteer-core@25.16.0

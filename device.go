@@ -4,7 +4,10 @@ import (
 	"cmp"
 
 	"github.com/smelt-ml/smelt/device"
+	_ "github.com/smelt-ml/smelt/device/cpu" // the devices that programs have
+	_ "github.com/smelt-ml/smelt/device/emu"
 	"github.com/smelt-ml/smelt/internal/compiler"
+	_ "github.com/smelt-ml/smelt/metal"
 )
 
 // Device names where a program runs and how. The name is "cpu", "emu", "metal" or

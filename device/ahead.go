@@ -84,7 +84,7 @@ func (r *reader) stepDone() {
 // what it brings in must not drive out what it has brought before. Experts are among them where
 // all are going to be rearranged; else a step reads those that its tokens go to. What loading
 // rearranges no step reads, and its pages, which are dropped, would come back.
-func (p *Executable) readAhead(weights []weight, t *tables) {
+func (p *Executable) readAhead(weights []weight, matrices []Matrix) {
 	if !p.device.opts.Mapped {
 		return
 	}
@@ -95,7 +95,7 @@ func (p *Executable) readAhead(weights []weight, t *tables) {
 	var ranges [][]byte
 	var bytes int64
 	for _, i := range p.plan.ReadingOrder() {
-		data, moves := weights[i].data, t.matrices[i].rows != 0 && p.device.rearranges()
+		data, moves := weights[i].data, matrices[i].Rows != 0 && p.device.rearranges()
 		switch {
 		case len(data) == 0, moves && p.device.opts.Rearrange == RearrangeNow, !moves && stacked[p.plan.Buffers[i].Name]:
 		default:

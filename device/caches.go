@@ -41,7 +41,7 @@ func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
 		}
 		fixed := plausible(b.DType)
 		n := s.sizes[i] / int64(s.blocks) * int64(blocks)
-		to := s.executable.device.driver.contents(s.buffers[i], n)
+		to := s.executable.device.driver.Contents(s.buffers[i], n)
 		for ; len(to) >= 8; to = to[8:] {
 			binary.LittleEndian.PutUint64(to, rng.Uint64()&randomBits|fixed)
 		}

@@ -1,10 +1,10 @@
-// Package metal executes Plans: it holds devices, their memory and the running of
+// Package device executes Plans: it holds devices, their memory and the running of
 // steps.
 //
-// A [Device] is opened by name: "cpu" runs native SIMD kernels on a thread pool
-// and falls back to the emulation of a kernel it has no native version of; "emu"
-// runs every kernel from its .metal source on the CPU, and is the referee in
-// tests; "metal" is Apple's GPU; "auto" is that where there is one, else "cpu", as
+// A [Device] is opened by name. Which there are is a table of [Row], to which a device's
+// package adds its own when it is initialised: device/cpu "cpu", native SIMD kernels on a
+// thread pool; device/emu "emu", every kernel from its .metal source, the referee in tests;
+// package metal "metal", Apple's GPUs. "auto" is the first of its choices that there is, as
 // [Resolve] tells before anything is compiled.
 // [Device.Load] turns a Plan and a model's weights into an [Executable], whose tables
 // are flattened into C memory once. An [Instance] is one user of it, with caches, an
@@ -13,28 +13,25 @@
 // evaluates grids and parameters, checks every binding against its buffer, and
 // only then starts to run. Nothing is allocated per dispatch.
 //
-//	device, err := metal.Open("cpu", metal.Options{})
-//	executable, err := device.Load(plan, file.Tensor)
+//	d, err := device.Open("cpu", device.Options{})
+//	executable, err := d.Load(plan, file.Tensor)
 //	instance, err := executable.NewInstance(1)
-//	step := metal.Step{Phase: 0, Sizes: sizes, Inputs: map[string][]int32{"tokens": {1, 2}, …}}
+//	step := device.Step{Phase: 0, Sizes: sizes, Inputs: map[string][]int32{"tokens": {1, 2}, …}}
 //	err = instance.Run(ctx, &step)
 //	logits, err := instance.Output("logits")
 //
 // [Device.Launch] runs one kernel without a Plan: tests of kernels use it to run on a GPU.
 //
-// # Providers
+// # A device
 //
-// The C interface, in package provider, is a table of functions with two providers: that
-// of package host, in C++, hands the units of kernels to threads, wave by wave; that of
-// package apple, in Objective-C, encodes command buffers, and holds a host beside it for
-// the dispatches that a Plan gives to the CPU. There, products of float weights and
-// several tokens are the BLAS's (kernels/native/blas), in scratch that the Plan's arena
-// holds. A GPU that does not answer within [Options.Timeout] is given up: that step and
-// those after it return [ErrLost].
+// A device is a [Driver], which allocates memory, loads Plans and runs steps, and a row,
+// which names it, the target of the Plans that are compiled for it, and the options that it
+// alone has. These come as keys and values in [Options.Own]; another key is refused, by
+// name. A driver may be written in Go (toy_test.go has one), or in C behind device.h, which
+// provider.Open makes a driver of: so are package host, in C++, and metal/apple.
 //
-// On Linux the same Objective-C runs over internal/fakemetal, under the tag fakemetal,
-// whose device "metal" is made of emulated kernels. Elsewhere without cgo, or where a
-// build has no bridge, [Open] returns [ErrUnavailable] or [ErrNoMetal].
+// Where a build can execute nothing, [Open] returns [ErrUnavailable]; where a machine has no
+// such device, [ErrAbsent].
 //
 // # Laws
 //

@@ -9,9 +9,11 @@ import (
 // Errors that callers test for.
 var (
 	ErrUnavailable = errors.New("this build of smelt executes nothing: it needs cgo, and Linux on amd64 or arm64, or macOS on arm64")
-	ErrNoMetal     = errors.New("no Metal device")
+	ErrAbsent      = errors.New("this machine has no such device")
 	ErrLost        = errors.New("the device is lost") // or does not answer
 	ErrDevice      = errors.New("no such device")
+	ErrOption      = errors.New("bad option")
+	ErrKernel      = errors.New("no such kernel") // nothing provides it
 	ErrClosed      = errors.New("closed")
 	ErrMemory      = errors.New("not enough memory")
 	ErrStep        = errors.New("bad step")                // sizes or inputs that the Plan or the cache cannot take

@@ -9,9 +9,9 @@ import (
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/plan"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // Fetch gives the bytes and the stored type of a tensor of the model file. The
@@ -26,9 +26,9 @@ type Executable struct {
 	natives   []bool // by kernel
 	memory    Memory
 	pins      runtime.Pinner // weights in Go memory
-	ranges    []handle       // memory of the model file, of which weights are slices
-	buffers   []handle       // by buffer of the Plan; nil where each instance has its own
-	handle    handle
+	ranges    []Handle       // memory of the model file, of which weights are slices
+	buffers   []Handle       // by buffer of the Plan; nil where each instance has its own
+	handle    Handle
 	reader    *reader // of weights, until a step has run; nil where there is none
 	closed    bool
 	instances map[*Instance]struct{}
@@ -40,10 +40,10 @@ type Executable struct {
 // one whose launches exceed an Apple GPU's threadgroup memory or threads, ErrWeights
 // where tensors are missing or not what the Plan says, and a *MemoryError where
 // converted copies do not fit. The Plan must not be changed until Close.
-func (d *Device) Load(plan *plan.Plan, fetch Fetch) (*Executable, error) {
-	p, err := d.load(plan, fetch)
+func (d *Device) Load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
+	p, err := d.load(compiled, fetch)
 	if err != nil {
-		return nil, fmt.Errorf("device: loading %s on %s: %w", plan.Model, d.info.Name, err)
+		return nil, fmt.Errorf("device: loading %s on %s: %w", compiled.Model, d.info.Name, err)
 	}
 	return p, nil
 }
@@ -55,9 +55,8 @@ func (d *Device) load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
 	if len(compiled.Phases) > 1<<16 {
 		return nil, fmt.Errorf("%w: %d phases", plan.ErrPlan, len(compiled.Phases))
 	}
-	t, err := flatten(compiled)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", plan.ErrPlan, err)
+	if err := checkExpressions(compiled); err != nil {
+		return nil, err
 	}
 	if err := checkPipelines(compiled); err != nil {
 		return nil, err
@@ -70,41 +69,62 @@ func (d *Device) load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
 	if d.closed {
 		return nil, fmt.Errorf("the device is %w", ErrClosed)
 	}
-	p := &Executable{device: d, plan: compiled, kernels: t.kernels, buffers: make([]handle, len(compiled.Buffers)), instances: map[*Instance]struct{}{}}
+	p := &Executable{device: d, plan: compiled, kernels: Kernels(compiled), buffers: make([]Handle, len(compiled.Buffers)), instances: map[*Instance]struct{}{}}
 	weights, err := p.bind(fetch)
 	if err != nil {
 		p.release()
 		return nil, p.explain(err, 0)
 	}
-	p.makeRoom(t)
-	p.readAhead(weights, t)
-	if p.handle, err = d.driver.load(t, p.buffers); err != nil {
+	matrices := matricesOf(compiled)
+	p.makeRoom(matrices)
+	p.readAhead(weights, matrices)
+	if p.handle, err = d.driver.Load(compiled, matrices, p.buffers); err != nil {
 		p.release()
 		return nil, p.explain(err, 0)
 	}
-	p.natives = d.driver.natives(p.handle, len(t.kernels))
+	p.natives = d.driver.Natives(p.handle, len(p.kernels))
 	d.executables[p] = struct{}{}
 	return p, nil
 }
 
+// matricesOf returns the weights that the Plan lets a device rearrange, by buffer.
+func matricesOf(p *plan.Plan) []Matrix {
+	matrices := make([]Matrix, len(p.Buffers))
+	tensors := make(map[string]*plan.Tensor, len(p.Tensors))
+	for i := range p.Tensors {
+		tensors[p.Tensors[i].Name] = &p.Tensors[i]
+	}
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Rearrange {
+			shape := tensors[b.Name].Shape
+			last, stack := len(shape)-1, 1
+			for _, n := range shape[:last-1] {
+				stack *= n
+			}
+			matrices[i] = Matrix{Rows: uint64(stack * shape[last-1]), Columns: uint64(shape[last]), Type: uint32(b.DType), Stack: uint32(stack)}
+		}
+	}
+	return matrices
+}
+
 // makeRoom reserves what rearranged weights may take. Where memory is short, they stay as they
 // are: experts first, most of which a token does not read, and whose copies would read them all.
-func (p *Executable) makeRoom(t *tables) {
+func (p *Executable) makeRoom(matrices []Matrix) {
 	if !p.device.rearranges() {
 		return
 	}
-	for _, stays := range []func(m *matrix) bool{
-		func(*matrix) bool { return false },
-		func(m *matrix) bool { return m.stack > 1 },
-		func(*matrix) bool { return true },
+	for _, stays := range []func(m *Matrix) bool{
+		func(*Matrix) bool { return false },
+		func(m *Matrix) bool { return m.Stack > 1 },
+		func(*Matrix) bool { return true },
 	} {
 		m := Memory{}
-		for i := range t.matrices {
-			if stays(&t.matrices[i]) {
-				t.matrices[i] = matrix{}
+		for i := range matrices {
+			if stays(&matrices[i]) {
+				matrices[i] = Matrix{}
 			}
-			if t.matrices[i].rows != 0 {
-				m.Rearranged += p.device.driver.rearranged(&t.matrices[i])
+			if matrices[i].Rows != 0 {
+				m.Rearranged += p.device.driver.Rearranged(&matrices[i])
 			}
 		}
 		if err := p.device.reserve("rearranged weights", m); err == nil {
@@ -238,14 +258,14 @@ func (p *Executable) wrap(weights []weight) error {
 		for _, i := range run.members {
 			p.pins.Pin(&inPlace[i][0])
 		}
-		whole, err := d.wrap(memory)
+		whole, err := d.Wrap(memory)
 		if err != nil {
 			return fmt.Errorf("tensors from %q on: %w", p.plan.Buffers[run.members[0]].Name, err)
 		}
 		p.ranges = append(p.ranges, whole)
 		for _, i := range run.members {
 			at := uintptr(unsafe.Pointer(&inPlace[i][0])) - run.begin
-			if p.buffers[i], err = d.slice(whole, int64(at), int64(len(inPlace[i]))); err != nil {
+			if p.buffers[i], err = d.Slice(whole, int64(at), int64(len(inPlace[i]))); err != nil {
 				return fmt.Errorf("tensor %q: %w", p.plan.Buffers[i].Name, err)
 			}
 		}
@@ -253,7 +273,7 @@ func (p *Executable) wrap(weights []weight) error {
 	return nil
 }
 
-func (p *Executable) convert(b *plan.Buffer, w weight) (handle, error) {
+func (p *Executable) convert(b *plan.Buffer, w weight) (Handle, error) {
 	n, _ := b.Bytes.IsConst()
 	return p.fill(n, func(to []byte) {
 		switch {
@@ -268,12 +288,12 @@ func (p *Executable) convert(b *plan.Buffer, w weight) (handle, error) {
 }
 
 // fill makes a buffer of C memory and has it filled.
-func (p *Executable) fill(bytes int64, with func(to []byte)) (handle, error) {
-	h, err := p.device.driver.create(bytes, shared)
+func (p *Executable) fill(bytes int64, with func(to []byte)) (Handle, error) {
+	h, err := p.device.driver.Create(bytes, Shared)
 	if err != nil {
 		return nil, err
 	}
-	with(p.device.driver.contents(h, bytes))
+	with(p.device.driver.Contents(h, bytes))
 	return h, nil
 }
 
@@ -293,7 +313,7 @@ type Compiled struct {
 }
 
 // Compiled tells what was compiled; nothing on the host.
-func (p *Executable) Compiled() Compiled { return p.device.driver.compiled(p.handle) }
+func (p *Executable) Compiled() Compiled { return p.device.driver.Compiled(p.handle) }
 
 // Kernels lists the host names of the Plan's kernels, in the order of their first
 // dispatch.
@@ -331,11 +351,11 @@ func (p *Executable) release() {
 		s.release()
 	}
 	if p.handle != nil {
-		p.device.driver.unload(p.handle)
+		p.device.driver.Unload(p.handle)
 	}
 	for _, b := range slices.Concat(p.buffers, p.ranges) {
 		if b != nil {
-			p.device.driver.free(b)
+			p.device.driver.Free(b)
 		}
 	}
 	p.device.restore(p.memory)
@@ -346,22 +366,22 @@ func (p *Executable) release() {
 // explain gives an error of the driver the names of the Plan. first is what the
 // driver's indices count from.
 func (p *Executable) explain(err error, first int) error {
-	var e *driverError
+	var e *DriverError
 	if !errors.As(err, &e) {
 		return err
 	}
 	named := err
-	if e.dispatch >= 0 {
-		named = p.locate(e, first+e.dispatch)
+	if e.Dispatch >= 0 {
+		named = p.locate(e, first+e.Dispatch)
 	}
-	if s := e.code.sentinel(); s != nil {
+	if s := errors.Unwrap(e); s != nil {
 		return fmt.Errorf("%w: %w", s, named)
 	}
 	return named
 }
 
 // locate names the dispatch of an error, counted over all phases.
-func (p *Executable) locate(e *driverError, index int) error {
+func (p *Executable) locate(e *DriverError, index int) error {
 	for i := range p.plan.Phases {
 		ph := &p.plan.Phases[i]
 		if index >= len(ph.Dispatches) {
@@ -369,10 +389,10 @@ func (p *Executable) locate(e *driverError, index int) error {
 			continue
 		}
 		d := &ph.Dispatches[index]
-		named := &DispatchError{Phase: ph.Name, Dispatch: index, Label: d.Label(), Kernel: d.Kernel, Message: e.message}
-		if e.argument >= 0 {
-			b := &p.plan.Buffers[d.Bindings[e.argument].Buffer]
-			named.Buffer = fmt.Sprintf("argument %d, %s %q", d.Bindings[e.argument].Index, b.Kind, b.Name)
+		named := &DispatchError{Phase: ph.Name, Dispatch: index, Label: d.Label(), Kernel: d.Kernel, Message: e.Message}
+		if e.Argument >= 0 {
+			b := &p.plan.Buffers[d.Bindings[e.Argument].Buffer]
+			named.Buffer = fmt.Sprintf("argument %d, %s %q", d.Bindings[e.Argument].Index, b.Kind, b.Name)
 		}
 		return named
 	}

@@ -1,27 +1,26 @@
 package device
 
-import (
-	"slices"
-
-	"github.com/samber/lo"
-)
-
 var CheckLaunches = checkLaunches
 
-// OnNodes returns options for a machine that has memory nodes of so many cores each, as it seems:
-// all are processors of this one.
-func OnNodes(o Options, cores ...int) Options {
-	for id, n := range cores {
-		o.nodes = append(o.nodes, node{id, lo.Times(n, func(int) []int { return CPUs() })})
-		o.Threads += n
-	}
-	return o
+// Reserved returns the bytes that executables and instances hold.
+func (d *Device) Reserved() int64 { return d.reserved }
+
+// Executable returns what the instance runs.
+func (s *Instance) Executable() *Executable { return s.executable }
+
+// Device returns where the executable is.
+func (p *Executable) Device() *Device { return p.device }
+
+// Contents returns the memory of a buffer of the Plan.
+func (s *Instance) Contents(buffer int32, bytes int64) []byte {
+	return s.executable.device.driver.Contents(s.buffers[buffer], bytes)
 }
 
-// CPUs returns the logical processors that this process may use.
-func CPUs() []int {
-	return lo.FlatMap(availableNodes(), func(n node, _ int) []int { return slices.Concat(n.cores...) })
-}
+const MaxThreads = maxThreads
 
-// Nodes returns how many memory nodes this machine has.
-func Nodes() int { return len(availableNodes()) }
+// Stopping reports whether the end of its context has reached the step under way.
+func (s *Instance) Stopping() bool {
+	s.stop.mu.Lock()
+	defer s.stop.mu.Unlock()
+	return s.stop.raised
+}

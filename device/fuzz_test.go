@@ -1,6 +1,6 @@
 //go:build cgo && linux && (amd64 || arm64)
 
-package device
+package device_test
 
 import (
 	"math"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/device/internal/trial"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -82,7 +82,7 @@ func FuzzLyingPlan(f *testing.F) {
 				mutations[r.IntN(len(mutations))](r, &s.plan)
 			}()
 		}
-		d, err := openHost("cpu", Options{Threads: 2, MemoryLimit: 64 << 20}, trial.Suppliers)
+		d, err := device.Open("trial-cpu", device.Options{Threads: 2, MemoryLimit: 64 << 20})
 		require.NoError(t, err)
 		defer d.Close()
 		p, err := d.Load(&s.plan, noTensors)
@@ -94,7 +94,7 @@ func FuzzLyingPlan(f *testing.F) {
 			return
 		}
 		for _, n := range []int64{1, 8} {
-			step := Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": make([]int32, n)}}
+			step := device.Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": make([]int32, n)}}
 			if instance.Run(t.Context(), &step) == nil {
 				_, _ = instance.Output("sums")
 			}

@@ -8,9 +8,10 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower/plan"
+
+	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
 // ringSlots is how many steps' inputs are kept apart, so that those of the next
@@ -27,8 +28,8 @@ type Instance struct {
 	blocks     int
 	memory     Memory
 	sizes      []int64 // by buffer of the Plan, of one slot where there is a ring
-	handle     handle
-	buffers    []handle // by buffer of the Plan; nil where the executable's
+	handle     Handle
+	buffers    []Handle // by buffer of the Plan; nil where the executable's
 	bytes      [][]byte // contents of inputs, outputs and the arena, by buffer
 	strides    []uint64 // of inputs, by buffer
 	checks     []check
@@ -36,8 +37,8 @@ type Instance struct {
 	running  sync.Mutex // one step at a time
 	closed   bool       // guarded by the device's turn
 	steps    uint32
-	record   stepRecord
-	counts   counters
+	record   Command
+	counts   Counts
 	times    []uint64
 	phase    int // of the last step
 	produced sym.Sizes
@@ -100,8 +101,8 @@ func (p *Executable) newInstance(blocks int) (*Instance, error) {
 	n := len(p.plan.Buffers)
 	s := &Instance{
 		executable: p, blocks: blocks, memory: memory, sizes: sizes,
-		buffers: make([]handle, n), bytes: make([][]byte, n), strides: make([]uint64, n),
-		counts: counters{kernels: make([]kernelCount, len(p.kernels))},
+		buffers: make([]Handle, n), bytes: make([][]byte, n), strides: make([]uint64, n),
+		counts: Counts{Kernels: make([]Ran, len(p.kernels))},
 		checks: p.inputChecks(blocks),
 	}
 	if err := s.allocate(); err != nil {
@@ -154,7 +155,7 @@ func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
 
-var purposes = map[plan.Kind]purpose{plan.Arena: dense, plan.CacheK: sparse, plan.CacheV: sparse, plan.State: sparse}
+var purposes = map[plan.Kind]Purpose{plan.Arena: Dense, plan.CacheK: Sparse, plan.CacheV: Sparse, plan.State: Sparse}
 
 func (s *Instance) allocate() error {
 	d := s.executable.device.driver
@@ -168,15 +169,15 @@ func (s *Instance) allocate() error {
 			n *= ringSlots
 		}
 		var err error
-		if s.buffers[i], err = d.create(n, purposes[kind]); err != nil {
+		if s.buffers[i], err = d.Create(n, purposes[kind]); err != nil {
 			return s.executable.explain(err, 0)
 		}
 		if kind == plan.Input || kind == plan.Output || kind == plan.Arena {
-			s.bytes[i] = d.contents(s.buffers[i], n)
+			s.bytes[i] = d.Contents(s.buffers[i], n)
 		}
 	}
 	var err error
-	if s.handle, err = d.begin(s.executable.handle, s.buffers, s.strides); err != nil {
+	if s.handle, err = d.Begin(s.executable.handle, s.buffers, s.strides); err != nil {
 		return s.executable.explain(err, 0)
 	}
 	return nil
@@ -268,8 +269,11 @@ func (s *Instance) prepare(step *Step) error {
 			b.Owners.Fill(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], n), step.Inputs[sym.CuSeqlens])
 		}
 	}
-	s.record = stepRecord{phase: uint32(step.Phase), slot: slot, profile: flag(step.Profile), seed: s.executable.device.opts.Seed + s.steps}
-	copy(s.record.sizes[:], step.Sizes[:])
+	s.record = Command{Phase: uint32(step.Phase), Slot: slot, Seed: s.executable.device.opts.Seed + s.steps}
+	if step.Profile {
+		s.record.Profile = 1
+	}
+	copy(s.record.Sizes[:], step.Sizes[:])
 	s.steps++
 	return nil
 }
@@ -286,17 +290,17 @@ func (s *Instance) execute(ctx context.Context, step *Step) error {
 	}
 	if ctx.Done() != nil {
 		watch := s.stop.arm()
-		undo := context.AfterFunc(ctx, func() { s.stop.raise(watch, func() { device.driver.cancel(s.handle, true) }) })
+		undo := context.AfterFunc(ctx, func() { s.stop.raise(watch, func() { device.driver.Cancel(s.handle, true) }) })
 		defer func() {
 			undo()
-			s.stop.disarm(func() { device.driver.cancel(s.handle, false) })
+			s.stop.disarm(func() { device.driver.Cancel(s.handle, false) })
 		}()
 	}
 	s.phase, s.produced = step.Phase, step.Sizes
-	if err := device.driver.run(s.handle, &s.record, &s.counts, s.times); err != nil {
+	if err := device.driver.Run(s.handle, &s.record, &s.counts, s.times); err != nil {
 		s.produced = sym.Sizes{}
-		var e *driverError
-		if errors.As(err, &e) && e.code == codeCancelled {
+		var e *DriverError
+		if errors.As(err, &e) && e.Code == CodeCancelled {
 			cause := context.Cause(ctx)
 			if cause == nil {
 				cause = fmt.Errorf("the session is %w", ErrClosed)
@@ -319,9 +323,9 @@ func (s *Instance) execute(ctx context.Context, step *Step) error {
 // stopped says how far a step came that was cancelled.
 func (s *Instance) stopped(ph *plan.Phase, cause error) error {
 	if n := len(ph.CommandBuffers); n > 0 {
-		return fmt.Errorf("%s after %d of %d command buffers: %w", ph.Name, s.counts.commandBuffers, n, cause)
+		return fmt.Errorf("%s after %d of %d command buffers: %w", ph.Name, s.counts.CommandBuffers, n, cause)
 	}
-	return fmt.Errorf("%s after %d of %d dispatches: %w", ph.Name, s.counts.dispatches, len(ph.Dispatches), cause)
+	return fmt.Errorf("%s after %d of %d dispatches: %w", ph.Name, s.counts.Dispatches, len(ph.Dispatches), cause)
 }
 
 // poison fills arena and outputs with NaN, whatever floats are in them.
@@ -399,12 +403,12 @@ func (s *Instance) Counters() Counters {
 	s.running.Lock()
 	defer s.running.Unlock()
 	c := Counters{
-		Phase: s.phase, Dispatches: int(s.counts.dispatches), Barriers: int(s.counts.barriers),
-		CommandBuffers: int(s.counts.commandBuffers), Rearranged: int(s.counts.rearranged),
+		Phase: s.phase, Dispatches: int(s.counts.Dispatches), Barriers: int(s.counts.Barriers),
+		CommandBuffers: int(s.counts.CommandBuffers), Rearranged: int(s.counts.Rearranged),
 	}
-	for i, k := range s.counts.kernels {
-		if k.dispatches > 0 {
-			c.Kernels = append(c.Kernels, KernelCount{s.executable.kernels[i], int(k.dispatches), int(k.native)})
+	for i, k := range s.counts.Kernels {
+		if k.Dispatches > 0 {
+			c.Kernels = append(c.Kernels, KernelCount{s.executable.kernels[i], int(k.Dispatches), int(k.Native)})
 		}
 	}
 	for _, n := range s.times {
@@ -419,7 +423,7 @@ func (s *Instance) Counters() Counters {
 func (s *Instance) Interrupt() {
 	device := s.executable.device
 	s.stop.finally(func() {
-		device.driver.cancel(s.handle, true)
+		device.driver.Cancel(s.handle, true)
 	})
 }
 
@@ -441,11 +445,11 @@ func (s *Instance) release() {
 	s.stop.finally(func() {}) // the handle goes
 	d := s.executable.device.driver
 	if s.handle != nil {
-		d.end(s.handle)
+		d.End(s.handle)
 	}
 	for _, b := range s.buffers {
 		if b != nil {
-			d.free(b)
+			d.Free(b)
 		}
 	}
 	clear(s.bytes)

@@ -1,6 +1,6 @@
 //go:build cgo && linux && (amd64 || arm64)
 
-package device
+package device_test
 
 import (
 	"encoding/binary"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
@@ -46,14 +47,14 @@ func TestGatedUnit(t *testing.T) {
 	s := newSketch(maxT)
 	ph := &s.plan.Phases[0]
 	row := lower.CeilDiv(ir.Var(sym.T), 1).Times(4 * k)
-	matrix := func(name string, rows int64) ref {
+	matrix := func(name string, rows int64) stretch {
 		s.plan.Tensors = append(s.plan.Tensors, plan.Tensor{Name: name, DType: dtype.F32, Shape: []int{int(rows), k}})
 		return s.buffer(plan.Buffer{Kind: plan.Weight, Name: name, DType: dtype.F32, Bytes: plan.Number(4 * rows * k)})
 	}
 	table, gate, up := matrix("table", vocab), matrix("gate", n), matrix("up", n)
 	ids := s.input("tokens", perToken)
 	arena := s.buffer(plan.Buffer{Kind: plan.Arena, Bytes: plan.Number(4 * maxT * k * 4)})
-	value := func(i int64) ref { return ref{arena.buffer, i * 4 * maxT * k, row} }
+	value := func(i int64) stretch { return stretch{arena.buffer, i * 4 * maxT * k, row} }
 	x, g, u, h := value(0), value(1), value(2), value(3)
 	out := s.output("out", row)
 	num := plan.Number
@@ -62,7 +63,7 @@ func TestGatedUnit(t *testing.T) {
 		d.Group[0] = threads
 	}
 	elementwise := words{"rows": tokens, "width": num(k), "a_stride": num(k), "b_stride": num(k), "value": num(0)}
-	linear := func(w, to ref) {
+	linear := func(w, to stretch) {
 		d := s.launch("linear_vec_f32_f32", words{"tokens": tokens, "k": num(k), "n0": num(n), "n1": num(0), "n2": num(0),
 			"x_stride": num(k), "out_stride": num(n), "eps": num(0)}, args{"x": x, "w0": w, "out": to})
 		d.Constants = set(d.Kernel, map[string]uint32{"fc_type0": uint32(dtype.F32)})
@@ -95,28 +96,28 @@ func TestGatedUnit(t *testing.T) {
 	}
 	for _, c := range []struct {
 		device string
-		opts   Options
+		opts   device.Options
 	}{
-		{"emu", Options{}},
-		{"emu", Options{Threads: 3, Order: Descending, Poison: true, ShuffleDispatches: true, Seed: 5}},
-		{"emu", Options{Order: Shuffled, Seed: 9}},
-		{"cpu", Options{Threads: 1}},
-		{"auto", Options{Threads: 4}},
+		{"emu", device.Options{}},
+		{"emu", device.Options{Threads: 3, Poison: true, Seed: 5, Own: map[string]string{"order": "descending", "shuffle": "on"}}},
+		{"emu", device.Options{Seed: 9, Own: map[string]string{"order": "shuffled"}}},
+		{"cpu", device.Options{Threads: 1}},
+		{"auto", device.Options{Threads: 4}},
 	} {
-		device, err := Open(c.device, c.opts)
+		on, err := device.Open(c.device, c.opts)
 		require.NoError(t, err)
-		p, err := device.Load(&s.plan, func(name string) ([]byte, dtype.Type, error) { return file[name], dtype.F32, nil })
+		p, err := on.Load(&s.plan, func(name string) ([]byte, dtype.Type, error) { return file[name], dtype.F32, nil })
 		require.NoError(t, err)
-		require.Equal(t, device.Info().Name == "cpu", p.Natives()["linear_vec_f32_f32"])
+		require.Equal(t, on.Info().Name == "cpu", p.Natives()["linear_vec_f32_f32"])
 		instance, err := p.NewInstance(1)
 		require.NoError(t, err)
-		require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(5), Inputs: map[string][]int32{"tokens": in}}))
+		require.NoError(t, instance.Run(t.Context(), &device.Step{Sizes: sizes(5), Inputs: map[string][]int32{"tokens": in}}))
 		got, err := instance.Output("out")
 		require.NoError(t, err)
 		for i := range want {
 			require.InDelta(t, want[i], got[i], 1e-4*(1+math.Abs(want[i])), "%s: element %d", c.device, i)
 		}
-		require.NoError(t, device.Close())
+		require.NoError(t, on.Close())
 	}
 }
 
@@ -138,7 +139,7 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	rows := s.buffer(plan.Buffer{Kind: plan.Weight, Name: "rows", DType: dtype.F32, Bytes: num(4 * vocab * head)})
 	arena := s.buffer(plan.Buffer{Kind: plan.Arena, Bytes: num(4 * 8 * head)})
 	arena.bytes = lower.Extent(ir.Var(sym.T)).Times(4 * head)
-	var caches [2]ref
+	var caches [2]stretch
 	for i, kind := range []plan.Kind{plan.CacheK, plan.CacheV} {
 		caches[i] = s.buffer(plan.Buffer{Kind: kind, Name: []string{"k.0", "v.0"}[i], DType: dtype.F32, Bytes: num(4 * block * head)})
 	}
@@ -155,22 +156,22 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 		args{"cache": caches[0], "context_lens": lens, "block_table": table, "out": s.output("out", lower.Extent(context).Times(4*head))})
 	d.Grid, d.Group[0] = [3]plan.Expr{num(1), lower.Extent(context), num(1)}, 64
 
-	device, err := Open("cpu", Options{Threads: 1})
+	on, err := device.Open("cpu", device.Options{Threads: 1})
 	require.NoError(t, err)
-	defer device.Close()
+	defer on.Close()
 	stored := randomFloats(rand.New(rand.NewPCG(3, 4)), vocab*head)
-	p, err := device.Load(&s.plan, func(string) ([]byte, dtype.Type, error) { return stored, dtype.F32, nil })
+	p, err := on.Load(&s.plan, func(string) ([]byte, dtype.Type, error) { return stored, dtype.F32, nil })
 	require.NoError(t, err)
 	instance, err := p.NewInstance(blocks)
 	require.NoError(t, err)
 	contents := func() (all [2][]byte) {
 		for i, c := range caches {
-			all[i] = slices.Clone(device.driver.contents(instance.buffers[c.buffer], 4*blocks*block*head))
+			all[i] = slices.Clone(instance.Contents(c.buffer, 4*blocks*block*head))
 		}
 		return all
 	}
-	good := func() *Step {
-		return &Step{Sizes: sym.Sizes{sym.T: 3, sym.B: 2, sym.R: 1, sym.NB: 2, sym.Smax: 8}, Inputs: map[string][]int32{
+	good := func() *device.Step {
+		return &device.Step{Sizes: sym.Sizes{sym.T: 3, sym.B: 2, sym.R: 1, sym.NB: 2, sym.Smax: 8}, Inputs: map[string][]int32{
 			"tokens": {9, 0, 4}, "positions": {0, 1, 0}, "slots": {4, 5, 8}, "cu_seqlens": {0, 2, 3}, "context_lens": {2, 1}, "block_table": {1, 0, 2, 0},
 		}}
 	}
@@ -198,7 +199,7 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 		step := good()
 		step.Inputs[bad.input] = bad.values
 		err := instance.Run(t.Context(), step)
-		require.ErrorIs(t, err, ErrStep, want)
+		require.ErrorIs(t, err, device.ErrStep, want)
 		require.ErrorContains(t, err, `input "`+bad.input+`": `+want)
 		require.Equal(t, before, contents(), want)
 	}
@@ -207,7 +208,7 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 // A Plan whose launches a kernel does not cover is refused before anything runs.
 func TestLoadChecksLaunches(t *testing.T) {
 	num := plan.Number
-	compiled := func(change func(d *plan.Dispatch)) *plan.Plan {
+	changed := func(change func(d *plan.Dispatch)) *plan.Plan {
 		s := newSketch(8)
 		d := s.launch("scale_f32", words{"rows": tokens, "width": num(4), "a_stride": num(4), "b_stride": num(0), "value": num(0)},
 			args{"a": s.weight("x", dtype.F32, dtype.F32, 32), "out": s.output("out", perToken.Times(4))})
@@ -215,11 +216,11 @@ func TestLoadChecksLaunches(t *testing.T) {
 		change(d)
 		return &s.plan
 	}
-	device, err := Open("emu", Options{Threads: 1})
+	on, err := device.Open("emu", device.Options{Threads: 1})
 	require.NoError(t, err)
-	defer device.Close()
+	defer on.Close()
 	tensors := func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil }
-	_, err = device.Load(compiled(func(*plan.Dispatch) {}), tensors)
+	_, err = on.Load(changed(func(*plan.Dispatch) {}), tensors)
 	require.NoError(t, err)
 	k, ok := kernels.Lookup("scale_f32")
 	require.True(t, ok)
@@ -232,7 +233,7 @@ func TestLoadChecksLaunches(t *testing.T) {
 		fmt.Sprintf("parameters at buffer 3; scale_f32 takes them at %d", k.ParamsIndex):                                                  func(d *plan.Dispatch) { d.ParamsAt = 3 },
 		"width: 0: nothing to do": func(d *plan.Dispatch) { d.Params[paramOf(d.Kernel, "width")] = num(0) },
 	} {
-		_, err := device.Load(compiled(change), tensors)
+		_, err := on.Load(changed(change), tensors)
 		require.ErrorIs(t, err, plan.ErrPlan)
 		require.ErrorContains(t, err, want)
 	}
@@ -240,23 +241,23 @@ func TestLoadChecksLaunches(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	best := "metal"
-	if gpu, err := Open("metal", Options{}); err == nil {
+	if gpu, err := device.Open("metal", device.Options{}); err == nil {
 		require.NoError(t, gpu.Close())
 	} else {
-		require.ErrorIs(t, err, ErrNoMetal)
+		require.ErrorIs(t, err, device.ErrAbsent)
 		best = "cpu"
 	}
-	_, err := Open("gpu", Options{})
-	require.ErrorIs(t, err, ErrDevice)
+	_, err := device.Open("gpu", device.Options{})
+	require.ErrorIs(t, err, device.ErrDevice)
 	require.ErrorContains(t, err, "auto, metal, cpu, emu")
-	for _, n := range []int{-1, maxThreads + 1} {
-		_, err = Open("cpu", Options{Threads: n})
+	for _, n := range []int{-1, device.MaxThreads + 1} {
+		_, err = device.Open("cpu", device.Options{Threads: n})
 		require.ErrorContains(t, err, "threads")
 	}
-	d, err := Open("auto", Options{})
+	d, err := device.Open("auto", device.Options{})
 	require.NoError(t, err)
 	require.Equal(t, best, d.Info().Name)
-	require.Equal(t, DefaultThreads(), d.Info().Threads)
+	require.Equal(t, device.DefaultThreads(), d.Info().Threads)
 	require.NotEmpty(t, d.Info().ISA)
 	require.NoError(t, d.Close())
 }

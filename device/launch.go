@@ -35,9 +35,8 @@ func (d *Device) launch(l Launch) error {
 	if err != nil {
 		return err
 	}
-	t, err := flatten(compiled)
-	if err != nil {
-		return fmt.Errorf("%w: %w", plan.ErrPlan, err)
+	if err := checkExpressions(compiled); err != nil {
+		return err
 	}
 	if err := checkPipelines(compiled); err != nil {
 		return err
@@ -47,7 +46,7 @@ func (d *Device) launch(l Launch) error {
 	if d.closed {
 		return fmt.Errorf("the device is %w", ErrClosed)
 	}
-	p := &Executable{device: d, plan: compiled, kernels: t.kernels}
+	p := &Executable{device: d, plan: compiled, kernels: []string{l.Kernel}}
 	defer p.release()
 	for _, b := range compiled.Phases[0].Dispatches[0].Bindings {
 		from := l.Buffers[b.Index]
@@ -57,20 +56,20 @@ func (d *Device) launch(l Launch) error {
 		}
 		p.buffers = append(p.buffers, h)
 	}
-	if p.handle, err = d.driver.load(t, p.buffers); err != nil {
+	if p.handle, err = d.driver.Load(compiled, make([]Matrix, len(p.buffers)), p.buffers); err != nil {
 		return p.explain(err, 0)
 	}
-	instance, err := d.driver.begin(p.handle, make([]handle, len(p.buffers)), make([]uint64, len(p.buffers)))
+	instance, err := d.driver.Begin(p.handle, make([]Handle, len(p.buffers)), make([]uint64, len(p.buffers)))
 	if err != nil {
 		return p.explain(err, 0)
 	}
-	defer d.driver.end(instance)
-	if err := d.driver.run(instance, &stepRecord{}, &counters{kernels: make([]kernelCount, 1)}, nil); err != nil {
+	defer d.driver.End(instance)
+	if err := d.driver.Run(instance, &Command{}, &Counts{Kernels: make([]Ran, 1)}, nil); err != nil {
 		return p.explain(err, 0)
 	}
 	for i, b := range compiled.Phases[0].Dispatches[0].Bindings {
 		if to := l.Buffers[b.Index]; b.Write {
-			copy(to, d.driver.contents(p.buffers[i], int64(len(to))))
+			copy(to, d.driver.Contents(p.buffers[i], int64(len(to))))
 		}
 	}
 	return nil
@@ -87,7 +86,7 @@ func (l *Launch) plan() (*plan.Plan, error) {
 	}
 	d := plan.Dispatch{Kernel: l.Kernel, Layer: -1, ParamsAt: uint32(k.ParamsIndex), Group: l.Group}
 	for i, bits := range l.Constants {
-		if i >= constantWords {
+		if i >= MaxConstants {
 			return nil, fmt.Errorf("%w: function constant %d", ErrStep, i)
 		}
 		d.Constants = append(d.Constants, plan.Constant{Index: i, Bits: bits})

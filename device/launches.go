@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
@@ -89,4 +90,50 @@ func launchOf(d *plan.Dispatch, sizes *sym.Sizes) (*kernels.Launch, error) {
 // hostScratch tells whether an argument is no kernel's but memory for the CPU's kernels.
 func hostScratch(d *plan.Dispatch, index uint32) bool {
 	return d.OnCPU && index == kernels.HostScratch
+}
+
+// maxValue bounds what an expression may be at the bounds: far above any size and
+// far from overflow.
+const maxValue = 1 << 56
+
+// checkExpressions checks every number of a Plan that the sizes of a step decide: what
+// holds at the bounds holds below.
+func checkExpressions(p *plan.Plan) error {
+	for i := range p.Phases {
+		ph := &p.Phases[i]
+		for j := range ph.Dispatches {
+			d := &ph.Dispatches[j]
+			all := slices.Concat(d.Grid[:], d.Params)
+			for _, b := range d.Bindings {
+				all = append(all, b.Bytes)
+			}
+			for _, e := range all {
+				if err := boundedBy(e, &ph.Bounds); err != nil {
+					return fmt.Errorf("%w: phase %s: dispatch %d (%s): %w", plan.ErrPlan, ph.Name, j, d.Label(), err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// boundedBy checks that an expression grows with the sizes and stays far from
+// overflow up to the bounds, so that what holds at the bounds holds below.
+func boundedBy(e plan.Expr, bounds *sym.Sizes) error {
+	sum := math.Abs(float64(e.Constant))
+	for i := range e.Terms {
+		u := &e.Terms[i]
+		if u.Mul < 0 || u.Div < 1 {
+			return fmt.Errorf("the expression %s falls with the sizes", e)
+		}
+		v := float64(u.Mul)
+		for s, p := range u.Pow {
+			v *= math.Pow(float64(bounds[s]), float64(p))
+		}
+		sum += v + math.Abs(float64(u.Add)) + float64(u.Div)
+	}
+	if sum > maxValue {
+		return fmt.Errorf("the expression %s is too large at %v", e, *bounds)
+	}
+	return nil
 }

@@ -35,8 +35,8 @@ func TestModelsInAnyOrder(t *testing.T) {
 				want := feed(t, program, "emu", device.Options{Threads: 1})
 				for _, opts := range []device.Options{
 					{Threads: 2, Poison: true},
-					{Threads: 2, ShuffleDispatches: true, Seed: 1, Poison: true, Order: device.Descending},
-					{Threads: 1, ShuffleDispatches: true, Seed: 2, Poison: true, Order: device.Shuffled},
+					{Threads: 2, Seed: 1, Poison: true, Own: map[string]string{"order": "descending", "shuffle": "on"}},
+					{Threads: 1, Seed: 2, Poison: true, Own: map[string]string{"order": "shuffled", "shuffle": "on"}},
 				} {
 					require.Equal(t, want, feed(t, program, "emu", opts), "%+v", opts)
 				}

@@ -22,7 +22,7 @@ func TestKnowsNoKernel(t *testing.T) {
 	}
 	text, imports := regexp.MustCompile(`"(\w+)"`), regexp.MustCompile(`(?m)^import .*$`)
 	seen := 0
-	for _, pattern := range []string{"*.go", "*/*.go", "*/*.cc", "*/*.h", "*/*.m"} {
+	for _, pattern := range []string{"*.go", "*/*.go", "*/*.cc", "*/*.h", "../metal/*.go", "../metal/*/*.go", "../metal/*/*.m", "../metal/*/*.h"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, file := range files {

@@ -37,11 +37,11 @@ func TestManyThreads(t *testing.T) {
 		want := feed(t, program, "cpu", device.Options{Threads: 1})
 		for _, cores := range [][]int{{2}, {7}, {64}, {1, 1}, {3, 1}, {1, 5}, {3, 3, 2}, {16, 16, 16, 16}, {8, 8, 8, 8, 8, 8, 8, 8}} {
 			for _, when := range []device.Rearrange{device.RearrangeNow, device.RearrangeLater, device.RearrangeNever} {
-				o := device.OnNodes(device.Options{Rearrange: when}, cores...)
+				o := onNodes(device.Options{Rearrange: when}, cores...)
 				require.Equal(t, want, feed(t, program, "cpu", o), "%s: threads %v, rearranged %v", name, cores, when)
 			}
 		}
-		loaded, err := program.Load(smelt.Device{Name: "cpu", Threads: 8, Options: device.OnNodes(device.Options{}, 3, 3, 2)})
+		loaded, err := program.Load(smelt.Device{Name: "cpu", Threads: 8, Options: onNodes(device.Options{}, 3, 3, 2)})
 		require.NoError(t, err)
 		require.Equal(t, "8 threads on 3 memory nodes", loaded.Info().Workers())
 		require.NoError(t, loaded.Close())
@@ -52,7 +52,7 @@ func TestManyThreads(t *testing.T) {
 // processors of one, while they work, and each node has its part of each matrix. "make test-nodes"
 // runs it on such a machine of qemu's.
 func TestMemoryNodes(t *testing.T) {
-	if device.Nodes() < 2 {
+	if len(device.Nodes()) < 2 {
 		t.Skip("this machine has one memory node")
 	}
 	program := compiled(t, small.Heavy(t, "tiny-qwen3", 1<<17))
@@ -62,7 +62,7 @@ func TestMemoryNodes(t *testing.T) {
 	defer session.Loaded().Close()
 	require.Equal(t, want, feedTo(t, session))
 	info := session.Loaded().Info()
-	require.Equal(t, device.Nodes(), info.Nodes)
+	require.Equal(t, len(device.Nodes()), info.Nodes)
 
 	// Each thread has a core of its own, but the first: that is Go's, and back where it came from.
 	tasks, err := filepath.Glob("/proc/self/task/*")
@@ -85,7 +85,7 @@ func TestMemoryNodes(t *testing.T) {
 	maps, err := os.ReadFile("/proc/self/numa_maps")
 	require.NoError(t, err)
 	policy, count := regexp.MustCompile(`^\S+ prefer[^:]*:(\d+) `), regexp.MustCompile(` N(\d+)=(\d+)`)
-	on, off := make([]int, device.Nodes()), 0
+	on, off := make([]int, len(device.Nodes())), 0
 	var order []string
 	for line := range strings.Lines(string(maps)) {
 		p := policy.FindStringSubmatch(line)
@@ -114,7 +114,7 @@ func TestMemoryNodes(t *testing.T) {
 	require.Greater(t, int64(all*os.Getpagesize()), session.Loaded().Memory().Weights*9/10)
 	require.LessOrEqual(t, off, all/50)
 	for _, n := range on {
-		require.InDelta(t, all/device.Nodes(), n, float64(all)/20)
+		require.InDelta(t, all/len(device.Nodes()), n, float64(all)/20)
 	}
 }
 
@@ -151,7 +151,11 @@ func TestNeighbour(t *testing.T) {
 		require.NoError(t, unix.SchedSetaffinity(neighbour.Process.Pid, &only))
 		return rate()
 	}
-	busy := slices.Max(device.CPUs())
+	var cpus []int
+	for _, n := range device.Nodes() {
+		cpus = append(cpus, slices.Concat(n.Cores...)...)
+	}
+	busy := slices.Max(cpus)
 	rate()
 	var ratios []float64
 	for range 5 {
@@ -160,6 +164,16 @@ func TestNeighbour(t *testing.T) {
 	slices.Sort(ratios)
 	t.Logf("beside a neighbour: %.2f of the speed", ratios)
 	require.Greater(t, ratios[2], 0.8*(float64(threads)-0.5)/float64(threads))
+}
+
+// onNodes returns options for a machine that has memory nodes of so many cores each, as it seems.
+func onNodes(o device.Options, cores ...int) device.Options {
+	var text []string
+	for _, n := range cores {
+		text = append(text, strconv.Itoa(n))
+	}
+	o.Own = map[string]string{"nodes": strings.Join(text, ",")}
+	return o
 }
 
 // compiled returns the program of a model for "cpu".

@@ -1,15 +1,18 @@
 //go:build cgo && linux && (amd64 || arm64)
 
-package device
+package device_test
 
 import (
 	"errors"
 	"fmt"
 	"math"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/device/host"
 	"github.com/smelt-ml/smelt/device/internal/trial"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -33,35 +36,35 @@ func newSketch(maxT int64) *sketch {
 	}}
 }
 
-// ref is a stretch of a buffer.
-type ref struct {
+// stretch is a part of a buffer.
+type stretch struct {
 	buffer int32
 	offset int64
 	bytes  plan.Expr
 }
 
-func (s *sketch) buffer(b plan.Buffer) ref {
+func (s *sketch) buffer(b plan.Buffer) stretch {
 	s.plan.Buffers = append(s.plan.Buffers, b)
-	return ref{int32(len(s.plan.Buffers) - 1), 0, b.Bytes}
+	return stretch{int32(len(s.plan.Buffers) - 1), 0, b.Bytes}
 }
 
 var perToken = lower.CeilDiv(ir.Var(sym.T), 1).Times(4)
 
-func (s *sketch) input(name string, bytes plan.Expr) ref {
+func (s *sketch) input(name string, bytes plan.Expr) stretch {
 	return s.buffer(plan.Buffer{Kind: plan.Input, Name: name, DType: dtype.I32, Bytes: bytes})
 }
 
-func (s *sketch) output(name string, bytes plan.Expr) ref {
+func (s *sketch) output(name string, bytes plan.Expr) stretch {
 	return s.buffer(plan.Buffer{Kind: plan.Output, Name: name, DType: dtype.F32, Bytes: bytes})
 }
 
-func (s *sketch) weight(name string, stored dtype.Type, bound dtype.Type, n int) ref {
+func (s *sketch) weight(name string, stored dtype.Type, bound dtype.Type, n int) stretch {
 	s.plan.Tensors = append(s.plan.Tensors, plan.Tensor{Name: name, DType: stored, Shape: []int{n}})
 	return s.buffer(plan.Buffer{Kind: plan.Weight, Name: name, DType: bound, Bytes: plan.Number(bound.Bytes(int64(n)))})
 }
 
 // value takes room for a float per token in the arena.
-func (s *sketch) value() ref {
+func (s *sketch) value() stretch {
 	at := -1
 	for i := range s.plan.Buffers {
 		if s.plan.Buffers[i].Kind == plan.Arena {
@@ -71,8 +74,8 @@ func (s *sketch) value() ref {
 	if at < 0 {
 		at = int(s.buffer(plan.Buffer{Kind: plan.Arena}).buffer)
 	}
-	r := ref{int32(at), s.next, perToken}
-	s.next += roundUp(4*s.plan.Phases[0].Bounds[sym.T], 64)
+	r := stretch{int32(at), s.next, perToken}
+	s.next += (4*s.plan.Phases[0].Bounds[sym.T] + 63) / 64 * 64
 	s.plan.Buffers[at].Bytes = plan.Number(s.next)
 	return r
 }
@@ -80,7 +83,7 @@ func (s *sketch) value() ref {
 var tokens = lower.Extent(ir.Var(sym.T))
 
 // run appends a dispatch after a barrier; the last argument is what it writes.
-func (s *sketch) run(kernel string, params []plan.Expr, args ...ref) *plan.Dispatch {
+func (s *sketch) run(kernel string, params []plan.Expr, args ...stretch) *plan.Dispatch {
 	ph := &s.plan.Phases[0]
 	d := plan.Dispatch{
 		Kernel: kernel, Value: int32(1 + len(ph.Dispatches)), Layer: -1,
@@ -98,7 +101,7 @@ func (s *sketch) run(kernel string, params []plan.Expr, args ...ref) *plan.Dispa
 
 // What one of the project's kernels takes, by the names in its table.
 type (
-	args  map[string]ref
+	args  map[string]stretch
 	words map[string]plan.Expr
 )
 
@@ -150,11 +153,11 @@ func paramOf(kernel, name string) int {
 	return i
 }
 
-func (s *sketch) fill(x float32, to ref) *plan.Dispatch {
+func (s *sketch) fill(x float32, to stretch) *plan.Dispatch {
 	return s.run("fill", []plan.Expr{tokens, plan.Number(int64(math.Float32bits(x)))}, to)
 }
 
-func (s *sketch) add(a, b, to ref) *plan.Dispatch {
+func (s *sketch) add(a, b, to stretch) *plan.Dispatch {
 	return s.run("add", []plan.Expr{tokens}, a, b, to)
 }
 
@@ -167,16 +170,25 @@ var errNoTensor = errors.New("not in the file")
 
 func noTensors(string) ([]byte, dtype.Type, error) { return nil, 0, errNoTensor }
 
-func open(t testing.TB, name string, opts Options) *Device {
+// Devices with the kernels of package trial.
+func init() {
+	emulator, native := trial.Suppliers()
+	for name, native := range map[string]unsafe.Pointer{"trial-emu": nil, "trial-cpu": native} {
+		device.Register(device.Row{Name: name, Target: "cpu", Options: host.Options(),
+			Open: func(o device.Options) (device.Driver, error) { return host.Open(o, emulator, native) }})
+	}
+}
+
+func open(t testing.TB, name string, opts device.Options) *device.Device {
 	t.Helper()
-	d, err := openHost(name, opts, trial.Suppliers)
+	d, err := device.Open("trial-"+name, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
 }
 
 // start opens a instance of the sketch.
-func (s *sketch) start(t testing.TB, name string, opts Options) *Instance {
+func (s *sketch) start(t testing.TB, name string, opts device.Options) *device.Instance {
 	t.Helper()
 	p, err := open(t, name, opts).Load(&s.plan, noTensors)
 	require.NoError(t, err)

@@ -34,19 +34,23 @@ func TestOtherPlatforms(t *testing.T) {
 		folder       string
 		want         []string // files that must be part of it
 	}{
-		{"darwin", "arm64", true, ".", []string{"provider_cgo.go", "gpu_cgo.go"}},
+		{"darwin", "arm64", true, ".", []string{"system_darwin.go"}},
+		{"darwin", "arm64", true, "provider", []string{"calls.go"}},
 		{"darwin", "arm64", true, "host", []string{"host.go", "host.cc", "instance.cc"}},
-		{"darwin", "arm64", true, "apple", []string{"apple.go", "apple.m", "pipelines.m", "instance.m"}},
-		{"darwin", "arm64", false, ".", []string{"provider_none.go"}},
+		{"darwin", "arm64", true, "../metal", []string{"metal.go"}},
+		{"darwin", "arm64", true, "../metal/apple", []string{"apple.go", "apple.m", "pipelines.m", "instance.m"}},
+		{"darwin", "arm64", false, ".", []string{"system_other.go"}},
+		{"darwin", "arm64", false, "provider", []string{"none.go"}},
 		{"darwin", "arm64", false, "host", []string{"none.go"}},
-		{"darwin", "arm64", false, "apple", []string{"none.go"}},
-		{"windows", "amd64", false, ".", []string{"provider_none.go"}},
+		{"darwin", "arm64", false, "../metal/apple", []string{"none.go"}},
+		{"windows", "amd64", false, ".", []string{"system_other.go"}},
+		{"windows", "amd64", false, "provider", []string{"none.go"}},
 		{"windows", "amd64", false, "host", []string{"none.go"}},
-		{"windows", "amd64", false, "apple", []string{"none.go"}},
-		{"linux", "amd64", false, ".", []string{"provider_none.go"}},
-		{"linux", "amd64", true, "apple", []string{"none.go"}},
-		{"linux", "arm64", true, "apple", []string{"none.go"}},
-		{"linux", "riscv64", true, ".", []string{"provider_none.go"}},
+		{"windows", "amd64", false, "../metal/apple", []string{"none.go"}},
+		{"linux", "amd64", false, "provider", []string{"none.go"}},
+		{"linux", "amd64", true, "../metal/apple", []string{"none.go"}},
+		{"linux", "arm64", true, "../metal/apple", []string{"none.go"}},
+		{"linux", "riscv64", true, "provider", []string{"none.go"}},
 		{"linux", "riscv64", true, "host", []string{"none.go"}},
 	} {
 		name := row.goos + "/" + row.goarch

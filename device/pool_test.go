@@ -1,6 +1,6 @@
 //go:build cgo && linux && (amd64 || arm64)
 
-package device
+package device_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
@@ -24,8 +25,8 @@ func emptySketch(dispatches int, groups int64) *sketch {
 
 // Threads that have nothing to do sleep.
 func TestIdleThreadsSleep(t *testing.T) {
-	instance := emptySketch(10, 64).start(t, "emu", Options{Threads: 4})
-	step := Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {0}}}
+	instance := emptySketch(10, 64).start(t, "emu", device.Options{Threads: 4})
+	step := device.Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {0}}}
 	require.NoError(t, instance.Run(t.Context(), &step))
 	time.Sleep(20 * time.Millisecond)
 	used := func() time.Duration {
@@ -41,9 +42,9 @@ func TestIdleThreadsSleep(t *testing.T) {
 // Many steps with pauses of every length around the time that workers spin.
 func TestStepsWithPauses(t *testing.T) {
 	s := sumSketch(600, 4)
-	instance := s.start(t, "emu", Options{Threads: 3})
+	instance := s.start(t, "emu", device.Options{Threads: 3})
 	out := make([]float32, 600)
-	step := Step{Sizes: sizes(600), Inputs: map[string][]int32{"tokens": make([]int32, 600)}, Outputs: map[string][]float32{"sums": out}}
+	step := device.Step{Sizes: sizes(600), Inputs: map[string][]int32{"tokens": make([]int32, 600)}, Outputs: map[string][]float32{"sums": out}}
 	for i := range 300 {
 		clear(out)
 		require.NoError(t, instance.Run(t.Context(), &step))
@@ -59,8 +60,8 @@ func BenchmarkDispatch(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		for _, groups := range []int64{1, 64} {
 			b.Run(fmt.Sprintf("threads=%d/groups=%d", threads, groups), func(b *testing.B) {
-				instance := emptySketch(dispatches, groups).start(b, "emu", Options{Threads: threads})
-				step := Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {0}}}
+				instance := emptySketch(dispatches, groups).start(b, "emu", device.Options{Threads: threads})
+				step := device.Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {0}}}
 				for b.Loop() {
 					if err := instance.Run(b.Context(), &step); err != nil {
 						b.Fatal(err)
@@ -81,8 +82,8 @@ func BenchmarkOverlap(b *testing.B) {
 			for range 64 {
 				s.fill(1, s.value()).Barrier = barriers
 			}
-			instance := s.start(b, "emu", Options{Threads: 2})
-			step := Step{Sizes: sizes(2048)}
+			instance := s.start(b, "emu", device.Options{Threads: 2})
+			step := device.Step{Sizes: sizes(2048)}
 			for b.Loop() {
 				if err := instance.Run(b.Context(), &step); err != nil {
 					b.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build cgo && linux && (amd64 || arm64)
 
-package device
+package device_test
 
 import (
 	"math"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/device"
 	oracle "github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -16,12 +17,6 @@ import (
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
-
-type floatWeights struct{}
-
-func (floatWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
-	return dtype.F32, want, true
-}
 
 // TestRowOps runs LayerNorm with and without its vectors, both forms of GELU and top_k,
 // whose two tensors are results, and one of which the graph goes on with.
@@ -65,16 +60,16 @@ func TestRowOps(t *testing.T) {
 		require.NoError(t, err)
 		plan, err := lower.Lower("rows", []lower.Range{{Name: "step", Func: f, MinT: 1, MaxT: maxT}}, target, lower.Options{Context: 64})
 		require.NoError(t, err)
-		device, err := Open(c.device, Options{Threads: 2, Poison: true})
+		on, err := device.Open(c.device, device.Options{Threads: 2, Poison: true})
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, device.Close()) })
-		executable, err := device.Load(plan, func(name string) ([]byte, dtype.Type, error) {
+		t.Cleanup(func() { require.NoError(t, on.Close()) })
+		executable, err := on.Load(plan, func(name string) ([]byte, dtype.Type, error) {
 			return raw[name], dtype.F32, nil
 		})
 		require.NoError(t, err)
 		instance, err := executable.NewInstance(1)
 		require.NoError(t, err)
-		step := Step{Sizes: sym.Sizes(oracle.SizesFor(inputs, 1)), Inputs: inputs}
+		step := device.Step{Sizes: sym.Sizes(oracle.SizesFor(inputs, 1)), Inputs: inputs}
 		require.NoError(t, instance.Run(t.Context(), &step))
 		for _, name := range []string{"values", "least"} {
 			got, err := instance.Output(name)

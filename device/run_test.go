@@ -1,6 +1,6 @@
 //go:build cgo && linux && (amd64 || arm64)
 
-package device
+package device_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/device/internal/trial"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
@@ -22,6 +23,8 @@ import (
 )
 
 var devices = []string{"emu", "cpu"}
+
+var shuffled = map[string]string{"shuffle": "on"}
 
 // sum adds tokens and a weight in one chain: out = tokens + 1 + … + 1, ones times.
 func sumSketch(maxT int64, ones int) *sketch {
@@ -44,7 +47,7 @@ func sumSketch(maxT int64, ones int) *sketch {
 func TestRun(t *testing.T) {
 	for _, name := range devices {
 		for _, threads := range []int{1, 2, 5} {
-			instance := sumSketch(5000, 10).start(t, name, Options{Threads: threads, Poison: true})
+			instance := sumSketch(5000, 10).start(t, name, device.Options{Threads: threads, Poison: true})
 			for _, n := range []int64{1, 255, 5000, 256, 3} {
 				in := make([]int32, n)
 				want := make([]float32, n)
@@ -53,7 +56,7 @@ func TestRun(t *testing.T) {
 					want[i] = float32(in[i]) + 10
 				}
 				got := make([]float32, n)
-				step := Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": in, "other": nil}, Outputs: map[string][]float32{"sums": got}}
+				step := device.Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": in, "other": nil}, Outputs: map[string][]float32{"sums": got}}
 				require.NoError(t, instance.Run(t.Context(), &step))
 				require.Equal(t, want, got)
 				view, err := instance.Output("sums")
@@ -70,9 +73,9 @@ func TestCounters(t *testing.T) {
 	d := s.run("empty", nil)
 	d.Grid[2] = plan.Number(0) // nothing to do: not dispatched
 	for _, name := range devices {
-		for _, opts := range []Options{{Threads: 1}, {Threads: 3}, {Threads: 2, ShuffleDispatches: true}} {
+		for _, opts := range []device.Options{{Threads: 1}, {Threads: 3}, {Threads: 2, Own: shuffled}} {
 			instance := s.start(t, name, opts)
-			step := Step{Sizes: sizes(100), Inputs: map[string][]int32{"tokens": make([]int32, 100)}}
+			step := device.Step{Sizes: sizes(100), Inputs: map[string][]int32{"tokens": make([]int32, 100)}}
 			for _, profile := range []bool{false, true, false} {
 				step.Profile = profile
 				require.NoError(t, instance.Run(t.Context(), &step))
@@ -80,7 +83,7 @@ func TestCounters(t *testing.T) {
 				require.Equal(t, 8, c.Dispatches)
 				require.Equal(t, 6, c.Barriers)
 				require.Equal(t, 3, c.CommandBuffers)
-				require.Equal(t, []KernelCount{{"widen", 1, 0}, {"fill", 1, 0}, {"add", 6, 0}}, c.Kernels)
+				require.Equal(t, []device.KernelCount{{"widen", 1, 0}, {"fill", 1, 0}, {"add", 6, 0}}, c.Kernels)
 				if !profile {
 					require.Nil(t, c.Nanoseconds)
 					continue
@@ -114,9 +117,9 @@ func TestNativeStages(t *testing.T) {
 		in[i] = int32(i % 3)
 	}
 	for _, threads := range []int{1, 2, 4} {
-		instance := s.start(t, "cpu", Options{Threads: threads})
-		require.Equal(t, map[string]bool{"widen": false, "fill": false, "total": false}, instance.executable.Natives(), "the bounds are not covered")
-		step := Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": in}}
+		instance := s.start(t, "cpu", device.Options{Threads: threads})
+		require.Equal(t, map[string]bool{"widen": false, "fill": false, "total": false}, instance.Executable().Natives(), "the bounds are not covered")
+		step := device.Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": in}}
 		for range 20 {
 			require.NoError(t, instance.Run(t.Context(), &step))
 			a, err := instance.Output("a")
@@ -125,14 +128,14 @@ func TestNativeStages(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []float32{n - 1}, a)
 			require.Equal(t, []float32{2 * n}, b)
-			require.Contains(t, instance.Counters().Kernels, KernelCount{"total", 2, 2})
+			require.Contains(t, instance.Counters().Kernels, device.KernelCount{"total", 2, 2})
 		}
 	}
 	s.plan.Phases[0].Bounds[sym.T] = n
-	instance := s.start(t, "cpu", Options{})
-	require.True(t, instance.executable.Natives()["total"])
-	require.Equal(t, "trial", instance.executable.device.Info().ISA)
-	require.False(t, s.start(t, "emu", Options{}).executable.Natives()["total"])
+	instance := s.start(t, "cpu", device.Options{})
+	require.True(t, instance.Executable().Natives()["total"])
+	require.Equal(t, "trial", instance.Executable().Device().Info().ISA)
+	require.False(t, s.start(t, "emu", device.Options{}).Executable().Natives()["total"])
 }
 
 // Function constants, weights with and without conversion, constants of the Plan.
@@ -162,20 +165,20 @@ func TestBuffers(t *testing.T) {
 		"odd":   {misaligned, dtype.F32},
 	}
 	tensors := func(name string) ([]byte, dtype.Type, error) { return file[name].data, file[name].dtype, nil }
-	d := open(t, "cpu", Options{Threads: 1})
+	d := open(t, "cpu", device.Options{Threads: 1})
 	p, err := d.Load(&s.plan, tensors)
 	require.NoError(t, err)
-	require.Equal(t, Memory{Weights: 48, Converted: 48}, p.Memory())
+	require.Equal(t, device.Memory{Weights: 48, Converted: 48}, p.Memory())
 	instance, err := p.NewInstance(0)
 	require.NoError(t, err)
 	got := make([]float32, 4)
-	require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(4), Outputs: map[string][]float32{"out": got}}))
+	require.NoError(t, instance.Run(t.Context(), &device.Step{Sizes: sizes(4), Outputs: map[string][]float32{"out": got}}))
 	require.Equal(t, []float32{2 - 100, 5, 2 + 1.0/(1<<24), 0}, got)
 
 	for name, change := range map[string]func(*[]byte, *dtype.Type){
 		`tensor "odd" is f16, and the Plan reads`: func(_ *[]byte, t *dtype.Type) { *t = dtype.F16 },
 		`tensor "odd" has 15 bytes`:               func(b *[]byte, _ *dtype.Type) { *b = (*b)[:15] },
-		`tensor "odd" is elem(77), and the Plan`:  func(_ *[]byte, t *dtype.Type) { *t = 77 },
+		`tensor "odd" is dtype(77), and the Plan`: func(_ *[]byte, t *dtype.Type) { *t = 77 },
 	} {
 		bad := file["odd"]
 		change(&bad.data, &bad.dtype)
@@ -189,7 +192,7 @@ func TestBuffers(t *testing.T) {
 			require.ErrorContains(t, err, `tensor "odd" has 16 bytes, and the Plan reads 8`)
 			continue
 		}
-		require.ErrorIs(t, err, ErrWeights)
+		require.ErrorIs(t, err, device.ErrWeights)
 		require.ErrorContains(t, err, name)
 	}
 	_, err = d.Load(&s.plan, noTensors)
@@ -205,11 +208,11 @@ func TestCacheBinding(t *testing.T) {
 	block := plan.Number(2 * 8 * 16 * 4)
 	k := s.buffer(plan.Buffer{Kind: plan.CacheK, Name: "k.0", DType: dtype.F32, Bytes: block})
 	s.run("bytes", nil, k, s.output("n", plan.Number(4)))
-	p, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
+	p, err := open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
 	require.NoError(t, err)
 	instance, err := p.NewInstance(5)
 	require.NoError(t, err)
-	require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	require.NoError(t, instance.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 	got, err := instance.Output("n")
 	require.NoError(t, err)
 	require.Equal(t, []float32{5 * 1024}, got)
@@ -228,8 +231,8 @@ func TestShuffleShowsMissingBarrier(t *testing.T) {
 			s.plan.Phases[0].Dispatches[missing].Barrier = false
 		}
 		for seed := range uint32(12) {
-			instance := s.start(t, "emu", Options{Threads: 2, ShuffleDispatches: true, Seed: seed, Poison: true})
-			require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": make([]int32, n)}}))
+			instance := s.start(t, "emu", device.Options{Threads: 2, Own: shuffled, Seed: seed, Poison: true})
+			require.NoError(t, instance.Run(t.Context(), &device.Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": make([]int32, n)}}))
 			out, err := instance.Output("sums")
 			require.NoError(t, err)
 			if out[0] != 8 {
@@ -252,14 +255,14 @@ func TestKernelFailure(t *testing.T) {
 	d.Op, d.Value, d.Layer, d.Grid[1] = ir.OpAttention.String(), 9, 3, tokens
 	s.add(out, out, out)
 	for _, name := range devices {
-		instance := s.start(t, name, Options{Threads: 2})
+		instance := s.start(t, name, device.Options{Threads: 2})
 		for _, n := range []int64{10, 5, 6} {
-			err := instance.Run(t.Context(), &Step{Sizes: sizes(n)})
+			err := instance.Run(t.Context(), &device.Step{Sizes: sizes(n)})
 			if n <= 5 {
 				require.NoError(t, err, "the device is usable after a failure")
 				continue
 			}
-			var e *DispatchError
+			var e *device.DispatchError
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, "layer 3: attention v9", e.Label)
 			require.Equal(t, "diverge", e.Kernel)
@@ -274,8 +277,8 @@ func TestKernelFailure(t *testing.T) {
 func TestMissingKernel(t *testing.T) {
 	s := newSketch(1)
 	s.run("nonesuch", nil, s.output("out", perToken))
-	_, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
-	require.ErrorIs(t, err, ErrKernel)
+	_, err := open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
+	require.ErrorIs(t, err, device.ErrKernel)
 	require.ErrorContains(t, err, "nonesuch")
 }
 
@@ -296,9 +299,9 @@ func checkCancel(t *testing.T, cut func(*sketch), how string) {
 	hold.Grid[0] = plan.Number(1)
 	cut(s)
 	s.fill(1, s.output("out", perToken))
-	instance := s.start(t, "cpu", Options{Threads: 2})
-	step := Step{Sizes: sizes(1)}
-	other, err := instance.executable.NewInstance(1)
+	instance := s.start(t, "cpu", device.Options{Threads: 2})
+	step := device.Step{Sizes: sizes(1)}
+	other, err := instance.Executable().NewInstance(1)
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -306,7 +309,7 @@ func checkCancel(t *testing.T, cut func(*sketch), how string) {
 	go func() { done <- instance.Run(ctx, &step) }()
 	require.Eventually(t, func() bool { return trial.Waiting() == 1 }, 10*time.Second, time.Millisecond)
 	cancel()
-	require.Eventually(t, func() bool { instance.stop.mu.Lock(); defer instance.stop.mu.Unlock(); return instance.stop.raised }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, instance.Stopping, 10*time.Second, time.Millisecond)
 
 	// Another caller's wait for the device ends with its context.
 	short, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -331,9 +334,9 @@ func checkCancel(t *testing.T, cut func(*sketch), how string) {
 	instance.Interrupt()
 	trial.Release()
 	err = <-done
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, device.ErrClosed)
 	require.ErrorContains(t, err, how)
-	require.ErrorIs(t, instance.Run(t.Context(), &step), ErrClosed)
+	require.ErrorIs(t, instance.Run(t.Context(), &step), device.ErrClosed)
 	require.NoError(t, instance.Close())
 	instance.Interrupt()
 }
@@ -342,7 +345,7 @@ func TestConcurrentSessions(t *testing.T) {
 	s := sumSketch(2000, 5)
 	var all sync.WaitGroup
 	for _, name := range devices {
-		p, err := open(t, name, Options{Threads: 2}).Load(&s.plan, noTensors)
+		p, err := open(t, name, device.Options{Threads: 2}).Load(&s.plan, noTensors)
 		require.NoError(t, err)
 		for user := range 3 {
 			instance, err := p.NewInstance(1)
@@ -356,7 +359,7 @@ func TestConcurrentSessions(t *testing.T) {
 					}
 					got := make([]float32, n)
 					ctx, cancel := context.WithCancel(t.Context())
-					err := instance.Run(ctx, &Step{Sizes: sizes(int64(n)), Inputs: map[string][]int32{"tokens": in}, Outputs: map[string][]float32{"sums": got}})
+					err := instance.Run(ctx, &device.Step{Sizes: sizes(int64(n)), Inputs: map[string][]int32{"tokens": in}, Outputs: map[string][]float32{"sums": got}})
 					cancel()
 					if err != nil || got[n-1] != float32(user*1000+n-1+5) || got[0] != float32(user*1000+5) {
 						t.Errorf("user %d, step %d: %v, %v", user, i, err, got[n-1])
@@ -371,8 +374,8 @@ func TestConcurrentSessions(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	s := sumSketch(10, 2)
-	step := Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {1}}}
-	d := open(t, "cpu", Options{})
+	step := device.Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {1}}}
+	d := open(t, "cpu", device.Options{})
 	p, err := d.Load(&s.plan, noTensors)
 	require.NoError(t, err)
 	a, err := p.NewInstance(1)
@@ -381,16 +384,16 @@ func TestClose(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 	require.NoError(t, a.Close())
-	require.ErrorIs(t, a.Run(t.Context(), &step), ErrClosed)
+	require.ErrorIs(t, a.Run(t.Context(), &step), device.ErrClosed)
 	require.NoError(t, b.Run(t.Context(), &step))
 	_, err = a.Output("sums")
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, device.ErrClosed)
 	require.NoError(t, p.Close())
 	require.NoError(t, p.Close())
 	require.NoError(t, b.Close())
-	require.ErrorIs(t, b.Run(t.Context(), &step), ErrClosed)
+	require.ErrorIs(t, b.Run(t.Context(), &step), device.ErrClosed)
 	_, err = p.NewInstance(1)
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, device.ErrClosed)
 
 	p, err = d.Load(&s.plan, noTensors)
 	require.NoError(t, err)
@@ -398,42 +401,42 @@ func TestClose(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, d.Close())
 	require.NoError(t, d.Close())
-	require.ErrorIs(t, b.Run(t.Context(), &step), ErrClosed)
+	require.ErrorIs(t, b.Run(t.Context(), &step), device.ErrClosed)
 	_, err = d.Load(&s.plan, noTensors)
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, device.ErrClosed)
 }
 
 func TestMemoryRefusal(t *testing.T) {
 	s := sumSketch(1000, 1)
 	s.plan.Caches = []plan.Cache{{DType: dtype.F16, KVHeads: 8, Head: 128, Block: 1024}}
 	s.buffer(plan.Buffer{Kind: plan.CacheK, Name: "k.0", DType: dtype.F16, Bytes: plan.Number(2 << 20)})
-	d := open(t, "cpu", Options{MemoryLimit: 64 << 20})
+	d := open(t, "cpu", device.Options{MemoryLimit: 64 << 20})
 	p, err := d.Load(&s.plan, noTensors)
 	require.NoError(t, err)
 	instance, err := p.NewInstance(20)
 	require.NoError(t, err)
-	require.Equal(t, Memory{Cache: 40 << 20, Arena: 3 * 4032, Inputs: 2 * 4032, Outputs: 4000}, instance.Memory())
+	require.Equal(t, device.Memory{Cache: 40 << 20, Arena: 3 * 4032, Inputs: 2 * 4032, Outputs: 4000}, instance.Memory())
 	require.NoError(t, instance.Close())
 	instance, err = p.NewInstance(31)
 	require.NoError(t, err, "what was closed is free again")
 	_, err = p.NewInstance(1)
-	require.ErrorIs(t, err, ErrMemory, "what a session has not touched yet is not free")
+	require.ErrorIs(t, err, device.ErrMemory, "what a session has not touched yet is not free")
 	require.NoError(t, instance.Close())
 	_, err = p.NewInstance(32)
-	var e *MemoryError
+	var e *device.MemoryError
 	require.ErrorAs(t, err, &e)
-	require.ErrorIs(t, err, ErrMemory)
+	require.ErrorIs(t, err, device.ErrMemory)
 	require.Equal(t, int64(64<<20), e.Available)
 	require.Equal(t, int64(64<<20+5*4032+4000), e.Need)
 	require.EqualError(t, err, "device: not enough memory: a session of 32 cache blocks needs 64.0 MiB (cache 64.0 MiB, arena 11.8 KiB, inputs 7.9 KiB, outputs 3.9 KiB), 64.0 MiB is available")
 	_, err = p.NewInstance(1 << 50)
 	require.Error(t, err)
 	_, err = openAndLoad(t, s).NewInstance(1 << 30)
-	require.ErrorIs(t, err, ErrMemory, "2 PiB")
+	require.ErrorIs(t, err, device.ErrMemory, "2 PiB")
 }
 
-func openAndLoad(t *testing.T, s *sketch) *Executable {
-	p, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
+func openAndLoad(t *testing.T, s *sketch) *device.Executable {
+	p, err := open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
 	require.NoError(t, err)
 	return p
 }
@@ -453,36 +456,36 @@ func TestBadSteps(t *testing.T) {
 	p := openAndLoad(t, s)
 	instance, err := p.NewInstance(3)
 	require.NoError(t, err)
-	good := func() *Step {
-		return &Step{Sizes: sym.Sizes{sym.T: 3, sym.B: 2, sym.R: 1, sym.NB: 2, sym.Smax: 40}, Inputs: map[string][]int32{
+	good := func() *device.Step {
+		return &device.Step{Sizes: sym.Sizes{sym.T: 3, sym.B: 2, sym.R: 1, sym.NB: 2, sym.Smax: 40}, Inputs: map[string][]int32{
 			"slots": {5, -1, 47}, "cu_seqlens": {0, 2, 3}, "context_lens": {17, 1}, "block_table": {0, 2, 1, -9}, "logit_rows": {2},
 		}}
 	}
 	require.NoError(t, instance.Run(t.Context(), good()))
-	for want, change := range map[string]func(*Step){
-		"phase 1 of 1":                 func(s *Step) { s.Phase = 1 },
-		"T = 1; all takes 2 to 8":      func(s *Step) { s.Sizes[sym.T] = 1 },
-		"Smax = 65; all takes 0 to 64": func(s *Step) { s.Sizes[sym.Smax] = 65 },
-		"brings 3 tokens and none more; all takes 1 to 2 of one": func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 3, 3} },
-		"B = 5; all takes 0 to 4":                                func(s *Step) { s.Sizes[sym.B] = 5 },
-		"NB = -1":                                                func(s *Step) { s.Sizes[sym.NB] = -1 },
-		`"slots" is missing`:                                     func(s *Step) { delete(s.Inputs, "slots") },
-		`"slots" has 2 values; these sizes ask for 3`:            func(s *Step) { s.Inputs["slots"] = []int32{1, 2} },
-		"token 2 goes to slot 48 of 48":                          func(s *Step) { s.Inputs["slots"] = []int32{1, 2, 48} },
-		"a running sum from 0":                                   func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 4, 3} },
-		"ends with 2, of 3 tokens":                               func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 2, 2} },
-		"sequence 1 has -1 keys":                                 func(s *Step) { s.Inputs["context_lens"] = []int32{1, -1} },
-		"sequence 0 has 33 keys":                                 func(s *Step) { s.Inputs["context_lens"] = []int32{33, 1} },
-		"sequence 0 has 41 keys":                                 func(s *Step) { s.Inputs["context_lens"] = []int32{41, 1} },
-		"block 1 of sequence 0 is number 3 of 3":                 func(s *Step) { s.Inputs["block_table"] = []int32{0, 3, 1, 1} },
-		"block 0 of sequence 1 is number -1":                     func(s *Step) { s.Inputs["block_table"] = []int32{0, 2, -1, 1} },
-		"row 0 is token 3 of 3":                                  func(s *Step) { s.Inputs["logit_rows"] = []int32{3} },
-		`output "out" is 12 bytes`:                               func(s *Step) { s.Outputs = map[string][]float32{"out": make([]float32, 2)} },
+	for want, change := range map[string]func(*device.Step){
+		"phase 1 of 1":                 func(s *device.Step) { s.Phase = 1 },
+		"T = 1; all takes 2 to 8":      func(s *device.Step) { s.Sizes[sym.T] = 1 },
+		"Smax = 65; all takes 0 to 64": func(s *device.Step) { s.Sizes[sym.Smax] = 65 },
+		"brings 3 tokens and none more; all takes 1 to 2 of one": func(s *device.Step) { s.Inputs["cu_seqlens"] = []int32{0, 3, 3} },
+		"B = 5; all takes 0 to 4":                                func(s *device.Step) { s.Sizes[sym.B] = 5 },
+		"NB = -1":                                                func(s *device.Step) { s.Sizes[sym.NB] = -1 },
+		`"slots" is missing`:                                     func(s *device.Step) { delete(s.Inputs, "slots") },
+		`"slots" has 2 values; these sizes ask for 3`:            func(s *device.Step) { s.Inputs["slots"] = []int32{1, 2} },
+		"token 2 goes to slot 48 of 48":                          func(s *device.Step) { s.Inputs["slots"] = []int32{1, 2, 48} },
+		"a running sum from 0":                                   func(s *device.Step) { s.Inputs["cu_seqlens"] = []int32{0, 4, 3} },
+		"ends with 2, of 3 tokens":                               func(s *device.Step) { s.Inputs["cu_seqlens"] = []int32{0, 2, 2} },
+		"sequence 1 has -1 keys":                                 func(s *device.Step) { s.Inputs["context_lens"] = []int32{1, -1} },
+		"sequence 0 has 33 keys":                                 func(s *device.Step) { s.Inputs["context_lens"] = []int32{33, 1} },
+		"sequence 0 has 41 keys":                                 func(s *device.Step) { s.Inputs["context_lens"] = []int32{41, 1} },
+		"block 1 of sequence 0 is number 3 of 3":                 func(s *device.Step) { s.Inputs["block_table"] = []int32{0, 3, 1, 1} },
+		"block 0 of sequence 1 is number -1":                     func(s *device.Step) { s.Inputs["block_table"] = []int32{0, 2, -1, 1} },
+		"row 0 is token 3 of 3":                                  func(s *device.Step) { s.Inputs["logit_rows"] = []int32{3} },
+		`output "out" is 12 bytes`:                               func(s *device.Step) { s.Outputs = map[string][]float32{"out": make([]float32, 2)} },
 	} {
 		step := good()
 		change(step)
 		err := instance.Run(t.Context(), step)
-		require.ErrorIs(t, err, ErrStep, want)
+		require.ErrorIs(t, err, device.ErrStep, want)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -508,19 +511,19 @@ func TestBadCopies(t *testing.T) {
 	d = s.launch("copy_blocks_f32", words{"pairs": lower.Extent(ir.Var(sym.C)), "width": width, "block_stride": width}, caches)
 	d.Grid, d.Group = [3]plan.Expr{plan.Number(1), lower.Extent(ir.Var(sym.C)), plan.Number(1)}, [3]uint32{256, 1, 1}
 	s.plan.Phases = append(s.plan.Phases, all)
-	device, err := Open("cpu", Options{Threads: 1})
+	on, err := device.Open("cpu", device.Options{Threads: 1})
 	require.NoError(t, err)
-	defer device.Close()
-	program, err := device.Load(&s.plan, func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil })
+	defer on.Close()
+	program, err := on.Load(&s.plan, func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil })
 	require.NoError(t, err)
 	instance, err := program.NewInstance(3)
 	require.NoError(t, err)
 	run := func(copies ...int32) error {
-		return instance.Run(t.Context(), &Step{Sizes: sym.Sizes{sym.C: int64(len(copies) / 2)}, Inputs: map[string][]int32{"copies": copies}})
+		return instance.Run(t.Context(), &device.Step{Sizes: sym.Sizes{sym.C: int64(len(copies) / 2)}, Inputs: map[string][]int32{"copies": copies}})
 	}
 	require.NoError(t, run(2, 0), "a step without tokens needs no input for them")
 	require.NoError(t, run(2, 0, 2, 1))
-	require.NoError(t, instance.Run(t.Context(), &Step{Phase: 1, Sizes: sym.Sizes{sym.T: 2, sym.B: 1, sym.Smax: 2}, Inputs: map[string][]int32{"tokens": {1, 2}}}))
+	require.NoError(t, instance.Run(t.Context(), &device.Step{Phase: 1, Sizes: sym.Sizes{sym.T: 2, sym.B: 1, sym.Smax: 2}, Inputs: map[string][]int32{"tokens": {1, 2}}}))
 	for want, copies := range map[string][]int32{
 		"C = 0; copy takes 1 to 2":                       {},
 		"C = 3; copy takes 1 to 2":                       {0, 1, 0, 2, 0, 1},
@@ -531,10 +534,10 @@ func TestBadCopies(t *testing.T) {
 		"copies 0 and 0 share block 2, which is written": {2, 2},
 	} {
 		err := run(copies...)
-		require.ErrorIs(t, err, ErrStep, want)
+		require.ErrorIs(t, err, device.ErrStep, want)
 		require.ErrorContains(t, err, want)
 	}
-	err = instance.Run(t.Context(), &Step{Phase: 1, Sizes: sym.Sizes{sym.T: 2, sym.B: 1, sym.Smax: 2, sym.C: 1}, Inputs: map[string][]int32{"tokens": {1, 2}, "copies": {0, 1}}})
+	err = instance.Run(t.Context(), &device.Step{Phase: 1, Sizes: sym.Sizes{sym.T: 2, sym.B: 1, sym.Smax: 2, sym.C: 1}, Inputs: map[string][]int32{"tokens": {1, 2}, "copies": {0, 1}}})
 	require.ErrorContains(t, err, "C = 1; all takes 0 to 0", "whoever computes tokens copies nothing")
 
 	s.plan.Phases[0].Bounds[sym.T] = 1
@@ -547,14 +550,14 @@ func TestBounds(t *testing.T) {
 	s := newSketch(8)
 	d := s.fill(1, s.output("out", perToken))
 	d.Params[0] = lower.Extent(ir.Var(sym.T)).Times(1 << 30)
-	_, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
-	require.ErrorIs(t, err, ErrStep)
+	_, err := open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
+	require.ErrorIs(t, err, device.ErrStep)
 	require.ErrorContains(t, err, "fill v1")
 	require.ErrorContains(t, err, "parameter 0 is 8589934592")
 
 	s = newSketch(8)
 	s.fill(1, s.output("out", perToken)).Bindings[0].Bytes = perToken.Plus(plan.Number(4))
-	_, err = open(t, "cpu", Options{}).Load(&s.plan, noTensors)
+	_, err = open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
 	require.ErrorIs(t, err, plan.ErrPlan)
 
 	// Checked at load at the bounds and again at each step: the second is reached
@@ -564,8 +567,8 @@ func TestBounds(t *testing.T) {
 	s.plan.Buffers[0].Bytes = plan.Number(8)
 	instance, err := p.NewInstance(1)
 	require.NoError(t, err)
-	require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(2)}))
-	err = instance.Run(t.Context(), &Step{Sizes: sizes(3)})
-	require.ErrorIs(t, err, ErrStep)
+	require.NoError(t, instance.Run(t.Context(), &device.Step{Sizes: sizes(2)}))
+	err = instance.Run(t.Context(), &device.Step{Sizes: sizes(3)})
+	require.ErrorIs(t, err, device.ErrStep)
 	require.ErrorContains(t, err, `all dispatch 0 (fill v1, kernel fill): argument 0, output "out": bytes 0 to 12 of a buffer of 8`)
 }

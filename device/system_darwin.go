@@ -16,7 +16,7 @@ import (
 func availableCores() int { return math.MaxInt }
 
 // availableNodes returns none: Apple's chips have one memory for all processors.
-func availableNodes() []node { return nil }
+func availableNodes() []Node { return nil }
 
 // availableMemory is all that the machine has: macOS compresses and swaps what rests, and
 // tells no number that would say when that begins to hurt. What a GPU uses has a bound of

@@ -48,16 +48,16 @@ func allowedCPUs() []int {
 }
 
 // availableNodes returns the memory nodes whose processors this process may use.
-func availableNodes() []node { return thisSystem().nodes(allowedCPUs()) }
+func availableNodes() []Node { return thisSystem().nodes(allowedCPUs()) }
 
 // nodes returns the memory nodes that have some of these processors, in the order of their
 // numbers; one where the system does not tell.
-func (s system) nodes(cpus []int) []node {
+func (s system) nodes(cpus []int) []Node {
 	dirs, err := fs.Glob(s.root, "sys/devices/system/node/node*")
 	if err != nil {
 		return nil // never: the pattern is right
 	}
-	var list []node
+	var list []Node
 	for _, dir := range dirs {
 		id, err := strconv.Atoi(strings.TrimPrefix(path.Base(dir), "node"))
 		if err != nil {
@@ -68,13 +68,13 @@ func (s system) nodes(cpus []int) []node {
 			return err == nil
 		})
 		if len(here) > 0 {
-			list = append(list, node{id, s.cores(here)})
+			list = append(list, Node{id, s.cores(here)})
 		}
 	}
 	if len(list) == 0 && len(cpus) > 0 {
-		return []node{{0, s.cores(cpus)}}
+		return []Node{{0, s.cores(cpus)}}
 	}
-	slices.SortFunc(list, func(a, b node) int { return a.id - b.id })
+	slices.SortFunc(list, func(a, b Node) int { return a.ID - b.ID })
 	return list
 }
 

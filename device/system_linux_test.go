@@ -36,12 +36,12 @@ func TestCores(t *testing.T) {
 	require.Equal(t, [][]int{{0, 4}}, s.cores([]int{0, 4}))
 	require.Equal(t, [][]int{{0, 4}, {2}, {7}}, s.cores([]int{0, 4, 2, 7}))
 	require.Equal(t, [][]int{{0}, {4}, {2}}, machine(nil).cores([]int{0, 4, 2}), "without topology each is a core")
-	require.Equal(t, []node{{0, [][]int{{0, 4}, {2}}}}, s.nodes([]int{0, 4, 2}), "without nodes there is one")
+	require.Equal(t, []Node{{0, [][]int{{0, 4}, {2}}}}, s.nodes([]int{0, 4, 2}), "without nodes there is one")
 	for _, cpu := range []string{"0/cpu0", "0/cpu4", "0/cpu1", "0/cpu5", "2/cpu2", "2/cpu6", "10/cpu3", "10/cpu7", "s/cpu3", "3/cpulist"} {
 		files["sys/devices/system/node/node"+cpu] = ""
 	}
-	require.Equal(t, []node{{0, [][]int{{0, 4}, {1, 5}}}, {2, [][]int{{2, 6}}}, {10, [][]int{{3, 7}}}}, machine(files).nodes([]int{0, 1, 2, 3, 4, 5, 6, 7}))
-	require.Equal(t, []node{{0, [][]int{{5}}}, {10, [][]int{{3}}}}, machine(files).nodes([]int{3, 5}), "of this process")
+	require.Equal(t, []Node{{0, [][]int{{0, 4}, {1, 5}}}, {2, [][]int{{2, 6}}}, {10, [][]int{{3, 7}}}}, machine(files).nodes([]int{0, 1, 2, 3, 4, 5, 6, 7}))
+	require.Equal(t, []Node{{0, [][]int{{5}}}, {10, [][]int{{3}}}}, machine(files).nodes([]int{3, 5}), "of this process")
 	require.Positive(t, DefaultThreads())
 }
 
@@ -85,27 +85,4 @@ func TestAvailableMemory(t *testing.T) {
 	require.Greater(t, availableMemory(), int64(1<<20))
 	require.Equal(t, int64(12<<10), machine(map[string]string{"proc/self/status": "VmRSS:\t 100 kB\nRssAnon:\t      12 kB\n"}).touched())
 	require.Greater(t, touchedMemory(), int64(1<<20))
-}
-
-func TestPlaces(t *testing.T) {
-	one := []node{{0, [][]int{{0, 4}, {1, 5}, {2, 6}, {3, 7}}}}
-	two := []node{{0, [][]int{{0}, {1}, {2}}}, {7, [][]int{{65}}}}
-	for _, c := range []struct {
-		threads int
-		nodes   []node
-		want    []place
-	}{
-		{2, nil, nil},
-		{4, one, []place{{0, []int{0, 4}}, {0, []int{1, 5}}, {0, []int{2, 6}}, {0, []int{3, 7}}}},
-		{3, one, []place{{0, nil}, {0, nil}, {0, nil}}},
-		{5, one, []place{{0, nil}, {0, nil}, {0, nil}, {0, nil}, {0, nil}}},
-		{4, two, []place{{0, []int{0}}, {0, []int{1}}, {0, []int{2}}, {7, []int{65}}}},
-		{1, two, nil},
-		{2, two, []place{{0, []int{0, 1, 2}}, {7, []int{65}}}},
-		{6, two, []place{{0, []int{0, 1, 2}}, {0, []int{0, 1, 2}}, {0, []int{0, 1, 2}}, {0, []int{0, 1, 2}}, {7, []int{65}}, {7, []int{65}}}},
-	} {
-		require.Equal(t, c.want, placesOf(c.threads, c.nodes), "%d threads on %v", c.threads, c.nodes)
-	}
-	require.Equal(t, []uint{5, 2}, maskOf([]int{2, 0, 65}))
-	require.Nil(t, maskOf(nil))
 }

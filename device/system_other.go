@@ -8,7 +8,7 @@ import "math"
 // build runs there.
 func availableCores() int { return math.MaxInt }
 
-func availableNodes() []node { return nil }
+func availableNodes() []Node { return nil }
 
 func availableMemory() int64 { return math.MaxInt64 }
 

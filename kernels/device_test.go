@@ -7,7 +7,10 @@ import (
 	"sync"
 
 	"github.com/smelt-ml/smelt/device"
+	_ "github.com/smelt-ml/smelt/device/cpu"
+	_ "github.com/smelt-ml/smelt/device/emu"
 	"github.com/smelt-ml/smelt/kernels/emulated"
+	_ "github.com/smelt-ml/smelt/metal"
 )
 
 // onDevice runs launches on the device that SMELT_KERNELS_DEVICE names instead of on the

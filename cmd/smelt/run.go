@@ -220,7 +220,7 @@ func draftProgram(cmd *cobra.Command, path string, compile compileFlags, device 
 func hintDevice(p *smelt.Program, err error) error {
 	target, unknown := lower.NewTarget(p.Plan.Target, lower.DecodeTokens)
 	switch {
-	case unknown != nil, !errors.Is(err, smelt.ErrTarget) && !errors.Is(err, device.ErrNoMetal):
+	case unknown != nil, !errors.Is(err, smelt.ErrTarget) && !errors.Is(err, device.ErrAbsent):
 		return err
 	case p.Stages != nil:
 		return fmt.Errorf("%w; --device cpu and --device emu run it on the CPU", err)

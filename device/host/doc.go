@@ -23,5 +23,5 @@
 // Beside a GPU the same code is half a device ([Half]): it resolves launches for both
 // processors, and runs the dispatches that are the CPU's.
 //
-// Package metal is the only one that calls it, through the tables of package provider.
+// Packages cpu and emu are devices of it ([Open]), with native kernels and without.
 package host

@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"lower/predict":        {"ir", "kernels", "lower/plan"},
 	"lower/plan":           {"kernels"},
 	"device":               {"internal/half", "kernels", "lower/plan"},
+	"metal":                {"device", "kernels", "lower/plan"},
 	"models":               {"ir", "internal/quant"},
 	"chat":                 {"constrain", "internal/jinja", "models"},
 	"cmd":                  {"*"},

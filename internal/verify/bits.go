@@ -105,11 +105,11 @@ var bitWays = []struct {
 		return true
 	}},
 	{"descending order", "emu", "threads in descending order", func(o *device.Options) bool {
-		o.Order, o.Poison = device.Descending, true
+		o.Own, o.Poison = map[string]string{"order": "descending"}, true
 		return true
 	}},
 	{"shuffled order", "emu", "threads and dispatches in any order", func(o *device.Options) bool {
-		o.Order, o.Poison, o.ShuffleDispatches, o.Seed = device.Shuffled, true, true, verifySeed
+		o.Own, o.Poison, o.Seed = map[string]string{"order": "shuffled", "shuffle": "on"}, true, verifySeed
 		return true
 	}},
 }

@@ -408,8 +408,14 @@ type place struct {
 	options device.Options
 }
 
-// at returns the named device with the options of the one under test.
-func (c *verifier) at(name string) place { return place{name, c.Opening} }
+// at returns the named device with the options of the one under test, less those that only that one has.
+func (c *verifier) at(name string) place {
+	o := c.Opening
+	if name != c.Device {
+		o.Own = nil
+	}
+	return place{name, o}
+}
 
 // act returns the type of activations on a device.
 func (c *verifier) act(device string) dtype.Type {

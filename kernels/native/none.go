@@ -14,3 +14,12 @@ func ISA() string { return "" }
 
 // Names returns nil.
 func Names() []string { return nil }
+
+// Library is a set of kernels, of which there are none.
+type Library struct{}
+
+// Provider returns nil.
+func (Library) Provider() unsafe.Pointer { return nil }
+
+// BLAS reports that there is none.
+func BLAS() (Library, bool) { return Library{}, false }

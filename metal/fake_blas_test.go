@@ -1,6 +1,6 @@
 //go:build fakemetal && openblas && linux
 
-package device_test
+package metal_test
 
 import (
 	"testing"
@@ -9,11 +9,11 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
 // TestProductsByBLAS places products of float weights on the CPU, all of them and at
@@ -30,9 +30,9 @@ func TestProductsByBLAS(t *testing.T) {
 				"one in 4": oneIn(4),
 			} {
 				program := tiny(t, name, fixture.With(smelt.Options{Level: 1}, compiler.Knobs{Products: place}))
-				run := func(o fakemetal.Options, without bool) (logits []float32) {
+				run := func(o fakemetal.Options, blas string) (logits []float32) {
 					fake(t, o)
-					session := sessionOn(t, program, "metal", device.Options{Poison: true, NoBLAS: without})
+					session := sessionOn(t, program, "metal", device.Options{Poison: true, Own: map[string]string{"blas": blas}})
 					defer session.Loaded().Close()
 					for _, ids := range [][]int32{prompt, {12}} {
 						row, err := session.Feed(t.Context(), ids)
@@ -41,11 +41,11 @@ func TestProductsByBLAS(t *testing.T) {
 					}
 					return logits
 				}
-				native := run(fakemetal.Options{Poison: true}, true)
-				got := run(fakemetal.Options{Poison: true}, false)
+				native := run(fakemetal.Options{Poison: true}, "off")
+				got := run(fakemetal.Options{Poison: true}, "on")
 				require.NotEqual(t, native, got, "%s: no product went to the BLAS", text)
 				for seed := range uint32(3) {
-					require.Equal(t, got, run(fakemetal.Options{Poison: true, Shuffle: true, Seed: seed, DelayUS: 100}, false), "%s: seed %d", text, seed)
+					require.Equal(t, got, run(fakemetal.Options{Poison: true, Shuffle: true, Seed: seed, DelayUS: 100}, "on"), "%s: seed %d", text, seed)
 				}
 				most := compare.Largest(native, got)
 				t.Logf("%s: %.2g", text, most)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
 // TestMisuse runs programs that Metal's validation layer would stop, and a right one.

@@ -10,7 +10,7 @@
 // each command buffer, the CPU that of its part; the command buffer behind it is encoded
 // and committed before the CPU begins.
 //
-// Opening asks for a GPU of family Apple7; package device then asks it for the known answer of
+// Opening asks for a GPU of family Apple7; package metal then asks it for the known answer of
 // a small kernel. Each kernel that a Plan names is compiled by itself, from a text in which
 // macros stand for its function constants, several at a time, and the GPU's code is kept in
 // an archive of its own for the next process (pipelines.m). All memory of a device is in one
@@ -24,7 +24,7 @@
 // those after it fail, until the GPU has let go.
 //
 // The sources use neither blocks nor literals nor automatic counting, so that gcc compiles
-// them too. Under the tag fakemetal they run on Linux over device/internal/fakemetal, whose
+// them too. Under the tag fakemetal they run on Linux over metal/internal/fakemetal, whose
 // pipelines are emulated kernels. Other builds have no provider here, and [Provider]
 // returns nil.
 package apple

@@ -1,6 +1,6 @@
 //go:build fakemetal && linux
 
-package device_test
+package metal_test
 
 import (
 	"testing"
@@ -9,8 +9,8 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
 // TestDescribe has the name, the family and the cores of a GPU, and leaves nothing behind.

@@ -1,9 +1,10 @@
 //go:build cgo && ((linux && (amd64 || arm64)) || (darwin && arm64))
 
-package device
+package provider
 
 /*
-#cgo CFLAGS: -I.. -O2
+#cgo CFLAGS: -I../.. -O2
+#include <stdlib.h>
 #include "device/provider/device.h"
 
 // C functions that call through the provider's table, which Go cannot.
@@ -60,10 +61,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/smelt-ml/smelt/device/host"
-	_ "github.com/smelt-ml/smelt/device/provider" // whose device.h is included above
-	"github.com/smelt-ml/smelt/kernels/emulated"
-	"github.com/smelt-ml/smelt/kernels/native"
+	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // The tables of Go and of C are the same bytes.
@@ -78,134 +77,140 @@ var (
 	_ [unsafe.Sizeof(dispatch{}) - C.sizeof_smelt_dispatch]struct{}
 	_ [C.sizeof_smelt_phase - unsafe.Sizeof(phase{})]struct{}
 	_ [unsafe.Sizeof(phase{}) - C.sizeof_smelt_phase]struct{}
-	_ [C.sizeof_smelt_matrix - unsafe.Sizeof(matrix{})]struct{}
-	_ [unsafe.Sizeof(matrix{}) - C.sizeof_smelt_matrix]struct{}
-	_ [C.sizeof_smelt_step - unsafe.Sizeof(stepRecord{})]struct{}
-	_ [unsafe.Sizeof(stepRecord{}) - C.sizeof_smelt_step]struct{}
-	_ [C.sizeof_smelt_counts - unsafe.Sizeof(counts{})]struct{}
-	_ [unsafe.Sizeof(counts{}) - C.sizeof_smelt_counts]struct{}
-	_ [C.sizeof_smelt_kernel_count - unsafe.Sizeof(kernelCount{})]struct{}
-	_ [unsafe.Sizeof(kernelCount{}) - C.sizeof_smelt_kernel_count]struct{}
+	_ [C.sizeof_smelt_matrix - unsafe.Sizeof(device.Matrix{})]struct{}
+	_ [unsafe.Sizeof(device.Matrix{}) - C.sizeof_smelt_matrix]struct{}
+	_ [C.sizeof_smelt_step - unsafe.Sizeof(device.Command{})]struct{}
+	_ [unsafe.Sizeof(device.Command{}) - C.sizeof_smelt_step]struct{}
+	_ [C.sizeof_smelt_counts - unsafe.Sizeof(device.Totals{})]struct{}
+	_ [unsafe.Sizeof(device.Totals{}) - C.sizeof_smelt_counts]struct{}
+	_ [C.sizeof_smelt_kernel_count - unsafe.Sizeof(device.Ran{})]struct{}
+	_ [unsafe.Sizeof(device.Ran{}) - C.sizeof_smelt_kernel_count]struct{}
 )
 
-func standardSuppliers() (emulator, simd unsafe.Pointer) {
-	return emulated.Provider(), native.Provider()
-}
-
-// provided is a device of a provider.
-type provided struct {
+// driver is a device of a provider, and the texts that C keeps of its options.
+type driver struct {
 	by     *C.smelt_provider
 	device *C.smelt_device
 	native *C.smelt_native
+	texts  []*C.char
 	failed C.smelt_error // of the step under way, of which a device has one
 }
 
-func newHostDriver(useNative bool, opts Options, from suppliers) (driver, error) {
-	emulator, simd := from()
-	if emulator == nil {
-		return nil, fmt.Errorf("%w: the emulated kernels are not part of it", ErrUnavailable)
+// Open opens a device of a provider, a const smelt_provider*.
+func Open(by unsafe.Pointer, o Options) (device.Driver, error) {
+	p := &driver{by: (*C.smelt_provider)(by), native: (*C.smelt_native)(o.Native)}
+	c := C.smelt_device_options{
+		threads:    C.uint32_t(o.Threads),
+		use_native: flag(o.UseNative),
+		shuffle:    flag(o.Shuffle),
+		rearrange:  C.uint32_t(o.Rearrange),
+		mapped:     flag(o.Mapped),
+		emulation:  C.smelt_emulation{order: C.uint32_t(o.Order), seed: C.uint32_t(o.Seed), poison: flag(o.Poison)},
+		emulator:   (*C.smelt_emulator)(o.Emulator),
+		native:     p.native,
+		blas:       (*C.smelt_native)(o.BLAS),
+		host:       (*C.smelt_host)(o.Host),
+		sources:    (*C.smelt_source)(o.Sources), source_count: C.uint32_t(o.SourceCount),
+		functions: (*C.smelt_function)(o.Functions), function_count: C.uint32_t(o.FunctionCount),
+		library: p.text(o.Library), archives: p.text(o.Archives), debug: flag(o.Debug),
+		timeout_ms:   C.uint32_t(o.Timeout.Milliseconds()),
+		capture_step: C.uint32_t(o.Capture), capture_path: p.text(o.CaptureFile),
 	}
-	o := options(opts, useNative, emulator, simd)
-	if opts.nodes == nil {
-		opts.nodes = availableNodes()
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	places := make([]C.smelt_place, len(o.Places))
+	for i, at := range o.Places {
+		mask := maskOf(at.CPUs)
+		places[i] = C.smelt_place{node: C.uint32_t(at.Node), words: C.uint32_t(len(mask)), processors: (*C.ulong)(pinned(&pins, mask))}
 	}
-	var pinned runtime.Pinner
-	defer pinned.Unpin()
-	var places []C.smelt_place
-	for _, p := range placesOf(opts.Threads, opts.nodes) {
-		at := C.smelt_place{node: C.uint32_t(p.node)}
-		if mask := maskOf(p.cpus); mask != nil {
-			pinned.Pin(&mask[0])
-			at.processors, at.words = (*C.ulong)(unsafe.Pointer(&mask[0])), C.uint32_t(len(mask))
-		}
-		places = append(places, at)
-	}
-	if places != nil {
-		pinned.Pin(&places[0])
-		o.places = &places[0]
-	}
-	return openProvider(host.Provider(), o)
-}
-
-func options(opts Options, useNative bool, emulator, simd unsafe.Pointer) C.smelt_device_options {
-	return C.smelt_device_options{
-		threads:    C.uint32_t(opts.Threads),
-		use_native: C.uint32_t(flag(useNative)),
-		shuffle:    C.uint32_t(flag(opts.ShuffleDispatches)),
-		rearrange:  C.uint32_t(opts.Rearrange),
-		mapped:     C.uint32_t(flag(opts.Mapped)),
-		emulation:  C.smelt_emulation{order: C.uint32_t(opts.Order), seed: C.uint32_t(opts.Seed), poison: C.uint32_t(flag(opts.Poison))},
-		emulator:   (*C.smelt_emulator)(emulator),
-		native:     (*C.smelt_native)(simd),
-	}
-}
-
-func openProvider(by unsafe.Pointer, o C.smelt_device_options) (*provided, error) {
-	p := &provided{by: (*C.smelt_provider)(by), native: o.native}
+	c.places = (*C.smelt_place)(pinned(&pins, places))
 	var e C.smelt_error
-	if C.open_device(p.by, &o, &p.device, &e) != 0 {
+	if C.open_device(p.by, &c, &p.device, &e) != 0 {
+		p.forget()
 		return nil, goError(&e)
 	}
 	return p, nil
 }
 
-func goError(e *C.smelt_error) error {
-	return &driverError{code: code(e.code), dispatch: int(e.dispatch), argument: int(e.argument), message: C.GoString(&e.message[0])}
+// text returns a string of C's that lives as long as the device; null for "".
+func (p *driver) text(s string) *C.char {
+	if s == "" {
+		return nil
+	}
+	c := C.CString(s)
+	p.texts = append(p.texts, c)
+	return c
 }
 
-func (p *provided) close() { C.close_device(p.by, p.device) }
+func (p *driver) forget() {
+	for _, c := range p.texts {
+		C.free(unsafe.Pointer(c))
+	}
+}
 
-func (p *provided) info() Info {
+func flag(b bool) C.uint32_t { return C.uint32_t(bit(b)) }
+
+func goError(e *C.smelt_error) error {
+	return &device.DriverError{Code: device.Code(e.code), Dispatch: int(e.dispatch), Argument: int(e.argument), Message: C.GoString(&e.message[0])}
+}
+
+func (p *driver) Close() {
+	C.close_device(p.by, p.device)
+	p.forget()
+}
+
+func (p *driver) Info() device.Info {
 	var i C.smelt_info
 	C.device_info(p.by, p.device, &i)
-	return Info{
+	return device.Info{
 		ISA: C.GoString(&i.isa[0]), GPU: C.GoString(&i.gpu[0]), Family: int(i.family), Cores: int(i.cores), Threads: int(i.threads), Nodes: max(1, int(i.nodes)),
 		Threadgroup: int(i.threadgroup_bytes), Page: int(i.page_bytes), Samples: i.samples != 0, HalfIntegers: i.half_integers != 0,
 		MaxBuffer: uint64(i.max_buffer_bytes), WorkingSet: uint64(i.working_set_bytes),
 	}
 }
 
-func (p *provided) create(bytes int64, use purpose) (handle, error) {
+func (p *driver) Create(bytes int64, use device.Purpose) (device.Handle, error) {
 	var b *C.smelt_buffer
 	var e C.smelt_error
 	if C.create_buffer(p.by, p.device, C.uint64_t(bytes), C.uint32_t(use), &b, &e) != 0 {
 		return nil, goError(&e)
 	}
-	return handle(b), nil
+	return device.Handle(b), nil
 }
 
-// wrap hands C an address that it keeps; the caller has pinned it where it is
+// Wrap hands C an address that it keeps; the caller has pinned it where it is
 // Go's.
-func (p *provided) wrap(memory []byte) (handle, error) {
+func (p *driver) Wrap(memory []byte) (device.Handle, error) {
 	var b *C.smelt_buffer
 	var e C.smelt_error
 	at := C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 	if C.wrap_buffer(p.by, p.device, at, C.uint64_t(len(memory)), &b, &e) != 0 {
 		return nil, goError(&e)
 	}
-	return handle(b), nil
+	return device.Handle(b), nil
 }
 
-func (p *provided) slice(whole handle, offset, bytes int64) (handle, error) {
+func (p *driver) Slice(whole device.Handle, offset, bytes int64) (device.Handle, error) {
 	var b *C.smelt_buffer
 	var e C.smelt_error
 	if C.slice_buffer(p.by, (*C.smelt_buffer)(whole), C.uint64_t(offset), C.uint64_t(bytes), &b, &e) != 0 {
 		return nil, goError(&e)
 	}
-	return handle(b), nil
+	return device.Handle(b), nil
 }
 
-func (p *provided) contents(buffer handle, bytes int64) []byte {
+func (p *driver) Contents(buffer device.Handle, bytes int64) []byte {
 	return unsafe.Slice((*byte)(C.buffer_contents(p.by, (*C.smelt_buffer)(buffer))), bytes)
 }
 
-func (p *provided) free(buffer handle) { C.close_buffer(p.by, (*C.smelt_buffer)(buffer)) }
+func (p *driver) Free(buffer device.Handle) { C.close_buffer(p.by, (*C.smelt_buffer)(buffer)) }
 
-func (p *provided) rearranged(m *matrix) int64 {
+func (p *driver) Rearranged(m *device.Matrix) int64 {
 	return int64(C.interleaved_bytes(p.native, (*C.smelt_matrix)(unsafe.Pointer(m))))
 }
 
-func (p *provided) load(t *tables, buffers []handle) (handle, error) {
+func (p *driver) Load(compiled *plan.Plan, matrices []device.Matrix, buffers []device.Handle) (device.Handle, error) {
+	t := flatten(compiled)
 	for _, n := range []int{len(t.terms), len(t.values), len(t.arguments), len(t.words), len(t.constants), len(t.dispatches), len(t.names)} {
 		if n > math.MaxInt32 {
 			return nil, fmt.Errorf("a table of %d rows", n)
@@ -221,7 +226,7 @@ func (p *provided) load(t *tables, buffers []handle) (handle, error) {
 		constants:      (*C.uint32_t)(pinned(&pins, t.constants)),
 		dispatches:     (*C.smelt_dispatch)(pinned(&pins, t.dispatches)),
 		phases:         (*C.smelt_phase)(pinned(&pins, t.phases)),
-		matrices:       (*C.smelt_matrix)(pinned(&pins, t.matrices)),
+		matrices:       (*C.smelt_matrix)(pinned(&pins, matrices)),
 		names:          (*C.char)(pinned(&pins, t.names)),
 		kernel_name:    (*C.uint32_t)(pinned(&pins, t.kernelNames)),
 		label:          (*C.uint32_t)(pinned(&pins, t.labels)),
@@ -233,15 +238,15 @@ func (p *provided) load(t *tables, buffers []handle) (handle, error) {
 		dispatch_count: C.uint32_t(len(t.dispatches)),
 		phase_count:    C.uint32_t(len(t.phases)),
 		name_bytes:     C.uint32_t(len(t.names)),
-		kernel_count:   C.uint32_t(len(t.kernels)),
-		buffer_count:   C.uint32_t(t.buffers),
+		kernel_count:   C.uint32_t(len(t.kernelNames)),
+		buffer_count:   C.uint32_t(len(compiled.Buffers)),
 	}
 	var executable *C.smelt_executable
 	var e C.smelt_error
 	if C.create_executable(p.by, p.device, &c, (**C.smelt_buffer)(pinned(&pins, buffers)), &executable, &e) != 0 {
 		return nil, goError(&e)
 	}
-	return handle(executable), nil
+	return device.Handle(executable), nil
 }
 
 // pinned returns the address of a table that C reads during a call.
@@ -253,7 +258,7 @@ func pinned[T any](pins *runtime.Pinner, table []T) unsafe.Pointer {
 	return unsafe.Pointer(&table[0])
 }
 
-func (p *provided) natives(executable handle, kernels int) []bool {
+func (p *driver) Natives(executable device.Handle, kernels int) []bool {
 	if kernels == 0 {
 		return nil
 	}
@@ -266,17 +271,17 @@ func (p *provided) natives(executable handle, kernels int) []bool {
 	return list
 }
 
-func (p *provided) compiled(executable handle) Compiled {
+func (p *driver) Compiled(executable device.Handle) device.Compiled {
 	var c C.smelt_compiled
 	C.executable_compiled(p.by, (*C.smelt_executable)(executable), &c)
-	return Compiled{Pipelines: int(c.pipelines), Kept: int(c.kept), Time: time.Duration(c.nanoseconds)}
+	return device.Compiled{Pipelines: int(c.pipelines), Kept: int(c.kept), Time: time.Duration(c.nanoseconds)}
 }
 
-func (p *provided) unload(executable handle) {
+func (p *driver) Unload(executable device.Handle) {
 	C.close_executable(p.by, (*C.smelt_executable)(executable))
 }
 
-func (p *provided) begin(executable handle, buffers []handle, ringStrides []uint64) (handle, error) {
+func (p *driver) Begin(executable device.Handle, buffers []device.Handle, ringStrides []uint64) (device.Handle, error) {
 	var pins runtime.Pinner
 	defer pins.Unpin()
 	var s *C.smelt_instance
@@ -285,20 +290,20 @@ func (p *provided) begin(executable handle, buffers []handle, ringStrides []uint
 		(*C.uint64_t)(pinned(&pins, ringStrides)), &s, &e) != 0 {
 		return nil, goError(&e)
 	}
-	return handle(s), nil
+	return device.Handle(s), nil
 }
 
-func (p *provided) end(instance handle) { C.close_instance(p.by, (*C.smelt_instance)(instance)) }
+func (p *driver) End(instance device.Handle) { C.close_instance(p.by, (*C.smelt_instance)(instance)) }
 
-func (p *provided) run(instance handle, s *stepRecord, c *counters, nanoseconds []uint64) error {
+func (p *driver) Run(instance device.Handle, s *device.Command, c *device.Counts, nanoseconds []uint64) error {
 	if C.run_instance(p.by, (*C.smelt_instance)(instance), (*C.smelt_step)(unsafe.Pointer(s)),
-		(*C.smelt_counts)(unsafe.Pointer(&c.counts)), (*C.smelt_kernel_count)(unsafe.Pointer(unsafe.SliceData(c.kernels))),
+		(*C.smelt_counts)(unsafe.Pointer(&c.Totals)), (*C.smelt_kernel_count)(unsafe.Pointer(unsafe.SliceData(c.Kernels))),
 		(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(nanoseconds))), &p.failed) != 0 {
 		return goError(&p.failed)
 	}
 	return nil
 }
 
-func (p *provided) cancel(instance handle, yes bool) {
-	C.cancel_instance(p.by, (*C.smelt_instance)(instance), C.uint32_t(flag(yes)))
+func (p *driver) Cancel(instance device.Handle, yes bool) {
+	C.cancel_instance(p.by, (*C.smelt_instance)(instance), flag(yes))
 }

@@ -1,6 +1,6 @@
 //go:build fakemetal && linux
 
-package device_test
+package metal_test
 
 import (
 	"path/filepath"
@@ -11,11 +11,11 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
 // TestLinesThroughTheBridge runs a Plan with every matrix that can be in lines in them: a

@@ -1,6 +1,6 @@
 //go:build fakemetal && linux
 
-package device_test
+package metal_test
 
 import (
 	"maps"
@@ -12,12 +12,12 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
 // brings is what a step has of a sequence: its next tokens.

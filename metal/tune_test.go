@@ -1,6 +1,6 @@
 //go:build fakemetal && linux
 
-package device_test
+package metal_test
 
 import (
 	"maps"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
@@ -23,6 +22,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
 // TestTuneByMadeUpTimes tunes a GPU whose time is that of its threadgroups alone: the setting

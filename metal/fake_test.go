@@ -1,6 +1,6 @@
 //go:build fakemetal && linux
 
-package device_test
+package metal_test
 
 import (
 	"errors"
@@ -16,20 +16,20 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
-	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	shapes "github.com/smelt-ml/smelt/internal/tiny"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // fake makes the process's Metal what the options say until the test ends.
@@ -255,11 +255,11 @@ func TestFaults(t *testing.T) {
 		for _, after := range []int{0, 7, 20} {
 			t.Run(fmt.Sprintf("%s/%d", row.message, after), func(t *testing.T) {
 				fake(t, fakemetal.Options{Poison: true})
-				patience := time.Minute
+				patience := "1m"
 				if row.fault == fakemetal.Hang {
-					patience = time.Second
+					patience = "1s"
 				}
-				session := sessionOn(t, program, "metal", device.Options{Poison: true, Timeout: patience, Debug: true})
+				session := sessionOn(t, program, "metal", device.Options{Poison: true, Debug: true, Own: map[string]string{"timeout": patience}})
 				defer session.Loaded().Close()
 
 				fakemetal.Fail(row.fault, after)

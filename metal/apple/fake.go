@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/smelt-ml/smelt/device/internal/fakemetal"
 	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
 // DefaultArchives keeps nothing: what a test finds must not depend on tests before it.

@@ -1,10 +1,11 @@
 //go:build fakemetal && linux
 
-package device
+package metal
 
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,59 +16,80 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/device/apple"
-	"github.com/smelt-ml/smelt/device/internal/fakemetal"
+	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/device/provider"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/metal/apple"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
 // doubling is a Plan that doubles three numbers n times, in as many command buffers
 // as are asked for.
 func doubling(n, commandBuffers int) *plan.Plan {
-	s := newSketch(4)
 	data := make([]byte, 12)
 	for i, v := range []float32{1, -2, 3} {
 		binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(v))
 	}
-	from := s.buffer(plan.Buffer{Kind: plan.Const, Name: "numbers", DType: dtype.F32, Bytes: plan.Number(12), Data: data})
-	values := [2]ref{s.value(), s.value()}
-	for i := range values {
-		values[i].bytes = plan.Number(12)
+	k, _ := kernels.Lookup("scale_f32")
+	params := make([]plan.Expr, k.ParamWords)
+	for name, v := range map[string]int64{"rows": 1, "width": 3, "a_stride": 3, "b_stride": 3, "value": int64(math.Float32bits(2))} {
+		i, _ := k.Param(name)
+		params[i] = plan.Number(v)
 	}
-	to := s.output("result", plan.Number(12))
-	three := plan.Number(3)
-	params := words{"rows": plan.Number(1), "width": three, "a_stride": three, "b_stride": three, "value": plan.Number(int64(math.Float32bits(2)))}
-	ph := &s.plan.Phases[0]
+	one, bytes := plan.Number(1), plan.Number(12)
+	ph := plan.Phase{Name: "all", CommandBuffers: []int{0}, Least: sym.Sizes{sym.T: 1}, Longest: plan.Interval{Min: 1, Max: 4},
+		Bounds: sym.Sizes{sym.T: 4, sym.B: 4, sym.R: 4, sym.NB: 4, sym.Smax: 64}}
+	from := plan.Binding{Buffer: 0, Bytes: bytes, Read: true} // constants; then the halves of the arena, and the result
 	for i := range n {
-		write := values[i%2]
+		to := plan.Binding{Buffer: 1, Offset: int64(i % 2 * 64), Bytes: bytes, Write: true}
 		if i == n-1 {
-			write = to
+			to.Buffer, to.Offset = 2, 0
 		}
-		d := s.launch("scale_f32", params, args{"a": from, "out": write})
-		d.Grid, d.Group = [3]plan.Expr{plan.Number(1), plan.Number(1), plan.Number(1)}, [3]uint32{256, 1, 1}
-		from = write
+		for _, a := range k.Args {
+			switch a.Name {
+			case "a":
+				from.Index = uint32(a.Index)
+			case "out":
+				to.Index = uint32(a.Index)
+			}
+		}
+		ph.Dispatches = append(ph.Dispatches, plan.Dispatch{Kernel: k.Name, Layer: -1, Params: params, ParamsAt: uint32(k.ParamsIndex),
+			Barrier: i > 0, Bindings: []plan.Binding{from, to}, Grid: [3]plan.Expr{one, one, one}, Group: [3]uint32{256, 1, 1}})
+		from = plan.Binding{Buffer: to.Buffer, Offset: to.Offset, Bytes: bytes, Read: true}
 		if i > 0 && i*commandBuffers/n != (i-1)*commandBuffers/n {
 			ph.CommandBuffers = append(ph.CommandBuffers, i)
 		}
 	}
-	return &s.plan
+	return &plan.Plan{Model: "doubling", Target: "metal", Act: dtype.F32, Context: 64, Phases: []plan.Phase{ph}, Buffers: []plan.Buffer{
+		{Kind: plan.Const, Name: "numbers", DType: dtype.F32, Bytes: bytes, Data: data},
+		{Kind: plan.Arena, Bytes: plan.Number(128)},
+		{Kind: plan.Output, Name: "result", DType: dtype.F32, Bytes: bytes},
+	}}
 }
 
-func fakeDevice(t testing.TB, o fakemetal.Options, opts Options) *Device {
+func noTensors(string) ([]byte, dtype.Type, error) { return nil, 0, errors.New("not in the file") }
+
+func sizes(t int64) sym.Sizes {
+	return sym.Sizes{sym.T: t, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: 1}
+}
+
+func fakeDevice(t testing.TB, o fakemetal.Options, opts device.Options) *device.Device {
 	t.Helper()
 	o.Emulator = emulated.Provider()
 	fakemetal.Configure(o)
 	fakemetal.Reset()
 	t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{Emulator: o.Emulator}) })
-	d, err := Open("metal", opts)
+	d, err := device.Open("metal", opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
 }
 
-func doubled(t testing.TB, s *Instance, times int) {
+func doubled(t testing.TB, s *device.Instance, times int) {
 	t.Helper()
 	got, err := s.Output("result")
 	require.NoError(t, err)
@@ -75,9 +97,9 @@ func doubled(t testing.TB, s *Instance, times int) {
 	require.Equal(t, []float32{f, -2 * f, 3 * f}, got)
 }
 
-func begin(t testing.TB, d *Device, plan *plan.Plan) *Instance {
+func begin(t testing.TB, d *device.Device, compiled *plan.Plan) *device.Instance {
 	t.Helper()
-	p, err := d.Load(plan, noTensors)
+	p, err := d.Load(compiled, noTensors)
 	require.NoError(t, err)
 	s, err := p.NewInstance(1)
 	require.NoError(t, err)
@@ -85,10 +107,10 @@ func begin(t testing.TB, d *Device, plan *plan.Plan) *Instance {
 }
 
 func TestTenThousandSteps(t *testing.T) {
-	d := fakeDevice(t, fakemetal.Options{}, Options{})
+	d := fakeDevice(t, fakemetal.Options{}, device.Options{})
 	s := begin(t, d, doubling(5, 3))
 	for range 100 {
-		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+		require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 	}
 	settle := func() int {
 		time.Sleep(20 * time.Millisecond) // for the queue's thread to let go
@@ -96,7 +118,7 @@ func TestTenThousandSteps(t *testing.T) {
 	}
 	before, bytes := settle(), fakemetal.Read().BufferBytes
 	for range 10_000 {
-		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+		require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 	}
 	doubled(t, s, 5)
 	require.Equal(t, before, settle(), "objects")
@@ -107,7 +129,7 @@ func TestTenThousandSteps(t *testing.T) {
 }
 
 func TestSessionsOfSeveralGoroutines(t *testing.T) {
-	d := fakeDevice(t, fakemetal.Options{Shuffle: true}, Options{})
+	d := fakeDevice(t, fakemetal.Options{Shuffle: true}, device.Options{})
 	p, err := d.Load(doubling(6, 2), noTensors)
 	require.NoError(t, err)
 	var all sync.WaitGroup
@@ -120,7 +142,7 @@ func TestSessionsOfSeveralGoroutines(t *testing.T) {
 			}
 			defer s.Close()
 			for range 50 {
-				if err := s.Run(t.Context(), &Step{Sizes: sizes(1)}); err != nil {
+				if err := s.Run(t.Context(), &device.Step{Sizes: sizes(1)}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -133,15 +155,15 @@ func TestSessionsOfSeveralGoroutines(t *testing.T) {
 // TestStepsStop cancels a step of many command buffers: it ends early, and the next
 // one is whole.
 func TestStepsStop(t *testing.T) {
-	d := fakeDevice(t, fakemetal.Options{DelayUS: 2000}, Options{})
+	d := fakeDevice(t, fakemetal.Options{DelayUS: 2000}, device.Options{})
 	const buffers = 400
 	s := begin(t, d, doubling(buffers, buffers))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, s.Run(ctx, &Step{Sizes: sizes(1)}), context.DeadlineExceeded)
+	require.ErrorIs(t, s.Run(ctx, &device.Step{Sizes: sizes(1)}), context.DeadlineExceeded)
 	require.Less(t, s.Counters().CommandBuffers, buffers)
 	fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()})
-	require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 	require.Equal(t, buffers, s.Counters().CommandBuffers)
 }
 
@@ -150,15 +172,15 @@ func TestStepsStop(t *testing.T) {
 func TestStepsAreLean(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		opts    Options
+		opts    device.Options
 		profile bool
-	}{{"plain", Options{}, false}, {"profile", Options{}, true}, {"debug", Options{Debug: true}, false}} {
+	}{{"plain", device.Options{}, false}, {"profile", device.Options{}, true}, {"debug", device.Options{Debug: true}, false}} {
 		t.Run(row.name, func(t *testing.T) {
 			s := begin(t, fakeDevice(t, fakemetal.Options{}, row.opts), doubling(12, 3))
 			fakemetal.Reset()
 			const steps = 20
 			for range steps {
-				require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1), Profile: row.profile}))
+				require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1), Profile: row.profile}))
 			}
 			doubled(t, s, 12)
 			got := fakemetal.Read()
@@ -180,10 +202,10 @@ func TestProfiles(t *testing.T) {
 		o    fakemetal.Options
 	}{{"samples", fakemetal.Options{}}, {"command buffers", fakemetal.Options{NoCounters: true}}} {
 		t.Run(row.name, func(t *testing.T) {
-			d := fakeDevice(t, row.o, Options{})
+			d := fakeDevice(t, row.o, device.Options{})
 			require.Equal(t, !row.o.NoCounters, d.Info().Samples)
 			s := begin(t, d, doubling(1500, 1))
-			require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1), Profile: true}))
+			require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1), Profile: true}))
 			got := s.Counters()
 			require.Equal(t, 1500, got.Dispatches)
 			require.Len(t, got.Nanoseconds, 1500)
@@ -197,7 +219,7 @@ func TestProfiles(t *testing.T) {
 // TestKernelsAreCompiledAlone looks at what Metal's compiler is given: for each kernel of a
 // Plan one text, with the macros that leave that kernel, several at a time, and none twice.
 func TestKernelsAreCompiledAlone(t *testing.T) {
-	d := fakeDevice(t, fakemetal.Options{CompileUS: 20_000}, Options{Threads: 4})
+	d := fakeDevice(t, fakemetal.Options{CompileUS: 20_000}, device.Options{Threads: 4})
 	compiled := doubling(3, 1)
 	ph := &compiled.Phases[0]
 	activation := func(bits uint32) []plan.Constant { return []plan.Constant{{Index: 0, Bits: bits}} }
@@ -232,14 +254,14 @@ func TestKernelsAreCompiledAlone(t *testing.T) {
 // was damaged since, or is of another system, is made anew.
 func TestArchives(t *testing.T) {
 	folder := t.TempDir()
-	start := func() (c Compiled, archived int) {
-		d := fakeDevice(t, fakemetal.Options{}, Options{Archives: folder})
+	start := func() (c device.Compiled, archived int) {
+		d := fakeDevice(t, fakemetal.Options{}, device.Options{Own: map[string]string{"archives": folder}})
 		p, err := d.Load(doubling(3, 1), noTensors)
 		require.NoError(t, err)
 		c = p.Compiled()
 		s, err := p.NewInstance(1)
 		require.NoError(t, err)
-		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+		require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 		doubled(t, s, 3)
 		require.NoError(t, d.Close())
 		return c, fakemetal.Read().Archived
@@ -278,35 +300,35 @@ func TestArchives(t *testing.T) {
 func TestCapture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "step.gputrace")
 	t.Setenv("MTL_CAPTURE_ENABLED", "1")
-	d := fakeDevice(t, fakemetal.Options{}, Options{Capture: 2, CaptureFile: file})
+	d := fakeDevice(t, fakemetal.Options{}, device.Options{Own: map[string]string{"capture": "2", "capture-file": file}})
 	s := begin(t, d, doubling(3, 1))
 	for range 3 {
-		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+		require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 		doubled(t, s, 3)
 	}
 	require.FileExists(t, file)
 	require.Equal(t, 1, fakemetal.Read().Captures)
 
-	s = begin(t, fakeDevice(t, fakemetal.Options{}, Options{Capture: 1, CaptureFile: file}), doubling(3, 1))
-	require.ErrorContains(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}), "the file exists")
-	require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	s = begin(t, fakeDevice(t, fakemetal.Options{}, device.Options{Own: map[string]string{"capture": "1", "capture-file": file}}), doubling(3, 1))
+	require.ErrorContains(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}), "the file exists")
+	require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 	require.NoError(t, os.Unsetenv("MTL_CAPTURE_ENABLED"))
-	s = begin(t, fakeDevice(t, fakemetal.Options{}, Options{Capture: 1, CaptureFile: file}), doubling(3, 1))
-	require.ErrorContains(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}), "MTL_CAPTURE_ENABLED")
+	s = begin(t, fakeDevice(t, fakemetal.Options{}, device.Options{Own: map[string]string{"capture": "1", "capture-file": file}}), doubling(3, 1))
+	require.ErrorContains(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}), "MTL_CAPTURE_ENABLED")
 }
 
 // TestManySessions makes more of them than a queue takes residency sets.
 func TestManySessions(t *testing.T) {
-	d := fakeDevice(t, fakemetal.Options{}, Options{})
+	d := fakeDevice(t, fakemetal.Options{}, device.Options{})
 	p, err := d.Load(doubling(3, 1), noTensors)
 	require.NoError(t, err)
 	before := fakemetal.Read().Resident
 	require.Positive(t, before)
-	sessions := make([]*Instance, 40)
+	sessions := make([]*device.Instance, 40)
 	for i := range sessions {
 		sessions[i], err = p.NewInstance(1)
 		require.NoError(t, err)
-		require.NoError(t, sessions[i].Run(t.Context(), &Step{Sizes: sizes(1)}))
+		require.NoError(t, sessions[i].Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 	}
 	require.Greater(t, fakemetal.Read().Resident, before+len(sessions)-1)
 	require.Equal(t, 1, fakemetal.Read().MostSets)
@@ -319,8 +341,8 @@ func TestManySessions(t *testing.T) {
 // TestResidencyInAPause has a session that nobody uses: its memory is asked for until it is
 // closed.
 func TestResidencyInAPause(t *testing.T) {
-	s := begin(t, fakeDevice(t, fakemetal.Options{}, Options{}), doubling(3, 1))
-	require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	s := begin(t, fakeDevice(t, fakemetal.Options{}, device.Options{}), doubling(3, 1))
+	require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 	before := fakemetal.Read().Requests
 	require.Eventually(t, func() bool { return fakemetal.Read().Requests > before+1 }, 10*time.Second, 10*time.Millisecond)
 	require.NoError(t, s.Close())
@@ -333,10 +355,10 @@ func TestRefusals(t *testing.T) {
 	t.Run("no device", func(t *testing.T) {
 		fakemetal.Configure(fakemetal.Options{NoDevice: true})
 		t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()}) })
-		_, err := Open("metal", Options{})
+		_, err := device.Open("metal", device.Options{})
 		require.ErrorIs(t, err, ErrNoMetal)
 		require.ErrorContains(t, err, "the system gives this process no GPU")
-		d, err := Open("auto", Options{})
+		d, err := device.Open("auto", device.Options{})
 		require.NoError(t, err)
 		require.Equal(t, "cpu", d.Info().Name)
 		require.NoError(t, d.Close())
@@ -355,59 +377,59 @@ func TestRefusals(t *testing.T) {
 			row.o.Emulator = emulated.Provider()
 			fakemetal.Configure(row.o)
 			t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()}) })
-			d, err := Open("metal", Options{})
+			d, err := device.Open("metal", device.Options{})
 			if row.want == "" {
 				require.NoError(t, err)
-				require.NoError(t, Fallback("auto"))
+				require.NoError(t, device.Fallback("auto"))
 				require.NoError(t, d.Close())
 				return
 			}
 			require.ErrorIs(t, err, ErrNoMetal)
 			require.ErrorContains(t, err, row.want)
-			is, err := Resolve("auto")
+			is, err := device.Resolve("auto")
 			require.NoError(t, err)
 			require.Equal(t, "cpu", is)
-			require.ErrorContains(t, Fallback("auto"), row.want)
-			require.NoError(t, Fallback("cpu"))
+			require.ErrorContains(t, device.Fallback("auto"), row.want)
+			require.NoError(t, device.Fallback("cpu"))
 		})
 	}
 	t.Run("working set", func(t *testing.T) {
-		d := fakeDevice(t, fakemetal.Options{WorkingSet: 100}, Options{})
+		d := fakeDevice(t, fakemetal.Options{WorkingSet: 100}, device.Options{})
 		p, err := d.Load(doubling(3, 1), noTensors)
 		require.NoError(t, err)
 		_, err = p.NewInstance(1)
-		var refused *MemoryError
+		var refused *device.MemoryError
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, int64(100), refused.WorkingSet)
 		require.ErrorContains(t, err, "100 bytes is available of the 100 bytes that the GPU keeps resident")
 	})
 	t.Run("memory", func(t *testing.T) {
-		d := fakeDevice(t, fakemetal.Options{Memory: 100}, Options{})
+		d := fakeDevice(t, fakemetal.Options{Memory: 100}, device.Options{})
 		p, err := d.Load(doubling(3, 1), noTensors)
 		require.NoError(t, err)
 		_, err = p.NewInstance(1)
-		require.ErrorIs(t, err, ErrMemory)
+		require.ErrorIs(t, err, device.ErrMemory)
 		require.ErrorContains(t, err, "Metal refuses a buffer of 128 bytes; it holds 12 already, recommends 1099511627776 together")
 	})
 	t.Run("pipeline", func(t *testing.T) {
-		d := fakeDevice(t, fakemetal.Options{}, Options{})
+		d := fakeDevice(t, fakemetal.Options{}, device.Options{})
 		fakemetal.Fail(fakemetal.Compile, 0)
 		_, err := d.Load(doubling(3, 1), noTensors)
-		require.ErrorIs(t, err, ErrKernel)
+		require.ErrorIs(t, err, device.ErrKernel)
 		require.ErrorContains(t, err, "scale_f32: Compiler encountered an internal error")
 		s := begin(t, d, doubling(3, 1))
-		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+		require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 		doubled(t, s, 3)
 	})
 	t.Run("library", func(t *testing.T) {
 		fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()})
-		_, err := Open("metal", Options{Library: "no.metallib"})
-		require.ErrorIs(t, err, ErrKernel)
+		_, err := device.Open("metal", device.Options{Own: map[string]string{"library": "no.metallib"}})
+		require.ErrorIs(t, err, device.ErrKernel)
 		require.ErrorContains(t, err, "no.metallib")
 	})
 	t.Run("before macOS 15", func(t *testing.T) {
-		s := begin(t, fakeDevice(t, fakemetal.Options{NoResidency: true}, Options{}), doubling(3, 1))
-		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+		s := begin(t, fakeDevice(t, fakemetal.Options{NoResidency: true}, device.Options{}), doubling(3, 1))
+		require.NoError(t, s.Run(t.Context(), &device.Step{Sizes: sizes(1)}))
 		doubled(t, s, 3)
 		require.Zero(t, fakemetal.Read().Resident)
 	})
@@ -416,15 +438,17 @@ func TestRefusals(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Setenv("SMELT_CAPTURE", "first")
 	fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()})
-	_, err := Open("metal", Options{})
+	_, err := device.Open("metal", device.Options{})
 	require.ErrorContains(t, err, "SMELT_CAPTURE=first is not the number of a step")
 	t.Setenv("SMELT_CAPTURE", "7")
 	t.Setenv("SMELT_METALLIB", "some.metallib")
-	o := Options{}
-	require.NoError(t, o.fromEnvironment())
-	require.Equal(t, Options{Library: "some.metallib", Archives: "off", Capture: 7, CaptureFile: "smelt-7.gputrace"}, o)
+	o, err := settings(nil)
+	require.NoError(t, err)
+	require.Equal(t, provider.Options{Timeout: time.Minute, Library: "some.metallib", Archives: "off", Capture: 7, CaptureFile: "smelt-7.gputrace"}, o)
 	t.Setenv("SMELT_ARCHIVES", "somewhere")
-	o = Options{}
-	require.NoError(t, o.fromEnvironment())
-	require.Equal(t, "somewhere", o.Archives)
+	o, err = settings(map[string]string{"library": "other.metallib", "timeout": "30s"})
+	require.NoError(t, err)
+	require.Equal(t, []any{"somewhere", "other.metallib", 30 * time.Second}, []any{o.Archives, o.Library, o.Timeout})
+	_, err = settings(map[string]string{"timeout": "soon"})
+	require.ErrorIs(t, err, device.ErrOption)
 }

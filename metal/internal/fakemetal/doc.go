@@ -1,5 +1,5 @@
 // Package fakemetal is Apple's Metal for tests on Linux: the classes that the bridge
-// of package device talks to, with pipelines that run the emulated kernels. It builds
+// of package metal talks to, with pipelines that run the emulated kernels. It builds
 // under the tag fakemetal, with gobjc.
 //
 // It obeys the calls as Metal's documentation describes them and is strict where
