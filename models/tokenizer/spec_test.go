@@ -336,7 +336,7 @@ func TestSmallHF(t *testing.T) {
 func TestUnknownHF(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{`"BPE"`, `"WordLevel"`, `model.type is "WordLevel"`},
-		{`"BPE"`, `"Unigram"`, "no list of [text, score]"},
+		{`"BPE"`, `"Unigram"`, "not a list of [text, score]"},
 		{`"BPE"`, `"WordPiece"`, "ByteLevel with a model of type WordPiece"},
 		{`{"type": "BPE", "dropout": null, "vocab": {"a": 0, "b": 1, "ab": 2}`, `{"type": "Unigram", "vocab": [["a", 0], ["b"]]`, "model.vocab[1]"},
 		{`{"type": "BPE", "dropout": null, "vocab": {"a": 0, "b": 1, "ab": 2}`, `{"type": "Unigram", "vocab": [["a", 0], ["a", 0]]`, "twice"},
