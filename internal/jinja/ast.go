@@ -1,12 +1,12 @@
 package jinja
 
-// An expr has a value.
+// An expr is an expression, which evaluates to a value.
 type expr interface{ eval(r *run) Value }
 
-// A stmt writes, and may leave a loop.
+// A stmt is a statement, which writes output and may leave a loop.
 type stmt interface{ exec(r *run) signal }
 
-// signal is how a statement ends.
+// signal is how a statement ends: normally, by break or by continue.
 type signal uint8
 
 const (
@@ -25,7 +25,7 @@ type (
 		name string
 	}
 	item      struct{ of, key expr }
-	sliceExpr struct{ of, from, to, step expr } // what is not said is nil
+	sliceExpr struct{ of, from, to, step expr } // omitted parts are nil
 	callExpr  struct {
 		callee expr
 		args   arguments
@@ -59,16 +59,16 @@ type (
 		op   string
 		do   func(r *run, a, b Value) Value
 	}
-	condExpr struct{ test, then, otherwise expr } // without else, otherwise is nil
+	condExpr struct{ test, then, otherwise expr } // otherwise is nil without else
 )
 
-// arguments are those of a call, by place and by name.
+// arguments are the arguments of a call, positional and named.
 type arguments struct {
 	pos    []expr
-	spread int // which of pos, counted from 1, is a list of arguments; 0: none
+	spread int // 1-based index in pos of an argument that is expanded as a list; 0: none
 	names  []string
 	kw     []expr
-	kwMap  expr // **mapping, or nil
+	kwMap  expr // expanded mapping, or nil
 }
 
 type (
@@ -80,7 +80,7 @@ type (
 	}
 	forStmt struct {
 		vars            []string
-		of, test        expr // test may be nil
+		of, test        expr // test can be nil
 		body, otherwise []stmt
 	}
 	setStmt struct {
@@ -112,12 +112,12 @@ type (
 	signalStmt struct{ signal signal }
 )
 
-// macro is what a macro and the body of a call block have in common.
+// macro is the common part of a macro and of the body of a call block.
 type macro struct {
 	params   []string
-	defaults []expr // nil where there is none
+	defaults []expr // nil for parameters without a default
 	body     []stmt
 }
 
-// target is a variable, or a namespace's attribute.
+// target is a variable, or an attribute of a namespace.
 type target struct{ name, attribute string }

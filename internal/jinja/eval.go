@@ -58,7 +58,7 @@ func (s *forStmt) exec(r *run) signal {
 	return goOn
 }
 
-// bind sets loop variables to an item, or to its parts.
+// bind sets the loop variables to an item; several variables unpack it.
 func (r *run) bind(vars []string, v Value) {
 	if len(vars) == 1 {
 		r.set(vars[0], v)
@@ -96,7 +96,7 @@ func (r *run) assign(t target, v Value) {
 	}
 	ns, ok := r.lookup(t.name).(*namespace)
 	if !ok {
-		fail("%s.%s cannot be set: %s is no namespace", t.name, t.attribute, t.name)
+		fail("%s.%s cannot be set: %s is not a namespace", t.name, t.attribute, t.name)
 	}
 	r.alloc(valueSize)
 	ns.Set(Plain(t.attribute), v)
@@ -149,7 +149,7 @@ func (s *callStmt) exec(r *run) signal {
 	return goOn
 }
 
-// macro makes a function that renders a body over the variables of where it is defined.
+// macro returns a function that renders a body in the scope of its definition.
 func (r *run) macro(name string, m *macro) *function {
 	home := r.scope
 	r.alloc(valueSize)
@@ -163,8 +163,7 @@ func (r *run) macro(name string, m *macro) *function {
 	}}
 }
 
-// parameters sets what a macro is called with; what there is no parameter for becomes
-// varargs and kwargs.
+// parameters binds a macro's arguments. Those without a parameter become varargs and kwargs.
 func (r *run) parameters(name string, m *macro, a args) {
 	rest := &Dict{}
 	for _, e := range a.kw.entries {
@@ -242,7 +241,7 @@ func (e *item) eval(r *run) Value {
 	return Undefined{}
 }
 
-// index is a place in a list of n; negative ones count from its end.
+// index returns the index v into a list of n; negative values count from its end.
 func index(v Value, n int) (int, bool) {
 	i, ok := integer(v)
 	if i < 0 {
@@ -251,8 +250,8 @@ func index(v Value, n int) (int, bool) {
 	return int(i), ok && i >= 0 && i < int64(n)
 }
 
-// attribute is what stands under a name: an entry, or a method. Where it is called a method
-// goes first, so that a schema's "items" does not hide it.
+// attribute returns the entry or method of a name, or Undefined. In a call a method precedes an
+// entry, so that a schema's entry "items" does not hide the method.
 func (r *run) attribute(of Value, name string, called bool) Value {
 	var table map[string]method
 	switch of := of.(type) {
@@ -291,7 +290,7 @@ func (e *sliceExpr) eval(r *run) Value {
 		}
 		i, ok := integer(v)
 		if !ok {
-			fail("a slice from or to a %s", v.kind())
+			fail("a %s cannot be a slice bound", v.kind())
 		}
 		return i, true
 	}
@@ -302,7 +301,7 @@ func (e *sliceExpr) eval(r *run) Value {
 		step = 1
 	}
 	if step == 0 {
-		fail("a slice with steps of 0")
+		fail("slice step 0")
 	}
 	var at []int
 	n := 0
@@ -318,7 +317,7 @@ func (e *sliceExpr) eval(r *run) Value {
 	default:
 		fail("a %s cannot be sliced", of.kind())
 	}
-	// As Python has it: going backwards, the end before the first is -1.
+	// As in Python: with a negative step the end before the first item is -1.
 	low, high := int64(0), int64(n)
 	if step < 0 {
 		low, high = -1, int64(n)-1
@@ -342,7 +341,7 @@ func (e *sliceExpr) eval(r *run) Value {
 		switch of := of.(type) {
 		case Text:
 			return r.cut(of, at[from], at[to])
-		case *List: // of whose items none is copied: append copies, as there is no room
+		case *List: // append copies the items, since the slice has no capacity left
 			r.alloc(valueSize)
 			return &List{of.Items[from:to:to]}
 		}
@@ -372,7 +371,7 @@ func (e *callExpr) eval(r *run) Value {
 	return r.call(r.callee(e.callee), a)
 }
 
-// callee is what is called, methods before entries.
+// callee returns the called function; methods precede entries.
 func (r *run) callee(e expr) Value {
 	if a, ok := e.(*attribute); ok {
 		of := r.eval(a.of)
@@ -385,9 +384,9 @@ func (r *run) callee(e expr) Value {
 	f := r.eval(e)
 	if _, ok := f.(*function); !ok {
 		if n, named := e.(*name); named {
-			fail("%s is no function", n.name)
+			fail("%s is not a function", n.name)
 		}
-		fail("a %s is no function", f.kind())
+		fail("a %s is not a function", f.kind())
 	}
 	return f
 }
@@ -400,11 +399,11 @@ func (r *run) call(f Value, a args) Value {
 	return v
 }
 
-// args are what something is called with.
+// args are the evaluated arguments of a call.
 type args struct {
 	pos    []Value
-	kw     *Dict     // nil is none
-	caller *function // in a call block
+	kw     *Dict     // nil for none
+	caller *function // set in a call block
 }
 
 func (r *run) arguments(a *arguments) args {
@@ -423,11 +422,11 @@ func (r *run) arguments(a *arguments) args {
 	if a.kwMap != nil {
 		d, ok := r.eval(a.kwMap).(*Dict)
 		if !ok {
-			fail("what follows ** is no mapping")
+			fail("the argument of ** is not a mapping")
 		}
 		for _, e := range d.entries {
 			if _, ok := e.key.(Text); !ok {
-				fail("an argument's name is a %s", e.key.kind())
+				fail("an argument's name must be a string, not a %s", e.key.kind())
 			}
 			out.kw.set(e.key, e.value)
 		}
@@ -436,7 +435,7 @@ func (r *run) arguments(a *arguments) args {
 	return out
 }
 
-// get is an argument by its place, or by its name.
+// get returns an argument by position or name, or otherwise.
 func (a args) get(i int, name string, otherwise Value) Value {
 	if i < len(a.pos) {
 		return a.pos[i]
@@ -449,7 +448,7 @@ func (a args) get(i int, name string, otherwise Value) Value {
 	return otherwise
 }
 
-// text is an argument that must be a string.
+// text returns an argument that must be a string.
 func (a args) text(i int, name string) Text {
 	t, ok := a.get(i, name, Undefined{}).(Text)
 	if !ok {
@@ -458,7 +457,7 @@ func (a args) text(i int, name string) Text {
 	return t
 }
 
-// int is an argument that must be an integer.
+// int returns an argument that must be an integer.
 func (a args) int(i int, name string, otherwise int64) int64 {
 	n, ok := integer(a.get(i, name, Int(otherwise)))
 	if !ok {
@@ -494,7 +493,7 @@ func (e *signExpr) eval(r *run) Value {
 		}
 		return Int(i)
 	default:
-		fail("a %s has no sign", v.kind())
+		fail("a %s has no negative", v.kind())
 	}
 	return nil
 }
@@ -521,11 +520,11 @@ func (e *binaryExpr) eval(r *run) Value {
 	if v := e.do(r, a, b); v != nil {
 		return v
 	}
-	fail("%s has no meaning between a %s and a %s", e.op, a.kind(), b.kind())
+	fail("%s is not defined for %s and %s", e.op, a.kind(), b.kind())
 	return nil
 }
 
-// binaryOps compute, or give nil where an operator has no meaning for what it is given.
+// binaryOps evaluate binary operators; nil means that the operator is not defined for the operands.
 var binaryOps = map[string]func(r *run, a, b Value) Value{
 	"==": func(r *run, a, b Value) Value { return Bool(r.equal(a, b)) },
 	"!=": func(r *run, a, b Value) Value { return Bool(!r.equal(a, b)) },
@@ -604,7 +603,7 @@ func power(_ *run, a, b Value) Value {
 	}
 	f := math.Pow(x, y)
 	if math.IsInf(f, 0) || math.IsNaN(f) {
-		fail("the power is no number")
+		fail("the result of ** is not a number")
 	}
 	_, intA := integer(a)
 	_, intB := integer(b)
@@ -617,7 +616,7 @@ func power(_ *run, a, b Value) Value {
 var plus = arithmetic(func(a, b int64) int64 { return a + b }, func(a, b float64) float64 { return a + b })
 var times = arithmetic(func(a, b int64) int64 { return a * b }, func(a, b float64) float64 { return a * b })
 
-// add joins strings and lists too. Numbers that are joined to a string are written out.
+// add adds numbers and concatenates strings and lists. A number added to a string is formatted.
 func add(r *run, a, b Value) Value {
 	if v := plus(r, a, b); v != nil {
 		return v
@@ -657,7 +656,7 @@ func (r *run) join(parts ...Text) Text {
 	return b.done()
 }
 
-// multiply repeats strings too.
+// multiply multiplies numbers and repeats strings.
 func multiply(r *run, a, b Value) Value {
 	if v := times(r, a, b); v != nil {
 		return v
@@ -696,7 +695,7 @@ func (r *run) equal(a, b Value) bool {
 		return ok && x == y
 	}
 	switch a := a.(type) {
-	case Undefined, None: // which are one in @huggingface/jinja
+	case Undefined, None: // one type in @huggingface/jinja
 		return b == Undefined{} || b == None{}
 	case Text:
 		b, ok := b.(Text)
@@ -735,7 +734,7 @@ func (r *run) equal(a, b Value) bool {
 	return a == b
 }
 
-// compare orders numbers and strings; ok is false for what has no order.
+// compare compares numbers or strings; ok is false for values without an order.
 func (r *run) compare(a, b Value) (order int, ok bool) {
 	r.step(1)
 	if x, ok := number(a); ok {
@@ -780,7 +779,7 @@ func contains(r *run, a, b Value) Value {
 	return nil
 }
 
-// items are what a loop goes over.
+// items returns the items that a loop iterates over.
 func (r *run) items(v Value) []Value {
 	switch v := v.(type) {
 	case *List:
@@ -799,11 +798,11 @@ func (r *run) items(v Value) []Value {
 	case Undefined:
 		return nil
 	}
-	fail("a %s has no items", v.kind())
+	fail("a %s is not iterable", v.kind())
 	return nil
 }
 
-// loop is what a loop's body knows of it.
+// loop is the variable loop of a loop's body.
 type loop struct {
 	items []Value
 	at    int
@@ -839,7 +838,7 @@ func (l *loop) attribute(name string) Value {
 	case "cycle":
 		return &function{name, func(_ *run, a args) Value {
 			if len(a.pos) == 0 {
-				fail("loop.cycle of nothing")
+				fail("loop.cycle without arguments")
 			}
 			return a.pos[l.at%len(a.pos)]
 		}}

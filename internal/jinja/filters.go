@@ -10,10 +10,10 @@ import (
 	"golang.org/x/text/language"
 )
 
-// A filter computes from a value and the arguments after it.
+// A filter computes a value from v and the arguments of the filter.
 type filter func(r *run, v Value, a args) Value
 
-// filters by name. Filled by init, since some call others by name.
+// filters by name. Set by init, since some refer to the table.
 var filters map[string]filter
 
 func init() {
@@ -54,7 +54,7 @@ func init() {
 			case Undefined:
 				return &List{}
 			}
-			fail("a %s has no items", v.kind())
+			fail("a %s is not iterable", v.kind())
 			return nil
 		},
 		"join": join,
@@ -91,7 +91,7 @@ func init() {
 			sum := a.get(1, "start", Int(0))
 			for _, item := range r.attributes(r.items(v), a.get(0, "attribute", None{})) {
 				if sum = plus(r, sum, item); sum == nil {
-					fail("sum of what is no number")
+					fail("sum of a value that is not a number")
 				}
 			}
 			return sum
@@ -129,7 +129,7 @@ func init() {
 	}
 }
 
-// safe: nothing is escaped for HTML here.
+// safe returns v unchanged, since nothing is escaped for HTML.
 func safe(r *run, v Value, _ args) Value { return v }
 
 func otherwise(_ *run, v Value, a args) Value {
@@ -159,7 +159,7 @@ func onText(change func(*run, Text) Text) filter {
 	return func(r *run, v Value, _ args) Value { return change(r, r.str(v)) }
 }
 
-// change applies a function to all parts that are marked alike.
+// change applies f to each longest run of bytes with equal marking.
 func (r *run) change(t Text, f func(string) string) Text {
 	r.alloc(2*len(t.s) + spanSize*len(t.marks))
 	var b builder
@@ -170,7 +170,7 @@ func (r *run) change(t Text, f func(string) string) Text {
 func upper(r *run, t Text) Text { return r.change(t, cases.Upper(language.Und).String) }
 func lower(r *run, t Text) Text { return r.change(t, cases.Lower(language.Und).String) }
 
-// capitalize leaves the rest as it is, as @huggingface/jinja does.
+// capitalize changes only the first character, like @huggingface/jinja.
 func capitalize(r *run, t Text) Text {
 	n := len(t.s)
 	for i := range t.s {
@@ -182,7 +182,7 @@ func capitalize(r *run, t Text) Text {
 	return r.join(upper(r, t.cut(0, n)), t.cut(n, len(t.s)))
 }
 
-// title raises what begins a word of ASCII letters, as @huggingface/jinja does.
+// title capitalises each word of ASCII letters, like @huggingface/jinja.
 func title(r *run, t Text) Text {
 	word := false
 	return r.change(t, func(s string) string {
@@ -242,7 +242,7 @@ func round(_ *run, v Value, a args) Value {
 		how = t.s
 	}
 	if by[how] == nil {
-		fail("round: there is no method %q", how)
+		fail("round: unknown method %q", how)
 	}
 	scale := math.Pow(10, float64(a.int(0, "precision", 0)))
 	return Float(by[how](f*scale) / scale)
@@ -257,7 +257,7 @@ func indent(r *run, v Value, a args) Value {
 	case Int:
 		by = r.repeat(Plain(" "), int64(w))
 	default:
-		fail("indent: the width is a %s", w.kind())
+		fail("indent: the width must be a number, not a %s", w.kind())
 	}
 	first, blank := truth(a.get(1, "first", Bool(false))), truth(a.get(2, "blank", Bool(false)))
 	r.alloc(len(t.s) + spanSize*len(t.marks))
@@ -292,17 +292,17 @@ func toJSON(r *run, v Value, a args) Value {
 			f.item = ", "
 		}
 	default:
-		fail("tojson: the indent is a %s", w.kind())
+		fail("tojson: the indent must be a number, not a %s", w.kind())
 	}
 	if s, ok := a.get(2, "separators", None{}).(*List); ok {
 		parts := [2]Text{}
 		for i := range parts {
 			if len(s.Items) != 2 {
-				fail("tojson: separators are two strings")
+				fail("tojson: want two separators")
 			}
 			t, ok := s.Items[i].(Text)
 			if !ok {
-				fail("tojson: separators are two strings")
+				fail("tojson: separators must be strings")
 			}
 			parts[i] = t
 		}
@@ -311,7 +311,7 @@ func toJSON(r *run, v Value, a args) Value {
 	return r.json(v, f)
 }
 
-// fromText reads JSON. Of a text with marks every string is marked.
+// fromText parses JSON. If the text has marks, every string in the result is marked.
 func fromText(r *run, v Value, _ args) Value {
 	t := r.str(v)
 	r.alloc(valueSize * len(t.s))
@@ -326,7 +326,7 @@ func fromText(r *run, v Value, _ args) Value {
 	return out
 }
 
-// path follows a path such as "function.name"; None is the value itself.
+// path follows a path such as "function.name"; None returns the value itself.
 func (r *run) path(v, path Value) Value {
 	if path == (None{}) {
 		return v
@@ -380,8 +380,7 @@ func join(r *run, v Value, a args) Value {
 	return b.done()
 }
 
-// lazy are the items of what a filter goes over only once they are asked for: nothing has
-// none.
+// lazy returns the items of a filter's input; Undefined and None have none.
 func (r *run) lazy(v Value) []Value {
 	if v == (None{}) {
 		return nil
@@ -404,7 +403,7 @@ func mapped(r *run, v Value, a args) Value {
 	name := a.text(0, "filter")
 	f, ok := filters[name.s]
 	if !ok {
-		fail("map: there is no filter %q", name.s)
+		fail("map: unknown filter %q", name.s)
 	}
 	for i, item := range items {
 		r.step(1)
@@ -413,8 +412,8 @@ func mapped(r *run, v Value, a args) Value {
 	return r.list(out)
 }
 
-// selecting keeps items, or drops them, by a test or by being true; by an attribute of them
-// where it says.
+// selecting returns a filter that keeps or drops items by a test, or by their truth; if attribute
+// is set, of an attribute of each item.
 func selecting(keep, attribute bool) filter {
 	return func(r *run, v Value, a args) Value {
 		var path Value = None{}
@@ -427,7 +426,7 @@ func selecting(keep, attribute bool) filter {
 			name := a.text(0, "test")
 			found, ok := tests[name.s]
 			if !ok {
-				fail("there is no test %q", name.s)
+				fail("unknown test %q", name.s)
 			}
 			check = found
 			a.pos = a.pos[1:]
@@ -443,7 +442,7 @@ func selecting(keep, attribute bool) filter {
 	}
 }
 
-// order sorts values of one kind, strings without regard to case unless asked to.
+// order compares two values of one kind; strings ignore case unless caseSensitive.
 func (r *run) order(a, b Value, caseSensitive bool) int {
 	if !caseSensitive {
 		if t, ok := a.(Text); ok {
@@ -458,7 +457,7 @@ func (r *run) order(a, b Value, caseSensitive bool) int {
 	}
 	c, ok := r.compare(a, b)
 	if !ok {
-		fail("a %s and a %s have no order", a.kind(), b.kind())
+		fail("a %s and a %s cannot be ordered", a.kind(), b.kind())
 	}
 	return c
 }
@@ -489,7 +488,7 @@ func dictsort(r *run, v Value, a args) Value {
 	case "value":
 		by = 1
 	default:
-		fail("dictsort by %q", how)
+		fail("dictsort: unknown key %q", how)
 	}
 	r.alloc(4 * valueSize * d.Len())
 	pairs := d.pairs()
@@ -519,7 +518,7 @@ func extreme(sign int) filter {
 func batch(r *run, v Value, a args) Value {
 	n := a.int(0, "linecount", 0)
 	if n < 1 {
-		fail("batch: lines of %d", n)
+		fail("batch: want a size of at least 1, not %d", n)
 	}
 	items := r.items(v)
 	var lines []Value

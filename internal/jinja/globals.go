@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// globalFunctions are there before any variable. Filled by init, since functions reach the
-// evaluator.
+// globalFunctions are in scope below all variables. Set by init, since they refer to the evaluator.
 var globalFunctions map[string]Value
 
 func init() {
@@ -28,7 +27,7 @@ func init() {
 				from, to = to, a.int(1, "stop", 0)
 			}
 			if step == 0 {
-				fail("range with steps of 0")
+				fail("range step 0")
 			}
 			var items []Value
 			for i := from; step > 0 && i < to || step < 0 && i > to; {
@@ -48,11 +47,11 @@ func init() {
 	}
 }
 
-// entriesOf is a mapping of what is given by name, over another.
+// entriesOf returns a mapping of the named arguments, on top of an optional mapping.
 func entriesOf(r *run, a args) *Dict {
 	d := &Dict{}
 	if len(a.pos) > 1 {
-		fail("one mapping at most")
+		fail("want at most one mapping")
 	}
 	if len(a.pos) == 1 {
 		switch of := a.pos[0].(type) {
@@ -64,7 +63,7 @@ func entriesOf(r *run, a args) *Dict {
 			for _, v := range r.items(of) {
 				pair := r.items(v)
 				if len(pair) != 2 || !d.set(pair[0], pair[1]) {
-					fail("a mapping is made of pairs")
+					fail("want a mapping or a list of pairs")
 				}
 			}
 		}
@@ -76,7 +75,7 @@ func entriesOf(r *run, a args) *Dict {
 	return d
 }
 
-// strftimeForms are what Python's letters say, in Go's layouts.
+// strftimeForms maps Python's directives to Go's layouts.
 var strftimeForms = map[byte]string{
 	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM",
 	'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'Z': "MST", 'z': "-0700",

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// str is a value as a string. Lists and mappings are JSON, as @huggingface/jinja has them.
+// str converts a value to a string. Lists and mappings become JSON, as in @huggingface/jinja.
 func (r *run) str(v Value) Text {
 	switch v := v.(type) {
 	case Undefined, None:
@@ -36,15 +36,15 @@ func scalar(v Value) string {
 	return ""
 }
 
-// jsonForm is how JSON is laid out.
+// jsonForm is the layout of JSON.
 type jsonForm struct {
 	item, key string // separators
-	indent    string // of a level; "" keeps all in one line
-	ascii     bool   // other characters are escaped
-	sorted    bool   // keys are
+	indent    string // indentation of one level; "" for a single line
+	ascii     bool   // escape all other characters
+	sorted    bool   // sort keys
 }
 
-// json writes a value as Python's json.dumps does.
+// json encodes a value like Python's json.dumps.
 func (r *run) json(v Value, f jsonForm) Text {
 	w := jsonWriter{run: r, jsonForm: f}
 	w.value(v, 0)
@@ -71,7 +71,7 @@ func (w *jsonWriter) line(level int) {
 func (w *jsonWriter) value(v Value, level int) {
 	w.step(1)
 	if level > maxNesting {
-		fail("%w: more than %d lists and objects within each other", ErrLimit, maxNesting)
+		fail("%w: lists and objects nested more than %d deep", ErrLimit, maxNesting)
 	}
 	switch v := v.(type) {
 	case Text:
@@ -146,7 +146,7 @@ func (w *jsonWriter) quoted(t Text) {
 	w.string(`"`, false)
 }
 
-// unicodeEscape is a character as JSON escapes it, by one or two units of UTF-16.
+// unicodeEscape returns the JSON escape of a character, one or two UTF-16 units.
 func unicodeEscape(c rune) string {
 	quoted := func(u rune) string { return `\u` + strconv.FormatInt(int64(u)+0x10000, 16)[1:] }
 	if c < 0x10000 {

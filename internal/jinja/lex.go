@@ -11,7 +11,7 @@ import (
 type tokenKind uint8
 
 const (
-	textToken  tokenKind = iota // what stands outside of tags
+	textToken  tokenKind = iota // outside of tags
 	openToken                   // {{ or {%
 	closeToken                  // }} or %}
 	nameToken
@@ -22,14 +22,14 @@ const (
 	endToken
 )
 
-// token is a word of a template. text is what it means: of a string its contents.
+// token is a lexical element of a template. text is its value: for a string literal, the contents.
 type token struct {
 	kind tokenKind
 	text string
 	line int
 }
 
-// String is a token as an error names it.
+// String returns the token as errors show it.
 func (t token) String() string {
 	switch t.kind {
 	case endToken:
@@ -42,7 +42,7 @@ func (t token) String() string {
 	return strconv.Quote(t.text)
 }
 
-// operators, longer ones before their beginnings.
+// operators, each before its prefixes.
 var operators = []string{
 	"**", "//", "<=", ">=", "==", "!=",
 	"(", ")", "[", "]", "{", "}", ",", ".", ":", "|", "<", ">", "+", "-", "~", "*", "/", "%", "=",
@@ -53,10 +53,10 @@ type lexer struct {
 	at     int
 	line   int
 	tokens []token
-	trim   func(text string) string // what the tag before takes from the text after it
+	trim   func(text string) string // what the previous tag trims from the text behind it
 }
 
-// lex cuts a template into tokens, white space that tags swallow left out.
+// lex splits a template into tokens, without the white space that tags trim.
 func lex(source string) ([]token, error) {
 	x := &lexer{source: strings.TrimSuffix(source, "\n"), line: 1}
 	for x.at < len(x.source) {
@@ -71,7 +71,7 @@ func (x *lexer) add(kind tokenKind, text string) {
 	x.tokens = append(x.tokens, token{kind, text, x.line})
 }
 
-// skip passes over source, counting its lines.
+// skip advances by n bytes and counts lines.
 func (x *lexer) skip(n int) string {
 	s := x.source[x.at : x.at+n]
 	x.line += strings.Count(s, "\n")
@@ -79,7 +79,7 @@ func (x *lexer) skip(n int) string {
 	return s
 }
 
-// next takes the text up to the next tag, and that tag.
+// next reads the text up to the next tag, and that tag.
 func (x *lexer) next() error {
 	rest := x.source[x.at:]
 	end := 0
@@ -102,7 +102,7 @@ func (x *lexer) next() error {
 		text = strings.TrimRightFunc(text, isSpace)
 	case len(tag) > 2 && tag[2] == '+':
 	case len(tag) > 1 && tag[1] != '{':
-		// A tag that begins its line swallows what it is indented by.
+		// A tag at the beginning of a line trims its indentation.
 		line := strings.TrimRight(text, " \t")
 		if line == "" && x.at == 0 || strings.HasSuffix(line, "\n") {
 			text = line
@@ -123,7 +123,7 @@ func (x *lexer) next() error {
 	return x.tag()
 }
 
-// after says what a tag's end takes from the text that follows.
+// after sets what a tag's end trims from the text behind it.
 func (x *lexer) after(dash, newline bool) {
 	switch {
 	case dash:
@@ -138,7 +138,7 @@ func (x *lexer) tag() error {
 	if open == "{#" {
 		end := strings.Index(x.source[x.at:], "#}")
 		if end < 0 {
-			return fmt.Errorf("a comment has no end")
+			return fmt.Errorf("unterminated comment")
 		}
 		comment := x.skip(end + 2)
 		x.after(strings.HasSuffix(comment, "-#}"), true)
@@ -161,7 +161,7 @@ func (x *lexer) tag() error {
 		x.skip(len(x.source[x.at:]) - len(strings.TrimLeftFunc(x.source[x.at:], isSpace)))
 		rest := x.source[x.at:]
 		if rest == "" {
-			return fmt.Errorf("%s has no %s", open, end)
+			return fmt.Errorf("%s without %s", open, end)
 		}
 		if depth == 0 {
 			dash := strings.HasPrefix(rest, "-"+end)
@@ -192,7 +192,7 @@ func (x *lexer) tag() error {
 			op := operator(rest)
 			if op == "" {
 				r, _ := utf8.DecodeRuneInString(rest)
-				return fmt.Errorf("%q has no meaning in a tag", r)
+				return fmt.Errorf("unexpected %q in a tag", r)
 			}
 			switch op {
 			case "{", "[", "(":
@@ -219,7 +219,7 @@ func isWord(s string) bool {
 	return r == '_' || r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r))
 }
 
-// raw takes a raw block as the text that it is.
+// raw reads a raw block as text.
 func (x *lexer) raw() (bool, error) {
 	fields := strings.TrimLeftFunc(x.source[x.at:], isSpace)
 	if !strings.HasPrefix(fields, "raw") || isWord(fields[3:]) {
@@ -228,13 +228,13 @@ func (x *lexer) raw() (bool, error) {
 	x.tokens = x.tokens[:len(x.tokens)-1]
 	head := strings.Index(x.source[x.at:], "%}")
 	if head < 0 {
-		return true, fmt.Errorf("{%% has no %%}")
+		return true, fmt.Errorf("{%% without %%}")
 	}
 	dash := strings.HasSuffix(x.skip(head+2), "-%}")
 	for end := x.at; ; end += 2 {
 		i := strings.Index(x.source[end:], "{%")
 		if i < 0 {
-			return true, fmt.Errorf("a raw block has no end")
+			return true, fmt.Errorf("unterminated raw block")
 		}
 		end += i
 		tag := x.source[end+2:]
@@ -244,7 +244,7 @@ func (x *lexer) raw() (bool, error) {
 		}
 		tail := strings.Index(word, "%}")
 		if tail < 0 {
-			return true, fmt.Errorf("{%% has no %%}")
+			return true, fmt.Errorf("{%% without %%}")
 		}
 		text := x.source[x.at:end]
 		if dash {
@@ -266,7 +266,7 @@ func (x *lexer) number() {
 	digits := func(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789_")) }
 	rest := x.source[x.at:]
 	n, kind := digits(rest), intToken
-	// After a dot it is an index: a.0.b
+	// An integer behind a dot is an index: a.0.b.
 	index := len(x.tokens) > 0 && x.tokens[len(x.tokens)-1] == token{operatorToken, ".", x.line}
 	if !index && n+1 < len(rest) && rest[n] == '.' && rest[n+1] >= '0' && rest[n+1] <= '9' {
 		n, kind = n+1+digits(rest[n+1:]), floatToken
@@ -277,7 +277,7 @@ func (x *lexer) number() {
 	x.add(kind, strings.ReplaceAll(x.skip(n), "_", ""))
 }
 
-// exponent is the length of a number's exponent, 0 where there is none.
+// exponent returns the length of a number's exponent, or 0.
 func exponent(s string) int {
 	if s == "" || s[0] != 'e' && s[0] != 'E' {
 		return 0
@@ -298,7 +298,7 @@ var escapes = map[byte]string{
 	'\'': "'", '"': `"`, '\\': `\`, '\n': "",
 }
 
-// hexEscapes are how many digits follow.
+// hexEscapes are the numbers of digits of escapes.
 var hexEscapes = map[byte]int{'x': 2, 'u': 4, 'U': 8}
 
 func (x *lexer) quoted(quote byte) error {
@@ -322,15 +322,15 @@ func (x *lexer) quoted(quote byte) error {
 				digits := rest[i+1 : min(i+1+n, len(rest))]
 				r, err := strconv.ParseUint(digits, 16, 32)
 				if err != nil || len(digits) < n || !utf8.ValidRune(rune(r)) {
-					return fmt.Errorf(`\%c%s is no character`, rest[i], digits)
+					return fmt.Errorf(`\%c%s is not a character`, rest[i], digits)
 				}
 				b.WriteRune(rune(r))
 				i += n
 				continue
 			}
-			b.WriteByte('\\') // as Python keeps what it does not know
+			b.WriteByte('\\') // Python keeps unknown escapes too
 			b.WriteByte(rest[i])
 		}
 	}
-	return fmt.Errorf("a string has no end")
+	return fmt.Errorf("unterminated string")
 }

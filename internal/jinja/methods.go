@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// A method is called on a value with arguments.
+// A method is a function of a value and arguments.
 type method func(r *run, of Value, a args) Value
 
-// textMethod is one of a string.
+// textMethod adapts a method of strings.
 func textMethod(f func(r *run, t Text, a args) Value) method {
 	return func(r *run, of Value, a args) Value {
 		t := of.(Text)
@@ -18,7 +18,7 @@ func textMethod(f func(r *run, t Text, a args) Value) method {
 	}
 }
 
-// textMethods are those of strings.
+// textMethods are the methods of strings.
 var textMethods = map[string]method{
 	"capitalize": textMethod(func(r *run, t Text, _ args) Value { return capitalize(r, t) }),
 	"count": textMethod(func(_ *run, t Text, a args) Value {
@@ -90,7 +90,7 @@ var textMethods = map[string]method{
 	"upper": textMethod(func(r *run, t Text, _ args) Value { return upper(r, t) }),
 }
 
-// anyOf asks for one string, or for each of several.
+// anyOf reports whether is holds for a string argument, or for one of a list of strings.
 func anyOf(a args, is func(string) bool) Value {
 	l, ok := a.get(0, "prefix", Undefined{}).(*List)
 	if !ok {
@@ -99,13 +99,13 @@ func anyOf(a args, is func(string) bool) Value {
 	return Bool(slices.ContainsFunc(l.Items, func(v Value) bool {
 		t, ok := v.(Text)
 		if !ok {
-			fail("what a string may begin or end with is a %s", v.kind())
+			fail("a prefix or suffix must be a string, not a %s", v.kind())
 		}
 		return is(t.s)
 	}))
 }
 
-// stripped takes white space from the ends, or the characters that are given.
+// stripped returns a method that trims white space, or the given characters.
 func stripped(where sides) method {
 	return textMethod(func(r *run, t Text, a args) Value {
 		drop := isSpace
@@ -119,7 +119,7 @@ func stripped(where sides) method {
 	})
 }
 
-// replace puts a text in place of another, from the left.
+// replace replaces the first count occurrences of old; all if count is negative.
 func (r *run) replace(t, old, with Text, count int64) Text {
 	n := int64(strings.Count(t.s, old.s))
 	if count >= 0 {
@@ -132,7 +132,7 @@ func (r *run) replace(t, old, with Text, count int64) Text {
 		at := from
 		if old.s != "" {
 			at += strings.Index(t.s[from:], old.s)
-		} else if i > 0 { // between characters, and at both ends
+		} else if i > 0 { // empty old: between characters and at both ends
 			_, w := utf8.DecodeRuneInString(t.s[from:])
 			at += w
 		}
@@ -144,7 +144,7 @@ func (r *run) replace(t, old, with Text, count int64) Text {
 	return b.done()
 }
 
-// split cuts a string at separators, or at white space where there is none.
+// split splits a string at a separator, or at white space without one.
 func (r *run) split(t Text, a args, fromRight bool) Value {
 	limit := a.int(1, "maxsplit", -1)
 	if limit < 0 {
@@ -154,7 +154,7 @@ func (r *run) split(t Text, a args, fromRight bool) Value {
 	by, given := a.get(0, "sep", None{}).(Text)
 	switch {
 	case given && by.s == "":
-		fail("split at nothing")
+		fail("split: empty separator")
 	case given && !fromRight:
 		rest := 0
 		for ; limit > 0; limit-- {
@@ -179,7 +179,7 @@ func (r *run) split(t Text, a args, fromRight bool) Value {
 		parts = append(parts, r.cut(t, 0, rest))
 		slices.Reverse(parts)
 	case fromRight:
-		fail("rsplit at white space")
+		fail("rsplit without a separator is not supported")
 	default:
 		rest := t.trim(left, isSpace)
 		for rest.s != "" {
@@ -197,7 +197,7 @@ func (r *run) split(t Text, a args, fromRight bool) Value {
 	return r.list(parts)
 }
 
-// dictMethods are those of mappings.
+// dictMethods are the methods of mappings.
 var dictMethods = map[string]method{
 	"get": func(_ *run, of Value, a args) Value {
 		if v, ok := of.(*Dict).get(a.get(0, "key", Undefined{})); ok {
@@ -217,7 +217,7 @@ var dictMethods = map[string]method{
 	"dictsort": func(r *run, of Value, a args) Value { return dictsort(r, of, a) },
 }
 
-// listMethods are those of lists. append and pop change a list in its place.
+// listMethods are the methods of lists. append and pop modify the list.
 var listMethods = map[string]method{
 	"append": func(r *run, of Value, a args) Value {
 		r.alloc(2 * valueSize)
@@ -240,14 +240,14 @@ var listMethods = map[string]method{
 				return Int(i)
 			}
 		}
-		fail("the list does not have what index looks for")
+		fail("index: the value is not in the list")
 		return nil
 	},
 	"pop": func(r *run, of Value, a args) Value {
 		l := of.(*List)
 		i, ok := index(a.get(0, "index", Int(-1)), len(l.Items))
 		if !ok {
-			fail("pop from a place that the list does not have")
+			fail("pop: index out of range")
 		}
 		v := l.Items[i]
 		r.alloc(valueSize * len(l.Items))

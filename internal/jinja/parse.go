@@ -6,28 +6,28 @@ import (
 	"strconv"
 )
 
-// Bounds on templates; the longest in use have 20 kB and nest a dozen deep.
+// Bounds on templates. The largest templates in use have 20 kB and a nesting depth of 12.
 const (
 	maxSource  = 256 << 10
-	maxSyntax  = 200     // parentheses, blocks and the like within each other
-	maxNodes   = 100_000 // words of a template
-	maxChained = 500     // operators, filters, attributes in a row
+	maxSyntax  = 200     // nesting depth of parentheses and blocks
+	maxNodes   = 100_000 // tokens of a template
+	maxChained = 500     // consecutive operators, filters or attributes
 )
 
-// Template is a parsed template. It may be used by several goroutines.
+// Template is a parsed template. It is safe for concurrent use.
 type Template struct{ body []stmt }
 
-// Parse reads a template.
+// Parse parses a template. Errors name the line.
 func Parse(source string) (t *Template, err error) {
 	if len(source) > maxSource {
-		return nil, fmt.Errorf("%w: the template has %d bytes, at most %d are read", ErrLimit, len(source), maxSource)
+		return nil, fmt.Errorf("%w: the template has %d bytes, more than %d", ErrLimit, len(source), maxSource)
 	}
 	tokens, err := lex(source)
 	if err != nil {
 		return nil, err
 	}
 	if len(tokens) > maxNodes {
-		return nil, fmt.Errorf("%w: the template has %d words, at most %d are read", ErrLimit, len(tokens), maxNodes)
+		return nil, fmt.Errorf("%w: the template has %d tokens, more than %d", ErrLimit, len(tokens), maxNodes)
 	}
 	p := &parser{tokens: tokens}
 	defer func() {
@@ -42,7 +42,7 @@ type parser struct {
 	tokens []token
 	at     int
 	depth  int
-	loops  int // that the place is in
+	loops  int // number of enclosing loops
 }
 
 func (p *parser) fail(format string, args ...any) { fail(format, args...) }
@@ -75,25 +75,25 @@ func (p *parser) keyword(text string) bool { return p.accept(nameToken, text) }
 
 func (p *parser) expectOp(text string) {
 	if !p.op(text) {
-		p.fail("%v stands where %q is wanted", p.peek(), text)
+		p.fail("unexpected %v, want %q", p.peek(), text)
 	}
 }
 
 func (p *parser) expectName() string {
 	t := p.take()
 	if t.kind != nameToken {
-		p.fail("%v stands where a name is wanted", t)
+		p.fail("unexpected %v, want a name", t)
 	}
 	return t.text
 }
 
 func (p *parser) close(text string) {
 	if t := p.take(); t.kind != closeToken || t.text != text {
-		p.fail("%v stands where %q is wanted", t, text)
+		p.fail("unexpected %v, want %q", t, text)
 	}
 }
 
-// within counts one more level while something is parsed.
+// within calls parse one level deeper.
 func within[T any](p *parser, parse func() T) T {
 	if p.depth++; p.depth > maxSyntax {
 		fail("%w: more than %d levels", ErrLimit, maxSyntax)
@@ -103,12 +103,12 @@ func within[T any](p *parser, parse func() T) T {
 	return v
 }
 
-// statement reports whether a statement of one of these names comes next.
+// statement reports whether the next tag is one of these statements.
 func (p *parser) statement(names ...string) bool {
 	return p.is(openToken, "{%") && p.tokens[p.at+1].kind == nameToken && slices.Contains(names, p.tokens[p.at+1].text)
 }
 
-// block parses up to a statement that is the end of something.
+// block parses statements and text up to one of the statements in ends.
 func (p *parser) block(ends ...string) []stmt {
 	return within(p, func() []stmt {
 		var list []stmt
@@ -126,13 +126,13 @@ func (p *parser) block(ends ...string) []stmt {
 				word := p.expectName()
 				parse, ok := statements[word]
 				if !ok {
-					p.at-- // the error names this line
-					p.fail("there is no statement %q", word)
+					p.at-- // so that the error names this line
+					p.fail("unknown statement %q", word)
 				}
 				list = append(list, parse(p)...)
 			default:
 				if len(ends) > 0 && t.kind == endToken {
-					p.fail("the template ends where %q is wanted", ends[len(ends)-1])
+					p.fail("unexpected end of the template, want %q", ends[len(ends)-1])
 				}
 				return list
 			}
@@ -140,16 +140,17 @@ func (p *parser) block(ends ...string) []stmt {
 	})
 }
 
-// end takes the statement that ends a block.
+// end parses the statement that ends a block.
 func (p *parser) end(name string) {
 	p.take()
 	if got := p.expectName(); got != name {
-		p.fail("%q stands where %q is wanted", got, name)
+		p.fail("unexpected %q, want %q", got, name)
 	}
 	p.close("%}")
 }
 
-// statements parse what follows their name. Filled by init, since they parse each other.
+// statements parse the rest of a statement behind its name. Set by init, since they refer to the
+// table.
 var statements map[string]func(*parser) []stmt
 
 func init() {
@@ -171,7 +172,7 @@ func (p *parser) ifStatement() []stmt {
 	case p.statement("elif"):
 		p.at += 2
 		s.otherwise = within(p, p.ifStatement)
-		return []stmt{s} // its last branch took the end
+		return []stmt{s} // its last branch has parsed the endif
 	case p.statement("else"):
 		p.at += 2
 		p.close("%}")
@@ -184,7 +185,7 @@ func (p *parser) ifStatement() []stmt {
 func (p *parser) forStatement() []stmt {
 	s := &forStmt{vars: p.names()}
 	if !p.keyword("in") {
-		p.fail("%v stands where \"in\" is wanted", p.peek())
+		p.fail("unexpected %v, want \"in\"", p.peek())
 	}
 	s.of = p.tupleOf(p.or)
 	if p.keyword("if") {
@@ -206,7 +207,7 @@ func (p *parser) forStatement() []stmt {
 	return []stmt{s}
 }
 
-// names are variables with commas between, in parentheses or not.
+// names parses variables separated by commas, optionally in parentheses.
 func (p *parser) names() []string {
 	if p.op("(") {
 		list := p.names()
@@ -234,7 +235,7 @@ func (p *parser) setStatement() []stmt {
 		return []stmt{s}
 	}
 	if len(targets) > 1 {
-		p.fail("a block is set to one variable")
+		p.fail("set with a block takes one variable")
 	}
 	s := &setBlockStmt{target: targets[0], filter: p.filters()}
 	p.close("%}")
@@ -242,7 +243,7 @@ func (p *parser) setStatement() []stmt {
 	return []stmt{s}
 }
 
-// body is a block that no loop can be left from.
+// body parses a block across which no break or continue reaches.
 func (p *parser) body(end string) []stmt {
 	loops := p.loops
 	p.loops = 0
@@ -260,7 +261,7 @@ func (p *parser) target() target {
 	return t
 }
 
-// filters are those of a block: `| a | b`.
+// filters parses the filters of a block: `| a | b`.
 func (p *parser) filters() []filterCall {
 	var list []filterCall
 	for p.op("|") {
@@ -282,7 +283,7 @@ func (p *parser) params(m *macro) {
 	for !p.op(")") {
 		name := p.expectName()
 		if slices.Contains(m.params, name) {
-			p.fail("parameter %q stands twice", name)
+			p.fail("duplicate parameter %q", name)
 		}
 		m.params = append(m.params, name)
 		var value expr
@@ -293,7 +294,7 @@ func (p *parser) params(m *macro) {
 		}
 		m.defaults = append(m.defaults, value)
 		if !p.op(",") && !p.is(operatorToken, ")") {
-			p.fail("%v stands where \")\" is wanted", p.peek())
+			p.fail("unexpected %v, want \")\"", p.peek())
 		}
 	}
 }
@@ -339,13 +340,14 @@ func (p *parser) withStatement() []stmt {
 
 func (p *parser) leave(s signal) []stmt {
 	if p.loops == 0 {
-		p.fail("there is no loop to leave or go on with")
+		p.fail("break or continue outside of a loop")
 	}
 	p.close("%}")
 	return []stmt{signalStmt{s}}
 }
 
-// generationStatement: the tag tells trainers what a model wrote, and renders nothing.
+// generationStatement parses generation, which marks the model's text for training and renders its
+// body.
 func (p *parser) generationStatement() []stmt {
 	p.close("%}")
 	list := p.block("endgeneration")
@@ -353,7 +355,7 @@ func (p *parser) generationStatement() []stmt {
 	return list
 }
 
-// tuple is an expression, or several with commas between.
+// tuple parses one expression, or several separated by commas.
 func (p *parser) tuple() expr { return p.tupleOf(p.expr) }
 
 func (p *parser) tupleOf(parse func() expr) expr {
@@ -385,10 +387,10 @@ func (p *parser) expr() expr {
 	})
 }
 
-// chained bounds what grows to the left without a level of its own.
+// chained bounds left-recursive expressions, which do not nest.
 func (p *parser) chained(n *int) {
 	if *n++; *n > maxChained {
-		fail("%w: more than %d operators in a row", ErrLimit, maxChained)
+		fail("%w: more than %d consecutive operators", ErrLimit, maxChained)
 	}
 }
 
@@ -439,7 +441,7 @@ func (p *parser) binary(op string, a, b expr) expr {
 	return &binaryExpr{a, b, op, binaryOps[op]}
 }
 
-// level parses operators of one rank, from left to right.
+// level parses left-associative operators of one precedence.
 func (p *parser) level(next func() expr, ops ...string) expr {
 	e := next()
 	for n := 0; ; p.chained(&n) {
@@ -456,7 +458,7 @@ func (p *parser) sum() expr     { return p.level(p.product, "+", "-", "~") }
 func (p *parser) product() expr { return p.level(p.power, "*", "/", "//", "%") }
 func (p *parser) power() expr   { return p.level(p.filtered, "**") }
 
-// filtered is what filters and tests follow.
+// filtered parses an expression with its filters and tests.
 func (p *parser) filtered() expr {
 	e := p.sign()
 	for n := 0; ; p.chained(&n) {
@@ -475,7 +477,7 @@ func (p *parser) filter() filterCall {
 	f := filterCall{name: p.expectName()}
 	var ok bool
 	if f.filter, ok = filters[f.name]; !ok {
-		p.fail("there is no filter %q", f.name)
+		p.fail("unknown filter %q", f.name)
 	}
 	if p.op("(") {
 		f.args = p.arguments()
@@ -491,7 +493,7 @@ func (p *parser) test(of expr) expr {
 	name := p.expectName()
 	var ok bool
 	if e.test, ok = tests[name]; !ok {
-		p.fail("there is no test %q", name)
+		p.fail("unknown test %q", name)
 	}
 	switch t := p.peek(); {
 	case p.op("("):
@@ -522,7 +524,7 @@ func (p *parser) postfix() expr {
 			} else if t.kind == nameToken {
 				e = &attribute{e, t.text}
 			} else {
-				p.fail("%v stands where a name is wanted", t)
+				p.fail("unexpected %v, want a name", t)
 			}
 		case p.op("["):
 			e = p.subscript(e)
@@ -544,17 +546,17 @@ func (p *parser) subscript(of expr) expr {
 			continue
 		}
 		if n > 2 || parts[n] != nil {
-			p.fail("%v stands where \"]\" is wanted", p.peek())
+			p.fail("unexpected %v, want \"]\"", p.peek())
 		}
 		parts[n] = p.expr()
 	}
 	switch {
 	case colons > 2:
-		p.fail("a slice has three parts at most")
+		p.fail("a slice has at most three parts")
 	case colons > 0:
 		return &sliceExpr{of, parts[0], parts[1], parts[2]}
 	case parts[0] == nil:
-		p.fail("nothing stands between [ and ]")
+		p.fail("empty index")
 	}
 	return &item{of, parts[0]}
 }
@@ -567,7 +569,7 @@ func (p *parser) arguments() arguments {
 			a.kwMap = p.expr()
 		case p.op("*"):
 			if a.spread > 0 {
-				p.fail("* stands twice")
+				p.fail("duplicate *")
 			}
 			a.pos = append(a.pos, p.expr())
 			a.spread = len(a.pos)
@@ -575,29 +577,29 @@ func (p *parser) arguments() arguments {
 			e := p.expr()
 			if !p.op("=") {
 				if len(a.names) > 0 || a.kwMap != nil {
-					p.fail("an argument without a name follows one with a name")
+					p.fail("positional argument behind a named one")
 				}
 				a.pos = append(a.pos, e)
 				break
 			}
 			key, ok := e.(*name)
 			if !ok {
-				p.fail("what stands before = is no name")
+				p.fail("want a name before =")
 			}
 			if slices.Contains(a.names, key.name) {
-				p.fail("argument %q stands twice", key.name)
+				p.fail("duplicate argument %q", key.name)
 			}
 			a.names = append(a.names, key.name)
 			a.kw = append(a.kw, p.expr())
 		}
 		if !p.op(",") && !p.is(operatorToken, ")") {
-			p.fail("%v stands where \")\" is wanted", p.peek())
+			p.fail("unexpected %v, want \")\"", p.peek())
 		}
 	}
 	return a
 }
 
-// constants are names with a value that cannot be set.
+// constants are names whose value is fixed.
 var constants = map[string]Value{
 	"true": Bool(true), "True": Bool(true), "false": Bool(false), "False": Bool(false), "none": None{}, "None": None{},
 }
@@ -642,7 +644,7 @@ func (p *parser) primary() expr {
 			for !p.op("]") {
 				l.items = append(l.items, p.expr())
 				if !p.op(",") && !p.is(operatorToken, "]") {
-					p.fail("%v stands where \"]\" is wanted", p.peek())
+					p.fail("unexpected %v, want \"]\"", p.peek())
 				}
 			}
 			return l
@@ -653,14 +655,14 @@ func (p *parser) primary() expr {
 				p.expectOp(":")
 				d.values = append(d.values, p.expr())
 				if !p.op(",") && !p.is(operatorToken, "}") {
-					p.fail("%v stands where \"}\" is wanted", p.peek())
+					p.fail("unexpected %v, want \"}\"", p.peek())
 				}
 			}
 			return d
 		}
-		p.fail("%v stands where an expression is wanted", t)
+		p.fail("unexpected %v, want an expression", t)
 	default:
-		p.fail("%v stands where an expression is wanted", t)
+		p.fail("unexpected %v, want an expression", t)
 	}
 	return nil
 }

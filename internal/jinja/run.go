@@ -7,45 +7,45 @@ import (
 )
 
 var (
-	// ErrLimit is wrapped where a template is larger, or does more, than it may.
-	ErrLimit = errors.New("the template goes beyond its bounds")
-	// ErrRaised is wrapped where a template itself refuses, by raise_exception.
-	ErrRaised = errors.New("the template refuses this")
+	// ErrLimit is wrapped where a template exceeds a bound on its size or its resources.
+	ErrLimit = errors.New("the template exceeds a limit")
+	// ErrRaised is wrapped where a template calls raise_exception.
+	ErrRaised = errors.New("the template raised an exception")
 )
 
-// Options are what a rendering depends on besides the variables. Zero fields take defaults.
+// Options are the inputs of a rendering besides the variables. Zero fields take defaults.
 type Options struct {
-	// Now is what strftime_now tells.
+	// Now is the time of strftime_now.
 	Now time.Time
-	// Steps and Bytes bound what is done and what is made, each beside an allowance for
-	// each byte of the variables.
+	// Steps and Bytes bound time and memory, each in addition to an allowance per byte of the
+	// variables.
 	Steps, Bytes int
 }
 
-// Bounds of a rendering. The dearest of the public templates takes 17,000 steps for a
-// conversation of 2 kB with tools, and makes 160 kB. Some go over all messages for each, or add
-// each to a text that is made anew: so the allowances are large, and bounded.
+// Bounds of a rendering. The most expensive public template takes 17,000 steps and allocates 160 kB
+// for a conversation of 2 kB with tools. Some are quadratic in the number of messages, so the
+// allowances per byte are large, and bounded in total.
 const (
 	defaultSteps = 400_000
 	defaultBytes = 8 << 20
 	stepsPerByte = 200
 	bytesPerByte = 1000
-	mostSteps    = 50_000_000 // that are allowed for variables, a few seconds
+	mostSteps    = 50_000_000 // maximum of the allowance for variables: a few seconds
 	mostBytes    = 248 << 20
-	maxDepth     = 1500 // of expressions and blocks within each other, through macros
+	maxDepth     = 1500 // nesting of expressions and blocks, including calls of macros
 )
 
-// run is one rendering.
+// run is the state of one rendering.
 type run struct {
-	steps, bytes int // that are left
+	steps, bytes int // remaining
 	depth        int
 	now          time.Time
 	scope        *scope
 	out          *builder
 }
 
-// Render gives the text of a template. The variables are for this rendering alone: a template
-// may change the lists in them.
+// Render renders a template. The template can modify lists in the variables, so they must not be
+// shared with other renderings.
 func (t *Template) Render(variables *Dict, o Options) (text Text, err error) {
 	if o.Steps == 0 {
 		o.Steps = defaultSteps
@@ -69,12 +69,12 @@ func (t *Template) Render(variables *Dict, o Options) (text Text, err error) {
 	return r.out.done(), nil
 }
 
-// failure carries an error out of the depth of a template.
+// failure carries an error as a panic to Render or Parse.
 type failure struct{ error }
 
 func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
-// recovered is what failed, where e is one of our failures; faults of this package go on.
+// recovered returns the error of a failure and propagates any other panic.
 func recovered(e any) error {
 	if e == nil {
 		return nil
@@ -92,10 +92,10 @@ func (r *run) step(n int) {
 	}
 }
 
-// scan counts passing over so many bytes.
+// scan counts the steps of reading n bytes.
 func (r *run) scan(n int) { r.step(1 + n>>6) }
 
-// alloc counts memory that is made, garbage included, and the time to fill it.
+// alloc counts n allocated bytes, which are never given back, and the steps to fill them.
 func (r *run) alloc(n int) {
 	if r.bytes -= n; n < 0 || r.bytes < 0 {
 		fail("%w: too much text", ErrLimit)
@@ -104,12 +104,12 @@ func (r *run) alloc(n int) {
 }
 
 const (
-	valueSize = 32 // of a value that is made, or named
+	valueSize = 32 // of an allocated or named value
 	itemSize  = 16 // of a value in a list
 	spanSize  = 16
 )
 
-// made counts a text that is made.
+// made counts the memory of a text.
 func (r *run) made(t Text) Text {
 	r.alloc(len(t.s) + spanSize*len(t.marks))
 	return t
@@ -126,14 +126,14 @@ func (r *run) list(items []Value) *List {
 	return &List{items}
 }
 
-// enter counts a level of depth.
+// enter counts one level of depth.
 func (r *run) enter() {
 	if r.depth++; r.depth > maxDepth {
 		fail("%w: more than %d levels", ErrLimit, maxDepth)
 	}
 }
 
-// scope holds variables; what it has not, its parent may have.
+// scope holds variables; names that it lacks are looked up in parent.
 type scope struct {
 	vars   map[string]Value
 	parent *scope
@@ -157,7 +157,7 @@ func (r *run) set(name string, v Value) {
 	r.scope.vars[name] = v
 }
 
-// scoped runs with variables of its own over those of a scope.
+// scoped calls do in a new scope below parent.
 func (r *run) scoped(parent *scope, do func()) {
 	old := r.scope
 	r.alloc(valueSize)
@@ -166,7 +166,7 @@ func (r *run) scoped(parent *scope, do func()) {
 	r.scope = old
 }
 
-// capture returns what is written meanwhile.
+// capture returns the output of do.
 func (r *run) capture(do func()) Text {
 	old := r.out
 	r.out = &builder{}

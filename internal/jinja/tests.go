@@ -2,7 +2,7 @@ package jinja
 
 import "math"
 
-// A test says whether something is so.
+// A test is a predicate on a value.
 type test func(r *run, v Value, a args) bool
 
 // tests by name, for `is`, select and reject.
@@ -20,8 +20,7 @@ var tests = map[string]test{
 	"ge":    by(">="), "gt": by(">"), "greaterthan": by(">"),
 	"in":      by("in"),
 	"integer": ofKind("integer"),
-	// A mapping is none to @huggingface/jinja, which templates are tested with more than with
-	// anything else.
+	// In @huggingface/jinja, for which most templates are tested, a mapping is not iterable.
 	"iterable": ofKind("list", "string"),
 	"le":       by("<="), "lt": by("<"), "lessthan": by("<"),
 	"lower":   func(r *run, v Value, _ args) bool { t, ok := v.(Text); return ok && lower(r, t).s == t.s },
@@ -48,13 +47,13 @@ func ofKind(kinds ...string) test {
 	}
 }
 
-// by is an operator as a test.
+// by returns an operator as a test.
 func by(op string) test {
 	return func(r *run, v Value, a args) bool {
 		other := a.get(0, "other", Undefined{})
 		b := binaryOps[op](r, v, other)
 		if b == nil {
-			fail("%s has no meaning between a %s and a %s", op, v.kind(), other.kind())
+			fail("%s is not defined for %s and %s", op, v.kind(), other.kind())
 		}
 		return truth(b)
 	}
@@ -63,7 +62,7 @@ func by(op string) test {
 func numeric(v Value) float64 {
 	f, ok := number(v)
 	if !ok {
-		fail("a %s is no number", v.kind())
+		fail("a %s is not a number", v.kind())
 	}
 	return f
 }

@@ -6,19 +6,19 @@ import (
 	"unicode/utf8"
 )
 
-// Span is a range of bytes, From up to and without To.
+// Span is the range [From, To) of bytes.
 type Span struct{ From, To int }
 
-// Text is a string of which some bytes are marked.
+// Text is a string, some of whose bytes are marked.
 type Text struct {
 	s     string
-	marks []Span // ascending, none empty, none touching the next
+	marks []Span // ascending, not empty, not adjacent
 }
 
-// Plain is a string without marks.
+// Plain returns a string without marks.
 func Plain(s string) Text { return Text{s: s} }
 
-// Marked is a string that is marked as a whole.
+// Marked returns a string with all bytes marked.
 func Marked(s string) Text {
 	if s == "" {
 		return Text{}
@@ -28,10 +28,10 @@ func Marked(s string) Text {
 
 func (t Text) String() string { return t.s }
 
-// Marks are the ranges of marked bytes, ascending and apart from each other.
+// Marks returns the ranges of marked bytes, ascending and disjoint.
 func (t Text) Marks() []Span { return t.marks }
 
-// cut is the text between two places.
+// cut returns the bytes [from, to).
 func (t Text) cut(from, to int) Text {
 	out := Text{s: t.s[from:to]}
 	first, _ := slices.BinarySearchFunc(t.marks, from, func(m Span, at int) int {
@@ -49,7 +49,7 @@ func (t Text) cut(from, to int) Text {
 	return out
 }
 
-// runs gives the longest parts that are marked as a whole, or not at all.
+// runs yields the longest parts with equal marking.
 func (t Text) runs(yield func(s string, marked bool)) {
 	at := 0
 	for _, m := range t.marks {
@@ -64,7 +64,7 @@ func (t Text) runs(yield func(s string, marked bool)) {
 	}
 }
 
-// builder joins texts.
+// builder concatenates texts.
 type builder struct {
 	b     strings.Builder
 	marks []Span
@@ -77,7 +77,7 @@ func (b *builder) string(s string, marked bool) {
 	b.b.WriteString(s)
 }
 
-// mark adds a mark behind the last, or makes that longer.
+// mark appends a mark, joined with the last if adjacent.
 func (b *builder) mark(m Span) {
 	if last := len(b.marks) - 1; last >= 0 && b.marks[last].To == m.From {
 		b.marks[last].To = m.To
@@ -96,7 +96,7 @@ func (b *builder) text(t Text) {
 
 func (b *builder) done() Text { return Text{b.b.String(), b.marks} }
 
-// isSpace is white space as Python's str.strip has it.
+// isSpace reports whether Python's str.strip removes r.
 func isSpace(r rune) bool {
 	switch {
 	case r >= '\t' && r <= '\r', r >= 0x1c && r <= ' ', r == 0x85, r == 0xa0, r == 0x1680,
@@ -106,7 +106,7 @@ func isSpace(r rune) bool {
 	return false
 }
 
-// sides says which ends of a text are trimmed.
+// sides is a set of the ends of a text.
 type sides uint8
 
 const (
@@ -126,7 +126,7 @@ func (t Text) trim(where sides, drop func(rune) bool) Text {
 	return t.cut(from, to)
 }
 
-// characters are where the characters begin, and the end.
+// characters returns the offsets of the characters, and the length.
 func (t Text) characters() []int {
 	at := make([]int, 0, len(t.s)+1)
 	for i := range t.s {

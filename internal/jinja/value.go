@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Value is what a variable holds: Undefined, None, Bool, Int, Float, Text, *List, *Dict, or
-// what only templates make, namespaces and functions.
+// Value is a variable's value: Undefined, None, Bool, Int, Float, Text, *List, *Dict, or a type
+// that only templates create, such as namespaces and functions.
 type Value interface{ kind() string }
 
 type (
@@ -23,7 +23,7 @@ type (
 	Float     float64
 	// List is a list, or a tuple.
 	List struct{ Items []Value }
-	// Dict keeps the order in which its keys came.
+	// Dict is a mapping with its keys in insertion order.
 	Dict struct {
 		entries []entry
 		index   map[any]int
@@ -48,8 +48,8 @@ func (*Dict) kind() string      { return "mapping" }
 func (*namespace) kind() string { return "namespace" }
 func (*function) kind() string  { return "function" }
 
-// hash is what tells keys apart; equal numbers are one key. ok is false for what cannot be
-// a key.
+// hash returns the identity of a key; equal numbers are the same key. ok is false for a value that
+// cannot be a key.
 func hash(v Value) (key any, ok bool) {
 	switch v := v.(type) {
 	case Text:
@@ -72,7 +72,7 @@ func hash(v Value) (key any, ok bool) {
 	return nil, false
 }
 
-// Get looks a string up.
+// Get returns the value of a string key.
 func (d *Dict) Get(key string) (Value, bool) { return d.get(Text{s: key}) }
 
 func (d *Dict) get(key Value) (Value, bool) {
@@ -84,7 +84,7 @@ func (d *Dict) get(key Value) (Value, bool) {
 	return Undefined{}, false
 }
 
-// Set sets or adds an entry.
+// Set sets the value of a string key.
 func (d *Dict) Set(key Text, v Value) { d.set(key, v) }
 
 func (d *Dict) set(key, v Value) bool {
@@ -104,7 +104,7 @@ func (d *Dict) set(key, v Value) bool {
 	return true
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (d *Dict) Len() int { return len(d.entries) }
 
 func (d *Dict) keys() *List {
@@ -123,12 +123,11 @@ func (d *Dict) pairs() *List {
 	return l
 }
 
-// maxNesting bounds lists and objects within each other in what is read and written.
+// maxNesting is the maximum depth of lists and objects in JSON.
 const maxNesting = 100
 
-// FromJSON reads a value. Objects keep the order of their keys; strings, those of keys
-// included, become what text makes of them. Numbers without fraction and exponent are
-// integers.
+// FromJSON parses a JSON value. Objects keep the order of their keys; strings, keys included, are
+// converted by text. Numbers without fraction and exponent become Int.
 func FromJSON(raw []byte, text func(string) Text) (Value, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -137,7 +136,7 @@ func FromJSON(raw []byte, text func(string) Text) (Value, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("JSON goes on after its value")
+		return nil, errors.New("text behind the JSON value")
 	}
 	return v, nil
 }
@@ -168,7 +167,7 @@ func fromJSON(d *json.Decoder, text func(string) Text, depth int) (Value, error)
 		return Float(f), nil
 	}
 	if depth++; depth > maxNesting {
-		return nil, fmt.Errorf("more than %d lists and objects within each other", maxNesting)
+		return nil, fmt.Errorf("lists and objects nested more than %d deep", maxNesting)
 	}
 	if token == json.Delim('[') {
 		l := &List{}
@@ -198,7 +197,7 @@ func fromJSON(d *json.Decoder, text func(string) Text, depth int) (Value, error)
 	return o, err
 }
 
-// truth is what `if` asks for.
+// truth returns the truth value of v.
 func truth(v Value) bool {
 	switch v := v.(type) {
 	case Undefined, None:
@@ -219,7 +218,7 @@ func truth(v Value) bool {
 	return true
 }
 
-// number gives a number's value; truth values are 0 and 1.
+// number returns a number's value; booleans are 0 and 1.
 func number(v Value) (float64, bool) {
 	switch v := v.(type) {
 	case Int:
@@ -235,7 +234,7 @@ func number(v Value) (float64, bool) {
 	return 0, false
 }
 
-// integer gives an integer's value; truth values are 0 and 1.
+// integer returns an integer's value; booleans are 0 and 1.
 func integer(v Value) (int64, bool) {
 	switch v := v.(type) {
 	case Int:
@@ -249,8 +248,8 @@ func integer(v Value) (int64, bool) {
 	return 0, false
 }
 
-// formatFloat writes a number as Python does: the fewest digits that mean it, and always
-// with a sign that it is no integer.
+// formatFloat formats a number like Python: the shortest digits that identify it, with a point or
+// an exponent.
 func formatFloat(f float64) string {
 	switch {
 	case math.IsInf(f, 1):
@@ -270,7 +269,7 @@ func formatFloat(f float64) string {
 	return s
 }
 
-// size is how many bytes a value brings into a rendering, which its bounds grow with.
+// size returns the number of bytes of a value, by which the bounds of a rendering grow.
 func size(v Value) int {
 	const each = 16
 	n := each

@@ -1,12 +1,12 @@
-// What else a token might have been: beside it, when it is pointed at or has the focus.
+// Shows the alternatives of a token beside it, when the token is hovered or focused.
 
 import { byId, make } from './dom.js';
 import { alternatives, spoken } from './tokens.js';
 
 const box = byId('alternatives');
 
-// offer has the tokens within an element show theirs. The element itself can be focused, and from
-// there the arrow keys go from token to token.
+// offer shows the alternatives of the tokens within an element. The element itself takes the focus;
+// the arrow keys then move from token to token.
 export function offer(element, tokens) {
   const spanOf = (event) => event.target.closest?.('.token');
   element.addEventListener('pointerover', (event) => {

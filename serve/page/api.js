@@ -1,6 +1,7 @@
-// The server's API, as any other client uses it. Paths are relative: the page may lie anywhere.
+// A client of the server's API. Paths are relative, so that the page can be served under any
+// prefix.
 
-// Failure is what went wrong, in words for who reads the page.
+// Failure is an error with a message for the reader of the page.
 export class Failure extends Error {
   constructor(message, status = 0) {
     super(message);
@@ -8,7 +9,7 @@ export class Failure extends Error {
   }
 }
 
-// The key is of this tab, and gone with it.
+// The key is kept for the lifetime of this tab.
 const keyName = 'smelt.key';
 export const setKey = (key) => sessionStorage.setItem(keyName, key);
 
@@ -38,7 +39,7 @@ export async function graph(query) {
   return (await request(`graph?${new URLSearchParams(query)}`)).json();
 }
 
-// chat yields the chunks of an answer. One that ends too early is a Failure.
+// chat yields the chunks of an answer. It throws a Failure if the stream ends early.
 export async function* chat(body, signal) {
   const answer = await request('v1/chat/completions', {
     method: 'POST', signal, headers: { 'Content-Type': 'application/json' },

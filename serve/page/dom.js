@@ -1,9 +1,9 @@
-// make returns an element with attributes and children. Texts become text nodes, never markup.
+// make returns an element with attributes and children. Strings become text nodes, never markup.
 export function make(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
 
-// draw is make for SVG.
+// draw is make for SVG elements.
 export function draw(name, attributes = {}, ...children) {
   return fill(document.createElementNS('http://www.w3.org/2000/svg', name), attributes, children);
 }
@@ -24,7 +24,7 @@ export function button(text, onclick, attributes = {}) {
   return make('button', { type: 'button', onclick, ...attributes }, text);
 }
 
-// copyButton copies what text() is when it is pressed.
+// copyButton returns a button that copies the result of text().
 export function copyButton(text) {
   const b = button('Copy', async () => {
     try {

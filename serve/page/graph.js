@@ -1,4 +1,4 @@
-// The model's graph, as it is written, fused and scheduled, and what each dispatch does.
+// Shows the model's source graph, fused graph and schedule, and the details of each dispatch.
 
 import { byId, button, draw, make } from './dom.js';
 import * as api from './api.js';
@@ -9,7 +9,7 @@ let data = null;
 let asked = '';
 let stage = 'plan';
 
-// showGraph shows that of a model, as the form says.
+// showGraph shows the graph of a model, with the parameters of the form.
 export async function showGraph(model) {
   const query = { model, ...Object.fromEntries(new FormData(byId('which'))) };
   const ask = JSON.stringify(query);
@@ -21,7 +21,7 @@ export async function showGraph(model) {
   drawing.replaceChildren(make('p', { class: 'wait' }, 'Compiling and laying out…'));
   try {
     const found = await api.graph(query);
-    if (ask !== asked) return; // something else was asked for meanwhile
+    if (ask !== asked) return; // a later request replaced this one
     data = found;
   } catch (cause) {
     if (ask !== asked) return;
@@ -52,7 +52,7 @@ function show(name) {
   drawing.replaceChildren(...(name === 'schedule' ? schedule() : picture(data.pictures.find((p) => p.name === name))));
 }
 
-// overview is said until something is chosen.
+// overview is shown until a dispatch is selected.
 function overview() {
   const p = data.prediction;
   return make('p', { class: 'hint' }, `${data.dispatches.length} dispatches of a ${data.phase} step on ${data.target}. `
@@ -77,7 +77,7 @@ function picture(of) {
   return [make('p', { class: 'hint' }, of.text), moved.element];
 }
 
-// choosing lets one of several things be chosen, by pointer or arrow keys.
+// choosing makes one of several elements selectable, by pointer or arrow keys.
 function choosing(svg, things, choose, reveal) {
   const open = things.map((thing, i) => i).filter((i) => things[i].classList.contains('chooses'));
   let at = -1;
@@ -100,10 +100,10 @@ function choosing(svg, things, choose, reveal) {
 const lane = 22;
 const barWidth = 700;
 
-// schedule draws the step, and lists its dispatches.
+// schedule draws the timeline of the step and lists its dispatches.
 function schedule() {
   const { dispatches, command_buffers: buffers } = data;
-  const begin = Math.min(...dispatches.map((d) => d.start)); // until then the CPU encodes
+  const begin = Math.min(...dispatches.map((d) => d.start)); // before that the CPU encodes
   const total = Math.max(...dispatches.map((d) => d.end)) - begin;
   const x = (us) => Math.max(us - begin, 0) / total * barWidth;
   const bar = (y, start, end, fill, text, name) => draw('g', { class: name },
@@ -147,7 +147,7 @@ function amount(n, unit) {
   return '';
 }
 
-// tell says of dispatches what they do.
+// tell shows the details of dispatches.
 function tell(indices) {
   detail.replaceChildren(...indices.map((i) => {
     const d = data.dispatches[i];

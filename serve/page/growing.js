@@ -1,23 +1,23 @@
-// The element of a text that grows: Markdown, or words as they are.
+// The element of a growing text, as Markdown or plain.
 //
-// What is shown once stays: blocks that are whole are not made again, and the last one, which
-// still grows, is made anew only when it has grown by a sixteenth; between, text is added to its
-// end. So the work is in proportion to the text, however long it is.
+// Complete blocks are rendered once. The last, open block is rendered again only after it has grown
+// by a sixteenth; until then text is appended to its end. The total work is thus linear in the
+// text.
 
 import { make } from './dom.js';
 import { blocks, render } from './markdown.js';
 import { likelihood } from './tokens.js';
 
-const small = 400; // a block this short is made anew each time
+const small = 400; // a shorter block is always rendered again
 
 export class Growing {
   #tokens;
   #plain;
-  #whole = 0; // text up to here is in blocks that stay
-  #shown = 0; // and up to here is to be seen
-  #made = 0; // length of the open block when it was made last
-  #open = null; // its element
-  #sink = null; // where its text ends
+  #whole = 0; // end of the complete blocks
+  #shown = 0; // end of the shown text
+  #made = 0; // length of the open block when it was last rendered
+  #open = null; // element of the open block
+  #sink = null; // element to which text is appended
 
   constructor(tokens, plain = false) {
     this.#tokens = tokens;
@@ -25,12 +25,12 @@ export class Growing {
     this.element = make('div', { class: plain ? 'text plain' : 'text', dir: plain ? 'auto' : null });
   }
 
-  // show brings the element up to its text. ended says that no more will come.
+  // show updates the element to the text; ended reports that the text is complete.
   show(ended = false) {
     const { text } = this.#tokens;
     const length = text.length - this.#whole;
     if (this.#plain || !ended && this.#open && length > small && length < this.#made * 17 / 16) {
-      const more = document.createDocumentFragment(); // at once: dir="auto" looks at all of the text each time
+      const more = document.createDocumentFragment(); // one insertion, since dir="auto" rescans the text at each
       this.#put(more, this.#shown, text.length);
       (this.#plain ? this.element : this.#sink).append(more);
       this.#shown = text.length;
@@ -53,7 +53,7 @@ export class Growing {
     if (focused !== undefined) this.element.querySelector(`[data-part="${focused}"]`)?.focus();
   }
 
-  // put adds text to an element, cut where tokens meet.
+  // put appends text to an element, split at the borders of tokens.
   #put(parent, from, to) {
     const { text, parts } = this.#tokens;
     for (let i = this.#tokens.first(from); from < to; i++) {

@@ -1,10 +1,10 @@
-// The page: who is asked what, and what is shown of it.
+// The page's entry point: requests, and the views of their answers.
 //
 //   api.js           the server's API
-//   store.js         conversations and settings, in this browser
-//   messages.js      a message as it is shown; growing.js, markdown.js, tokens.js what it is made of
-//   alternatives.js  what else a token might have been
-//   graph.js         the model's graph and its schedule; panzoom.js moves it
+//   store.js         conversations and settings, stored in this browser
+//   messages.js      the view of a message; growing.js, markdown.js and tokens.js are its parts
+//   alternatives.js  the alternatives of a token
+//   graph.js         the model's graph and its schedule; panzoom.js moves and scales it
 
 import { byId, button, make } from './dom.js';
 import * as api from './api.js';
@@ -17,7 +17,7 @@ const [log, words, send, stop, model, form, spoken] = ['log', 'words', 'send', '
 
 let talk = store.conversations()[0] ?? store.newConversation();
 let models = [];
-let asking = null; // the AbortController of the answer that is under way
+let asking = null; // the AbortController of the running answer
 
 // Models and keys.
 
@@ -39,7 +39,7 @@ async function findModels() {
 
 const chosen = () => models.find((m) => m.id === model.value);
 
-// askKey asks for a key, and then for the models once more.
+// askKey asks for a key and reloads the models.
 function askKey() {
   const dialog = byId('key');
   const field = dialog.querySelector('input');
@@ -80,14 +80,14 @@ function writeSettings() {
   readSettings();
 }
 
-// fitParameters shows what the model's template knows.
+// fitParameters shows the parameters that the model's template has.
 function fitParameters() {
   for (const label of form.querySelectorAll('[data-needs]')) {
     label.hidden = !chosen()?.template_variables?.includes(label.dataset.needs);
   }
 }
 
-// body is the request for an answer to what was said before.
+// body returns the request for an answer to the given messages.
 function body(messages) {
   const { settings } = store;
   const knows = chosen()?.template_variables ?? [];
@@ -106,7 +106,7 @@ function body(messages) {
 
 const last = () => talk.messages.at(-1);
 
-// Views of answers stay those that saw their tokens come: a conversation keeps only what was said.
+// Views of answers are kept, since only they have the tokens; a conversation stores only messages.
 const views = new WeakMap();
 
 function showTalk() {
@@ -157,7 +157,7 @@ function save() {
   if (!store.saveConversations()) tell('This browser has no room to keep the conversation: export it.');
 }
 
-// Asking.
+// Requests.
 
 function say(text) {
   if (!text.trim() || asking) return;
@@ -165,14 +165,14 @@ function say(text) {
   answer();
 }
 
-// edit says something else in place of what was said, and leaves what came after it.
+// edit replaces a message and drops those after it.
 function edit(message, text) {
   asking?.abort();
   talk.messages.splice(talk.messages.indexOf(message), Infinity, { role: 'user', content: text });
   answer();
 }
 
-// retry asks for an answer anew, and leaves the old one and what came after it.
+// retry generates an answer again and drops the old one and all after it.
 function retry(message) {
   asking?.abort();
   talk.messages.splice(talk.messages.indexOf(message), Infinity);
@@ -240,7 +240,7 @@ function take(chunk, message, shown, times, speech) {
   if (choice.finish_reason) message.finish = choice.finish_reason;
 }
 
-// The end of the log stays in sight, until someone scrolls up and as long as they stay there.
+// The log stays scrolled to its end until the user scrolls up.
 let following = true;
 log.addEventListener('scroll', () => { following = log.scrollHeight - log.scrollTop - log.clientHeight < 40; });
 
@@ -254,7 +254,7 @@ function busy(yes) {
   log.setAttribute('aria-busy', String(yes));
 }
 
-// Speech has screen readers say an answer by whole sentences.
+// Speech lets screen readers read an answer in whole sentences.
 class Speech {
   #rest = '';
 
@@ -270,7 +270,7 @@ class Speech {
   }
 }
 
-// What people do.
+// User actions.
 
 byId('say').addEventListener('submit', (event) => {
   event.preventDefault();
@@ -375,7 +375,7 @@ function refreshGraph() {
 byId('which').addEventListener('change', refreshGraph);
 byId('which').addEventListener('submit', (event) => { event.preventDefault(); refreshGraph(); });
 
-// Dark and light: as the system has it, until someone chooses.
+// The colour scheme is the system's until the user chooses one.
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme ?? '';
 }

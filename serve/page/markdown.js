@@ -1,13 +1,13 @@
-// Markdown as models write it, made into elements. Every character of the text becomes part of a
-// text node, or marks up and is left out; nothing becomes an element but what is made here.
+// Renders Markdown as models write it. Every character of the text ends up in a text node, or is
+// dropped as a mark; the text never becomes markup.
 //
-// Parsing takes time in proportion to the text, whatever the text is: marks that find no partner
-// are not looked for twice.
+// Parsing is linear in the text for every input: a mark without a partner is searched for only
+// once.
 
 import { make, copyButton } from './dom.js';
 
-const deepest = 12; // marks within each other
-const longest = 1000; // of lines that are looked at as a whole; longer ones are words
+const deepest = 12; // nesting depth of marks
+const longest = 1000; // maximum length of a line that is parsed; longer ones are plain text
 const fence = /^ {0,3}(`{3,}|~{3,})\s*([^\s`]*)[^`]*$/;
 const heading = /^ {0,3}(#{1,6})\s+/;
 const rule = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
@@ -15,11 +15,11 @@ const bullet = /^(\s*)([-*+]|\d{1,9}[.)])\s+/;
 const quote = /^ {0,3}> ?/;
 const delimiter = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 
-// blocks cuts text, from an offset on, into blocks {kind, from, to, lines}. A line is {from, to} of
-// what is left when the block's own marks are gone.
+// blocks splits text from an offset into blocks {kind, from, to, lines}. A line is the range {from,
+// to} without the block's own marks.
 export function blocks(text, start = 0) {
   const found = [];
-  let open = null; // the block that goes on
+  let open = null; // the block that continues
   const begin = (kind, from, more = {}) => { open = { kind, from, to: from, lines: [], ...more }; found.push(open); };
   for (let from = start; from < text.length;) {
     let to = text.indexOf('\n', from);
@@ -70,9 +70,9 @@ export function blocks(text, start = 0) {
   return found;
 }
 
-// render makes a block's element. put(parent, from, to) adds a piece of the text to an element;
-// pieces come in their order. The last element that got one, where more of an open block may be
-// put, is returned beside it.
+// render returns a block's element, and the last element that received text, to which more text of
+// an open block can be appended. put(parent, from, to) appends a range of the text to an element,
+// in order.
 export function render(text, block, put) {
   let sink;
   const words = (parent, lines) => {
@@ -81,7 +81,7 @@ export function render(text, block, put) {
       if (i > 0) parent.append('\n');
       inline(text, line.from, line.to, parent, put);
     });
-    parent.dir = 'auto'; // last: until then each piece would have the browser look at all of them
+    parent.dir = 'auto'; // last, since the browser would rescan the text at each insertion
     return parent;
   };
   const element = {
@@ -105,10 +105,10 @@ export function render(text, block, put) {
   return { element, sink: sink ?? element };
 }
 
-// list nests items by how far they are indented.
+// list nests items by their indentation.
 function list(lines, words) {
   const top = make('div');
-  const levels = [{ indent: -1, parent: top }]; // parent: what the lists of this level stand in
+  const levels = [{ indent: -1, parent: top }]; // parent: contains the lists of this level
   let item = null;
   for (let i = 0; i < lines.length;) {
     const { indent, mark } = lines[i];
@@ -159,13 +159,13 @@ const marks = { '*': 'em', _: 'em', '**': 'strong', __: 'strong', '~~': 'del' };
 const special = /\\[!-/:-@[-`{-~]|`+|\*\*?|__?|~~|!?\[|\]|https?:\/\/[^\s<>"'`*\])]+/g;
 const safeLink = /^(https?:\/\/|mailto:)/i;
 
-// inline adds a line: code, emphasis, links.
+// inline renders a line: code, emphasis, links.
 function inline(text, from, to, root, put) {
-  const frames = [{ parent: root }]; // elements that are open, the innermost last
-  const unclosed = new Set(); // runs of ` that have no partner further on
+  const frames = [{ parent: root }]; // open elements, the innermost last
+  const unclosed = new Set(); // runs of ` without a partner further on
   const top = () => frames.at(-1);
   const piece = (a, b) => { if (b > a) put(top().parent, a, b); };
-  // A frame whose partner does not come is text again: its mark and what is in it.
+  // A frame that is never closed becomes text again: its mark and its contents.
   const undo = () => {
     const frame = frames.pop();
     const inside = [...frame.parent.childNodes];
@@ -242,7 +242,7 @@ function inline(text, from, to, root, put) {
   while (frames.length > 1) undo();
 }
 
-// closing finds a run of ` as long as mark.
+// closing finds the next run of ` as long as mark.
 function closing(line, mark, from) {
   for (let at = from; (at = line.indexOf(mark, at)) >= 0;) {
     let end = at;

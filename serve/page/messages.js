@@ -1,4 +1,4 @@
-// A message as it is shown.
+// The view of a message.
 
 import { button, copyButton, make } from './dom.js';
 import { Growing } from './growing.js';
@@ -12,7 +12,7 @@ function frame(message, body, actions) {
     make('h2', { class: 'who' }, names[message.role] ?? message.role), body, make('footer', {}, actions));
 }
 
-// userMessage shows what was said; edit is called with what it shall be instead.
+// userMessage shows a user's message; edit is called with the new text.
 export function userMessage(message, edit) {
   const text = make('div', { class: 'text plain', dir: 'auto' }, message.content);
   const change = button('Edit', () => {
@@ -34,7 +34,7 @@ export function userMessage(message, edit) {
   return frame(message, text, [change, copyButton(() => message.content)]);
 }
 
-// AnswerView is an answer that may still grow.
+// AnswerView is the view of an answer that may still grow.
 export class AnswerView {
   #message;
   #content = new Tokens();
@@ -62,7 +62,7 @@ export class AnswerView {
     this.#content.add(message.content ?? '', []);
   }
 
-  // add takes what a chunk says. The tokens of reasoning and of the answer come in the same list.
+  // add appends a chunk. The tokens of reasoning and content are in one list.
   add({ content = '', reasoning_content: reasoning = '' }, scores) {
     content ??= '';
     if (reasoning) this.#reasoning.add(reasoning, content ? [] : scores);
@@ -72,7 +72,7 @@ export class AnswerView {
     this.#drawing ||= requestAnimationFrame(() => { this.#drawing = 0; this.#show(false); });
   }
 
-  // end shows the message as it came to be.
+  // end shows the complete message.
   end() {
     cancelAnimationFrame(this.#drawing);
     this.#drawing = 0;
@@ -98,7 +98,7 @@ export class AnswerView {
 
 const endings = { length: 'cut off: no room for more', stopped: 'stopped', tool_calls: 'calls a tool' };
 
-// paceOf sums an answer up.
+// paceOf returns the summary of an answer's speed.
 function paceOf({ pace, finish }) {
   const says = [];
   if (pace) {

@@ -1,12 +1,12 @@
-// Moving a drawing: with the pointer or two fingers, the wheel, buttons and keys.
+// Moves and scales a drawing by pointer, touch, wheel, buttons and keys.
 
 import { button, make } from './dom.js';
 
-const nearest = 20; // times the size at which all of it is seen
+const nearest = 20; // maximum scale, relative to the whole drawing in view
 
-// panZoom wraps an SVG of width × height in a frame that shows a part of it.
+// panZoom wraps an SVG of width × height in a frame that shows a section of it.
 export function panZoom(svg, width, height) {
-  const view = { x: 0, y: 0, scale: 1 }; // scale: pixels of a unit
+  const view = { x: 0, y: 0, scale: 1 }; // scale: pixels per unit
   const frame = make('div', { class: 'frame' }, svg);
   const all = () => Math.min(frame.clientWidth / width, frame.clientHeight / height, 1.5);
   const pointers = new Map();
@@ -14,13 +14,13 @@ export function panZoom(svg, width, height) {
   function apply() {
     const w = frame.clientWidth / view.scale;
     const h = frame.clientHeight / view.scale;
-    // The middle of what is seen stays within the drawing.
+    // The centre of the view stays within the drawing.
     view.x = Math.min(Math.max(view.x, -w / 2), width - w / 2);
     view.y = Math.min(Math.max(view.y, -h / 2), height - h / 2);
     svg.setAttribute('viewBox', `${view.x} ${view.y} ${w} ${h}`);
   }
 
-  // fit shows the whole width, from the top: all of a tall graph would be too small to read.
+  // fit shows the full width from the top, since all of a tall graph would be unreadably small.
   function fit() {
     view.scale = Math.min(frame.clientWidth / width, 1.2);
     view.x = (width - frame.clientWidth / view.scale) / 2;
@@ -56,7 +56,7 @@ export function panZoom(svg, width, height) {
     if (!before) return;
     const now = inFrame(event);
     const far = Math.hypot(now[0] - before[0], now[1] - before[1]);
-    if (far < 3 && !frame.hasPointerCapture(event.pointerId)) return; // a click that trembles
+    if (far < 3 && !frame.hasPointerCapture(event.pointerId)) return; // a click with a small movement
     frame.setPointerCapture(event.pointerId);
     const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
     if (other) {
@@ -83,7 +83,7 @@ export function panZoom(svg, width, height) {
     key();
   });
 
-  // reveal has a box of the drawing in sight.
+  // reveal scrolls a box of the drawing into view.
   function reveal(x, y) {
     const w = frame.clientWidth / view.scale;
     const h = frame.clientHeight / view.scale;

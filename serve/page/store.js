@@ -1,4 +1,4 @@
-// What is kept in this browser: conversations and settings.
+// Conversations and settings, stored in this browser.
 
 const names = { talks: 'smelt.conversations', settings: 'smelt.settings' };
 
@@ -6,11 +6,11 @@ function read(name, otherwise) {
   try {
     return JSON.parse(localStorage.getItem(name)) ?? otherwise;
   } catch {
-    return otherwise; // forbidden, or written by something else
+    return otherwise; // storage is forbidden, or another program wrote the value
   }
 }
 
-// write reports whether there was room.
+// write reports whether the value fits.
 function write(name, value) {
   try {
     localStorage.setItem(name, JSON.stringify(value));
@@ -23,8 +23,8 @@ function write(name, value) {
 export const settings = read(names.settings, {});
 export const saveSettings = () => write(names.settings, settings);
 
-// A conversation is {id, messages}; a message {role, content, reasoning, …} as in the API, and of
-// an answer its pace and how it ended.
+// A conversation is {id, messages}; a message is {role, content, reasoning, …} as in the API, and
+// an answer also has its pace and its finish.
 let talks = read(names.talks, []).filter((talk) => Array.isArray(talk?.messages));
 export const conversations = () => talks;
 export const saveConversations = () => write(names.talks, talks.filter((talk) => talk.messages.length > 0));
@@ -50,7 +50,7 @@ export function titleOf(talk) {
   return first.trim().split('\n')[0].slice(0, 80) || 'Nothing said yet';
 }
 
-// said is what of a message the API takes, and a file has.
+// said returns the members of a message that the API and files have.
 export function said({ role, content, reasoning, tool_calls, tool_call_id, name }) {
   const message = { role, content };
   if (reasoning) message.reasoning = reasoning;
@@ -60,8 +60,8 @@ export function said({ role, content, reasoning, tool_calls, tool_call_id, name 
   return message;
 }
 
-// toFile and fromFile have the form of /save and /load in smelt chat. The system text is the
-// first message there.
+// toFile and fromFile convert to and from the format of /save and /load in smelt chat, which has
+// the system prompt as its first message.
 export function toFile(talk, system) {
   const messages = talk.messages.map(said);
   if (system) messages.unshift({ role: 'system', content: system });

@@ -1,13 +1,13 @@
-// A text that grows by tokens, and which of them a place in it is of.
+// A text that grows by tokens, with the token at each position.
 
-// Tokens are parts of a text, {from, to, scores}: scores are entries of the API's logprobs, most
-// often one. Parts follow each other; where the server sent no scores there are none.
+// A part {from, to, scores} is a range of the text with the entries of the API's logprobs for it,
+// mostly one. Parts are consecutive; without logprobs there are none.
 export class Tokens {
   text = '';
   parts = [];
-  #waiting = []; // scores of tokens that made no text yet, such as half a character
+  #waiting = []; // scores of tokens without text yet, such as half a character
 
-  // add appends what a chunk says, and the scores of the tokens that said it.
+  // add appends a chunk's text and the scores of its tokens.
   add(text, scores) {
     const from = this.text.length;
     this.text += text;
@@ -19,7 +19,7 @@ export class Tokens {
     this.#waiting = [];
     if (all.length === 0) return;
     const pieces = piecesOf(all);
-    if (pieces.join('') !== text) { // marks that the server took out, or characters in halves
+    if (pieces.join('') !== text) { // marks removed by the server, or incomplete characters
       this.parts.push({ from, to: this.text.length, scores: all });
       return;
     }
@@ -31,7 +31,7 @@ export class Tokens {
     });
   }
 
-  // first is the index of the first part that ends behind a place.
+  // first returns the index of the first part that ends behind a position.
   first(place) {
     let low = 0;
     let high = this.parts.length;
@@ -54,16 +54,16 @@ const percent = (logprob) => {
   return `${p >= 10 ? p.toFixed(0) : p >= 0.1 ? p.toFixed(1) : '<0.1'} %`;
 };
 
-// visible shows blanks, line ends, and of a part of a character its bytes.
+// visible shows spaces, line ends, and the bytes of an incomplete character.
 function visible({ token, bytes }) {
   if (token.includes('\ufffd')) return (bytes ?? []).map((byte) => byte.toString(16).padStart(2, '0')).join(' ');
   return token.replace(/ /g, '·').replace(/\n/g, '⏎').replace(/\t/g, '⇥').replace(/[\u202a-\u202e\u2066-\u2069]/g, '') || '(nothing)';
 }
 
-// likelihood is the share of a part's choices, all of them.
+// likelihood returns the product of the probabilities of a part's tokens.
 export const likelihood = (part) => Math.exp(part.scores.reduce((sum, score) => sum + score.logprob, 0));
 
-// alternatives are what a token might have been, the most likely first, as {token, share, width,
+// alternatives returns the candidates for a token, the most likely first, as {token, share, width,
 // chosen}.
 export function alternatives(score) {
   const top = score.top_logprobs ?? [];
@@ -72,7 +72,7 @@ export function alternatives(score) {
   return all.map((a) => ({ token: visible(a), share: percent(a.logprob), width: Math.exp(a.logprob), chosen: same(a) }));
 }
 
-// spoken is a part in words, for those who do not see it.
+// spoken returns a part as text for screen readers.
 export function spoken(part) {
   return part.scores.map((score) => {
     const [chosen, others] = [alternatives(score).find((a) => a.chosen), alternatives(score).filter((a) => !a.chosen)];
