@@ -122,16 +122,15 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 		{Name: "decode", MinT: 1, MaxT: 1, MaxContext: context / 2},
 		{Name: "decode", MinT: 1, MaxT: 1, MaxContext: context},
 	}
-	var tgt *ir.Target
+	tgt, err := lower.NewTarget(target)
+	require.NoError(t, err)
+	if tgt.SplitContext > 0 {
+		tgt.SplitContext = context / 2
+	}
 	for i := range phases {
 		ph := &phases[i]
-		tgt, err = lower.NewTarget(target, ph.MaxT)
-		require.NoError(t, err)
-		if tgt.SplitContext > 0 {
-			tgt.SplitContext = context / 2
-		}
 		ph.Func = source.Clone()
-		_, err = passes.Compile(ph.Func, tgt, passes.Options{Level: level})
+		_, err = passes.Compile(ph.Func, &tgt.Target, ir.StepOf(ph.MaxT), passes.Options{Level: level})
 		require.NoError(t, err)
 		require.Equal(t, level, ph.Func.OpCounts()[ir.OpAttention])
 	}

@@ -53,10 +53,10 @@ func TestRowOps(t *testing.T) {
 		target, device string
 		bound          float64
 	}{{"cpu", "cpu", 1e-4}, {"cpu", "emu", 1e-4}, {"metal", "emu", 0.05}} {
-		target, err := lower.NewTarget(c.target, maxT)
+		target, err := lower.NewTarget(c.target)
 		require.NoError(t, err)
 		f := build()
-		_, err = passes.Compile(f, target, passes.Options{Level: 1})
+		_, err = passes.Compile(f, &target.Target, ir.StepOf(maxT), passes.Options{Level: 1})
 		require.NoError(t, err)
 		plan, err := lower.Lower("rows", []lower.Range{{Name: "step", Func: f, MinT: 1, MaxT: maxT}}, target, lower.Options{Context: 64})
 		require.NoError(t, err)

@@ -74,7 +74,7 @@ func TestMissingKernels(t *testing.T) {
 func compileWithout(t *testing.T, p *smelt.Program, drop func(row ir.Types, of []ir.Types) bool, ops []ir.Op) {
 	t.Helper()
 	var ranges []lower.Range
-	var target *ir.Target
+	var target *lower.Target
 	taken := 0 // in all phases: some ops are in one of them
 	for i := range p.Plan.Phases {
 		ph := &p.Plan.Phases[i]
@@ -83,7 +83,7 @@ func compileWithout(t *testing.T, p *smelt.Program, drop func(row ir.Types, of [
 			types[v.Op] = append(types[v.Op], v.Types())
 		}
 		var err error
-		target, err = lower.NewTarget(p.Plan.Target, ph.Bounds[sym.T])
+		target, err = lower.NewTarget(p.Plan.Target)
 		require.NoError(t, err)
 		for _, op := range ops {
 			n := len(target.Kernels[op])
@@ -91,7 +91,7 @@ func compileWithout(t *testing.T, p *smelt.Program, drop func(row ir.Types, of [
 			taken += n - len(target.Kernels[op])
 		}
 		f := p.Stages[i].Source.Clone()
-		_, err = passes.Compile(f, target, passes.Options{Level: 1})
+		_, err = passes.Compile(f, &target.Target, ir.StepOf(ph.Bounds[sym.T]), passes.Options{Level: 1})
 		require.NoError(t, err)
 		ranges = append(ranges, lower.Range{Name: ph.Name, Func: f, MinT: ph.Least[sym.T], MaxT: ph.Bounds[sym.T], Longest: ph.Longest, MaxContext: ph.Bounds[sym.Smax]})
 	}

@@ -31,11 +31,11 @@ func AttentionWrite() *Rule {
 			return !m[write].Attr.(ir.RopeWriteAttr).AllHeads && m[q].Attr == ir.SelectAttr{Index: 0} && m[written].Attr == ir.SelectAttr{Index: 1} &&
 				m[q].Type.DType == m[write].Args[0].Type.DType
 		},
-		Needs: func(t *ir.Target) bool {
-			return t.OneEach && t.Has(ir.OpRopeQKVWriteAttention) && t.Has(ir.OpHeadNormRopeKVWriteAttention)
+		Needs: func(t *ir.Target, s ir.Step) bool {
+			return s.OneEach && t.Has(ir.OpRopeQKVWriteAttention) && t.Has(ir.OpHeadNormRopeKVWriteAttention)
 		},
-		Pays: func(t *ir.Target, m Match) bool {
-			longer, spared := t.Costs.WriteRepeats(t, m[write], t.Tokens)
+		Pays: func(t *ir.Target, s ir.Step, m Match) bool {
+			longer, spared := t.Costs.WriteRepeats(t, m[write], s.Tokens)
 			return longer <= spared
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {

@@ -25,10 +25,10 @@ func NormPrologue() *Rule {
 		Doc:    "the norm of a product's input inside the product",
 		Anchor: product,
 		Yields: []*Pat{product},
-		Needs:  func(t *ir.Target) bool { return len(t.NormPrologue) > 0 },
-		Pays: func(t *ir.Target, m Match) bool {
-			longer, spared := t.Costs.NormRepeats(t, m[norm], m[product], t.Tokens, t.Rows)
-			return slices.Contains(t.NormPrologue, normKinds[m[norm].Op]) && longer <= spared
+		Needs:  func(t *ir.Target, s ir.Step) bool { return len(t.Norms(s)) > 0 },
+		Pays: func(t *ir.Target, s ir.Step, m Match) bool {
+			longer, spared := t.Costs.NormRepeats(t, m[norm], m[product], s.Tokens, s.Rows)
+			return slices.Contains(t.Norms(s), normKinds[m[norm].Op]) && longer <= spared
 		},
 		Where: func(m Match) bool { return takesNorm(m[product], m[norm]) },
 		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{normInside(e, m[product], m[norm])} },
@@ -58,8 +58,8 @@ func SharedNorm() *Rule {
 		Takes: func(_ *ir.Target, v *ir.Value, readers []*ir.Value) bool {
 			return len(readers) > 1 && !slices.ContainsFunc(readers, func(r *ir.Value) bool { return !isDense(r) || !takesNorm(r, v) })
 		},
-		Needs: func(t *ir.Target) bool { return t.Launches && t.Tokens <= t.FewTokens },
-		Pays:  func(t *ir.Target, m Match) bool { return slices.Contains(t.NormPrologue, normKinds[m[norm].Op]) },
+		Needs: func(t *ir.Target, s ir.Step) bool { return t.NormsApart && s.Tokens <= t.FewTokens },
+		Pays:  func(t *ir.Target, s ir.Step, m Match) bool { return slices.Contains(t.Norms(s), normKinds[m[norm].Op]) },
 		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{normInside(e, m[product], m[norm])} },
 	}
 }

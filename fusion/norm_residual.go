@@ -21,7 +21,7 @@ func NormResidual() *Rule {
 		Doc:    "a norm and its addition to the residual stream in one op",
 		Anchor: sum,
 		Yields: []*Pat{sum},
-		Needs:  func(t *ir.Target) bool { return t.Has(ir.OpNormResidual) },
+		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Has(ir.OpNormResidual) },
 		Where: func(m Match) bool {
 			return m[x].Type.DType == dtype.F32 && m[residual].Type.DType == dtype.F32 && m[sum].Type.DType == dtype.F32
 		},

@@ -24,7 +24,7 @@ func RoutedGateUp() *Rule {
 		Doc:    "the gate and up products of experts and activation(gate)·up in one op",
 		Anchor: pair,
 		Yields: []*Pat{pair},
-		Needs:  func(t *ir.Target) bool { return t.Gated && t.Has(ir.OpRoutedLinear) },
+		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Gated && t.Has(ir.OpRoutedLinear) },
 		Where:  func(m Match) bool { return (m[gateBias] == nil) == (m[upBias] == nil) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr := ir.RoutedAttr{Linear: ir.LinearAttr{Weights: 2, Bias: m[gateBias] != nil, Gated: true,
@@ -55,8 +55,8 @@ func RoutedSum() *Rule {
 		Doc:    "a product of experts and the weighted sum of its results in one op",
 		Anchor: sum,
 		Yields: []*Pat{sum},
-		Needs:  func(t *ir.Target) bool { return t.Has(ir.OpRoutedLinear) },
-		Pays:   func(t *ir.Target, m Match) bool { return !t.Costs.GroupsExperts(t, m[product], t.Tokens) },
+		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Has(ir.OpRoutedLinear) },
+		Pays:   func(t *ir.Target, s ir.Step, m Match) bool { return !t.Costs.GroupsExperts(t, m[product], s.Tokens) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr, operands := ir.AsRoutedLinear(m[product])
 			attr.Mixed, operands.Mix = true, m[weights]
@@ -110,10 +110,10 @@ func RoutedNorm() *Rule {
 		Doc:    "the norm of the input of experts inside their product",
 		Anchor: product,
 		Yields: []*Pat{product},
-		Needs: func(t *ir.Target) bool {
-			return len(t.NormPrologue) > 0 && t.Tokens <= t.FewTokens && t.Has(ir.OpRoutedLinear)
+		Needs: func(t *ir.Target, s ir.Step) bool {
+			return len(t.Norms(s)) > 0 && s.Tokens <= t.FewTokens && t.Has(ir.OpRoutedLinear)
 		},
-		Pays:  func(t *ir.Target, m Match) bool { return slices.Contains(t.NormPrologue, normKinds[m[norm].Op]) },
+		Pays:  func(t *ir.Target, s ir.Step, m Match) bool { return slices.Contains(t.Norms(s), normKinds[m[norm].Op]) },
 		Frees: norm,
 		Takes: func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool {
 			dense := 0
@@ -125,7 +125,7 @@ func RoutedNorm() *Rule {
 					dense++
 				}
 			}
-			return dense < 2 || t == nil || t.Launches
+			return dense < 2 || t == nil || t.NormsApart
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr, operands := ir.AsRoutedLinear(m[product])

@@ -39,20 +39,20 @@ type Rule struct {
 	Frees *Pat
 	Takes func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool
 
-	// Needs reports whether a target has the op that the rule makes. Nil means every target,
+	// Needs reports whether a target has for a step the op that the rule makes. Nil means every target,
 	// if only by decomposition.
-	Needs func(t *ir.Target) bool
+	Needs func(t *ir.Target, s ir.Step) bool
 
-	// Pays reports whether a replacement is faster on a target. Nil means always.
-	Pays func(t *ir.Target, m Match) bool
+	// Pays reports whether a replacement is faster in a step on a target. Nil means always.
+	Pays func(t *ir.Target, s ir.Step, m Match) bool
 
 	target *ir.Target // see For
 }
 
-// For returns the rule for a target, without matches that do not pay there, or nil where
+// For returns the rule for a step on a target, without matches that do not pay there, or nil where
 // the target lacks the op that the rule makes.
-func (r *Rule) For(t *ir.Target) *Rule {
-	if r.Needs != nil && !r.Needs(t) {
+func (r *Rule) For(t *ir.Target, s ir.Step) *Rule {
+	if r.Needs != nil && !r.Needs(t, s) {
 		return nil
 	}
 	own := *r
@@ -60,7 +60,7 @@ func (r *Rule) For(t *ir.Target) *Rule {
 	if r.Pays == nil {
 		return &own
 	}
-	own.Where = func(m Match) bool { return (r.Where == nil || r.Where(m)) && r.Pays(t, m) }
+	own.Where = func(m Match) bool { return (r.Where == nil || r.Where(m)) && r.Pays(t, s, m) }
 	return &own
 }
 

@@ -6,10 +6,9 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Target says what the machine that a graph is compiled for can do, and how its Plans are
-// laid out. lower fills it from the table of kernels; passes read it. It is a plain table,
-// so that a pass needs to know nothing about kernels. Targets differ in what stands here:
-// nothing else asks for their names.
+// Target is the table of what a machine can do that graphs are compiled for. lower fills it from
+// the table of kernels and passes read it, so that a pass knows nothing about kernels. What
+// differs by the size of a step is a [Step] beside it.
 type Target struct {
 	Name string // "metal" or "cpu"
 	// Act is the element type of activations between matrix products. The residual
@@ -21,80 +20,65 @@ type Target struct {
 	// FewTokens is the most tokens of a step that share one pass over the weights, in
 	// products of a matrix and a few vectors.
 	FewTokens int64
-	// NormPrologue lists the norms that fused_linear may apply to its input in this range
-	// of token counts, and NormTokens is the most tokens for which it has any.
-	NormPrologue []NormKind
-	NormTokens   int64
-	// NormColumns is how many columns of such a product of many tokens share a
+	// NormTokens is the most tokens of a step whose products normalise their input: by a norm of
+	// FewNorms in a step of FewTokens or fewer, else by one of ManyNorms. See [Target.Norms].
+	NormTokens          int64
+	FewNorms, ManyNorms []NormKind
+	// NormColumns is the number of columns of a product of many tokens that share a
 	// normalised input.
 	NormColumns int64
-	// SameBits says that a token's results shall have the same bits in every step that computes
+	// NormsApart reports that each threadgroup normalises the input of a product while it waits
+	// for weights, so that several products may normalise the same input.
+	NormsApart bool
+	// SameBits reports that a token's results have the same bits in every step that computes
 	// it: kernels of one family serve all rows.
 	SameBits bool
-	// Tokens is the most tokens of a step, and OneEach says that no sequence brings more
-	// than one of them.
-	Tokens  int64
-	OneEach bool
-	// Rows is how many rows of logits such a step is taken to want.
-	Rows int64
 	// Costs are what choices between ops go by.
 	Costs Costs
-	// Gathers says that fused_linear may take its input's rows by an index where it may
+	// Gathers reports that fused_linear may take its input's rows by an index where it may
 	// normalise them.
 	Gathers bool
-	// Gated says that fused_linear may compute a gate of two products.
+	// Gated reports that fused_linear may compute a gate of two products.
 	Gated bool
 
 	MaxHead int // elements of a head that attention and the fused cache writes take
 
-	// XSplit says that caches have the layout of vLLM and Aphrodite, keys in pieces of 16
+	// XSplit reports that caches have the layout of vLLM and Aphrodite, keys in pieces of 16
 	// bytes, which kernels of its own write and read.
 	XSplit bool
-
-	// Emulates says that kernels which are not written for the target's processor run there
-	// from their Metal source.
-	Emulates bool
-
-	Schedule
 }
 
-// Schedule says how lower lays out a Plan for a target.
-type Schedule struct {
-	// GPU says that dispatches are a GPU's, but for matrix products that are placed on the
-	// CPU beside it, which sees the same memory. Otherwise all are a CPU's.
-	GPU bool
-	// Launches says that kernels run in the threadgroups that the Plan cuts them into. What
-	// they are is then chosen by size, and the Plan notes why. Kernels that cut their work
-	// themselves take the Plan's only where they are emulated.
-	Launches bool
-	// Rearranges says that the device may keep a matrix in an order of its own.
-	Rearranges bool
-	// FirstBuffer is how many dispatches the first command buffer has at most, 0 where there
-	// are none: a processor that obeys one step at a time has nothing to be handed early.
-	// The next may have BufferGrowth times as many. BufferTime, in µs on the slowest chip,
-	// is what none of several dispatches is predicted to exceed.
-	FirstBuffer, BufferGrowth int
-	BufferTime                float64
-	// SplitContext is the context length beyond which the attention of single tokens
-	// is cut along the keys, to keep many cores busy; 0 for never. SplitKeys is how many keys
-	// a part has. Where the two are equal, no context is cut in one step and whole in another,
-	// however long those beside it are.
-	SplitContext, SplitKeys int64
-	// Chip is what choices by size are made for: "m4-max", or "" for no chip in
-	// particular. Family is Apple's number of its GPU's, and Cores how many it has.
-	Chip          string
-	Family, Cores int
+// Step bounds the steps that a graph is compiled for.
+type Step struct {
+	Tokens  int64 // the most
+	Rows    int64 // of logits that such a step is taken to want
+	OneEach bool  // no sequence brings more than one token
 }
 
-// Costs answers what a rule asks to know whether it pays, for steps of so many tokens; see
-// package lower/predict. Times are in µs; where a rate is not known, they are 0.
+// StepOf returns the bounds of steps of one sequence that bring up to n tokens and want the
+// logits of one.
+func StepOf(n int64) Step { return Step{Tokens: n, Rows: 1, OneEach: n == 1} }
+
+// Norms returns the norms that fused_linear may apply to its input in a step.
+func (t *Target) Norms(s Step) []NormKind {
+	switch {
+	case s.Tokens <= t.FewTokens:
+		return t.FewNorms
+	case s.Tokens <= t.NormTokens:
+		return t.ManyNorms
+	}
+	return nil
+}
+
+// Costs predicts whether a rule pays in steps of a number of tokens; see package lower/predict.
+// Times are in µs, and 0 where a rate is not known.
 type Costs interface {
 	// WriteRepeats compares what attention takes longer where each threadgroup does for its
 	// query heads what a fused write of Q, K and V does once with what the write takes by itself.
 	WriteRepeats(t *Target, write *Value, tokens int64) (longer, spared float64)
 	// NormRepeats compares what a product takes longer where each group of its columns
 	// normalises the input for itself with what the norm takes by itself, in a step that wants
-	// so many rows of logits.
+	// a number of rows of logits.
 	NormRepeats(t *Target, norm, product *Value, tokens, rows int64) (longer, spared float64)
 	// GroupsExperts reports whether a product of experts runs in tiles, each of tokens that go
 	// to one expert and read its weights once, in place of every token for itself.

@@ -35,13 +35,12 @@ func compiledWith(t testing.TB, machine, arch, weights string, level int, opts O
 		{Name: "prefill", MinT: DecodeTokens + 1, MaxT: 512},
 		{Name: "decode", MinT: 1, MaxT: DecodeTokens},
 	}
-	var target *ir.Target
+	target, err := NewTarget(machine)
+	require.NoError(t, err)
 	for i := range ranges {
 		r := &ranges[i]
-		target, err = NewTarget(machine, r.MaxT)
-		require.NoError(t, err)
 		r.Func = source.Clone()
-		_, err = passes.Compile(r.Func, target, passes.Options{Level: level, Disabled: off})
+		_, err = passes.Compile(r.Func, &target.Target, ir.StepOf(r.MaxT), passes.Options{Level: level, Disabled: off})
 		require.NoError(t, err)
 	}
 	plan, err := Lower(arch, ranges, target, opts)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/lower/predict"
 )
@@ -108,15 +107,6 @@ func machineOf(chip *predict.Chip) machine {
 	return machine{t, fmt.Sprintf("apple%d (%s)", chip.Family, chip.Name), int64(chip.Cores), chip}
 }
 
-// chipOf returns the chip that a target is tuned to; nil for none in particular.
-func chipOf(t *ir.Target) *predict.Chip {
-	if t.Chip == "" {
-		return nil
-	}
-	c, _ := predict.FindGPU(t.Chip, t.Family, t.Cores)
-	return c
-}
-
 func (m *machine) String() string { return fmt.Sprintf("%d cores of %s", m.cores, m.name) }
 
 // splitContext and partitionKeys answer for attention of single tokens.
@@ -211,45 +201,4 @@ func (p *phase) upTo(d ir.Dim) string {
 		return fmt.Sprint(n)
 	}
 	return fmt.Sprintf("%s ≤ %d", d, p.bound(Extent(d)))
-}
-
-// Tune makes a target choose by size for a chip, or for no chip in particular where there
-// is none.
-func Tune(t *ir.Target, chip *predict.Chip) {
-	m, costs := machineOf(chip), predict.Costs{}
-	if chip != nil {
-		t.Chip, t.Family, t.Cores = chip.Name, chip.Family, chip.Cores
-		costs.Rates = chip.Rates()
-	}
-	t.FewTokens = m.vecTokens
-	if t.Launches {
-		costs.Groups, costs.Heads, costs.Elements = m.attending*m.cores, kernels.MaxHeads, attentionElements
-	}
-	t.Costs = costs
-	if t.SplitContext > 0 {
-		t.SplitContext, t.SplitKeys = m.splitContext(), m.partitionKeys()
-	}
-}
-
-// CutAlike makes a target cut contexts as soon as they have more keys than a part, for steps of
-// several sequences: what is cut does not depend then on which of them is the longest. Such
-// steps have threadgroups enough for parts that leave shorter contexts whole.
-func CutAlike(t *ir.Target) {
-	if t.SplitContext == 0 {
-		return
-	}
-	t.SplitKeys = max(t.SplitKeys, 512)
-	t.SplitContext = t.SplitKeys
-}
-
-// SameBits makes a target use one family of kernels for all rows, however many a step has: of
-// products linear_mat, after norms of their own, and of attention attention_vec, which loads
-// keys once for a few rows and adds them up as for one; experts run in linear_vec, which adds up
-// what they give. What cuts its work itself has nothing to choose.
-func SameBits(t *ir.Target) {
-	if !t.Launches {
-		return
-	}
-	t.SameBits, t.NormPrologue, t.NormTokens, t.FewTokens = true, nil, 0, 0
-	CutAlike(t)
 }

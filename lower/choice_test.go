@@ -98,10 +98,10 @@ func tuned(t *testing.T, arch, chip string, maxT int64, context int) *plan.Phase
 	require.NoError(t, err)
 	f, err := m.Build(ir.Options{KV: dtype.F16, Block: context})
 	require.NoError(t, err)
-	target, err := NewTarget("metal", maxT)
+	target, err := NewTarget("metal")
 	require.NoError(t, err)
-	Tune(target, chipNamed(t, chip))
-	_, err = passes.Compile(f, target, passes.Options{Level: 1})
+	target.Tune(chipNamed(t, chip))
+	_, err = passes.Compile(f, &target.Target, ir.StepOf(maxT), passes.Options{Level: 1})
 	require.NoError(t, err)
 	plan, err := Lower(arch, []Range{{Name: "step", Func: f, MinT: 1, MaxT: maxT}}, target, Options{Context: context})
 	require.NoError(t, err)
@@ -206,11 +206,10 @@ func TestSharedHeadsByPrediction(t *testing.T) {
 					predicted := func(tuning *Tuning) (*plan.Phase, float64, int64) {
 						f, err := m.Build(ir.Options{KV: dtype.F16, Block: context})
 						require.NoError(t, err)
-						target, err := NewTarget("metal", tokens)
+						target, err := NewTarget("metal")
 						require.NoError(t, err)
-						target.OneEach = true
-						Tune(target, chipNamed(t, chip))
-						_, err = passes.Compile(f, target, passes.Options{Level: 1})
+						target.Tune(chipNamed(t, chip))
+						_, err = passes.Compile(f, &target.Target, ir.Step{Tokens: tokens, Rows: 1, OneEach: true}, passes.Options{Level: 1})
 						require.NoError(t, err)
 						r := Range{Name: "step", Func: f, MinT: tokens, MaxT: tokens, Longest: plan.Interval{Min: 1, Max: 1}}
 						plan, err := Lower(arch, []Range{r}, target, Options{Context: context, Sequences: int(tokens), Tuning: tuning})

@@ -6,7 +6,6 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower/plan"
-	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // Range is a graph compiled for a range of steps.
@@ -35,7 +34,7 @@ type Options struct {
 // Lower turns one graph per range into a Plan: every value becomes a kernel
 // launch, an alias or a buffer, in program order. It rewrites nothing: what the
 // target lacks has been decomposed by the last pass.
-func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*plan.Plan, error) {
+func Lower(name string, ranges []Range, target *Target, opts Options) (*plan.Plan, error) {
 	if opts.Context <= 0 {
 		return nil, fmt.Errorf("a context of %d slots", opts.Context)
 	}
@@ -59,7 +58,7 @@ func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*plan.
 	return compiled, compiled.Validate()
 }
 
-func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
+func newPhase(t *tables, r Range, target *Target, opts Options) *phase {
 	bounds := sym.Sizes{}
 	if r.MaxContext == 0 {
 		r.MaxContext = int64(opts.Context)
@@ -86,7 +85,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	bounds[sym.Smax] = r.MaxContext
 	bounds[sym.C] = r.MaxC
 	return &phase{
-		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), costs: target.Costs.(predict.Costs), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
+		tables: t, f: r.Func, target: target, chip: machineOf(target.chip), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
 		out:      plan.Phase{Name: r.Name, Least: sym.Sizes{sym.T: r.MinT, sym.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
 		matrices: r.Func.Matrices(),
 		places:   make([]place, r.Func.MaxID()),

@@ -45,7 +45,7 @@ func layer(b *ir.Builder) {
 func lowered(t testing.TB) *plan.Plan {
 	f, err := ir.Build("tiny", anyWeights{}, ir.Options{Block: 64, KV: dtype.F32}, layer)
 	require.NoError(t, err)
-	target, err := NewTarget("cpu", 1)
+	target, err := NewTarget("cpu")
 	require.NoError(t, err)
 	plan, err := Lower("tiny", []Range{
 		{Name: "prefill", Func: f, MinT: 2, MaxT: 64},
@@ -76,7 +76,7 @@ func TestRotations(t *testing.T) {
 			b.Return("q", b.Scale(b.MergeHeads(b.Rope(b.SplitHeads(b.Linear(x, b.Weight("q", head, width)), 1), rope, f)), 2))
 		})
 	}
-	target, err := NewTarget("metal", 1)
+	target, err := NewTarget("metal")
 	require.NoError(t, err)
 	lower := func(f *ir.Func) (*plan.Plan, error) {
 		return Lower("rope", []Range{{Name: "decode", Func: f, MinT: 1, MaxT: 1}}, target, Options{Context: 64})

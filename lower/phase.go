@@ -9,7 +9,6 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower/plan"
-	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // ErrUnsupported is wrapped by errors about values that no kernel computes.
@@ -95,9 +94,8 @@ func (t *tables) state(a ir.StateAttr, r plan.Recurrent) int32 {
 type phase struct {
 	*tables
 	f      *ir.Func
-	target *ir.Target
+	target *Target
 	chip   machine
-	costs  predict.Costs
 
 	products Placement
 	tuning   *Tuning

@@ -14,7 +14,7 @@ import (
 // for its vectors than the copy costs: the device makes the copy, and the kernels of the
 // moment say how. A GPU reads the file's rows, whose pages it shares with the page cache,
 // unless it was measured to be faster with scales apart from codes. That order is known here.
-func order(p *plan.Plan, target *ir.Target, tuning *Tuning) {
+func order(p *plan.Plan, target *Target, tuning *Tuning) {
 	shapes := make(map[string][]int, len(p.Tensors))
 	for i := range p.Tensors {
 		t := &p.Tensors[i]

@@ -19,7 +19,7 @@ import (
 )
 
 // routedStep compiles one layer of a mixture for a target.
-func routedStep(t *testing.T, change func(c *models.Config), target *ir.Target) (*plan.Plan, *plan.Phase) {
+func routedStep(t *testing.T, change func(c *models.Config), target *Target, tokens int64) (*plan.Plan, *plan.Phase) {
 	t.Helper()
 	shape, err := checkpoint.Arch("qwen3-30b-a3b", "q4_0")
 	require.NoError(t, err)
@@ -32,12 +32,10 @@ func routedStep(t *testing.T, change func(c *models.Config), target *ir.Target) 
 	require.NoError(t, err)
 	f, err := m.Build(ir.Options{KV: dtype.F16, Block: 512})
 	require.NoError(t, err)
-	_, err = passes.Compile(f, target, passes.Options{Level: 1})
+	_, err = passes.Compile(f, &target.Target, ir.StepOf(tokens), passes.Options{Level: 1})
 	require.NoError(t, err)
-	ranges := []Range{{Name: "step", Func: f, MinT: 1, MaxT: target.Tokens}}
-	other := *target // what phases share of a target does not depend on the steps of one
-	other.Tokens = DecodeTokens
-	plan, err := Lower("mixture", ranges, &other, Options{Context: 512})
+	ranges := []Range{{Name: "step", Func: f, MinT: 1, MaxT: tokens}}
+	plan, err := Lower("mixture", ranges, target, Options{Context: 512})
 	require.NoError(t, err)
 	return plan, &plan.Phases[0]
 }
@@ -82,13 +80,13 @@ func TestExpertsShareWeights(t *testing.T) {
 		{machine: "cpu", tokens: 512, want: apart},
 	} {
 		t.Run(fmt.Sprintf("%s %s %d %t", c.machine, c.chip, c.tokens, c.same), func(t *testing.T) {
-			target, err := NewTarget(c.machine, c.tokens)
+			target, err := NewTarget(c.machine)
 			require.NoError(t, err)
-			Tune(target, chipNamed(t, c.chip))
+			target.Tune(chipNamed(t, c.chip))
 			if c.same {
-				SameBits(target)
+				target.UseSameBits()
 			}
-			_, ph := routedStep(t, c.change, target)
+			_, ph := routedStep(t, c.change, target, c.tokens)
 			require.Equal(t, c.want, routedKernels(t, ph))
 		})
 	}
@@ -101,9 +99,9 @@ func TestGroupedExpertsByHand(t *testing.T) {
 		width, ffn, experts, top = 2048, 768, 128, 8
 		one                      = ffn * width * 18 / 32 // bytes of an expert's matrix in Q4_0
 	)
-	target, err := NewTarget("metal", 512)
+	target, err := NewTarget("metal")
 	require.NoError(t, err)
-	plan, ph := routedStep(t, nil, target)
+	plan, ph := routedStep(t, nil, target, 512)
 	for _, tokens := range []int64{9, 512} {
 		rows := tokens * top
 		used := min(rows, experts)

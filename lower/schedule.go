@@ -124,11 +124,11 @@ func conflict(before, now []access) bool {
 	return false
 }
 
-// commandBuffers cuts the list as the target's [ir.Schedule] says, at barriers where it
+// commandBuffers cuts the list as the target says, at barriers where it
 // can: a buffer waits for the one before it anyway. A dispatch that takes longer than
 // BufferTime has a buffer of its own. Where the CPU's part begins or ends, one ends too.
 func (p *phase) commandBuffers() {
-	ds, s := p.out.Dispatches, &p.target.Schedule
+	ds, s := p.out.Dispatches, p.target
 	if s.FirstBuffer == 0 {
 		return
 	}

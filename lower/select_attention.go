@@ -228,9 +228,9 @@ func (p *phase) shareHeads(v *ir.Value, d emitter, kvHeads, parts int64, by foun
 	t := tensorOf(v)
 	heads, _ := t.Shape[1].IsConst()
 	at := sizes{shape: p.attentionShape(t), shared: heads / kvHeads, head: t.Shape.Last()}
-	n := p.costs.SharedHeads(heads, kvHeads, at.head, parts*p.out.Least[sym.T])
+	n := p.target.costs.SharedHeads(heads, kvHeads, at.head, parts*p.out.Least[sym.T])
 	why := p.whyHeads(at, n)
-	for more := 2 * n; more < 2*at.shared && p.costs.MayShare(more, at.head); more *= 2 {
+	for more := 2 * n; more < 2*at.shared && p.target.costs.MayShare(more, at.head); more *= 2 {
 		alone, together := p.attending(d, kernels.HeadGroups(heads, kvHeads, n), parts), p.attending(d, kernels.HeadGroups(heads, kvHeads, more), parts)
 		if together < quicker*alone {
 			n, why = more, fmt.Sprintf("predicted %.1f µs rather than %.1f, on %s", together, alone, &p.chip)
@@ -265,10 +265,10 @@ func (p *phase) whyHeads(at sizes, n int64) string {
 		return "no other reads its keys"
 	case n >= at.shared:
 		return "they read the same keys"
-	case n == p.costs.Heads:
+	case n == p.target.costs.Heads:
 		return "a threadgroup takes no more"
-	case !p.costs.MayShare(2*n, at.head):
-		return fmt.Sprintf("queries of more than %d elements leave a thread no registers", p.costs.Elements)
+	case !p.target.costs.MayShare(2*n, at.head):
+		return fmt.Sprintf("queries of more than %d elements leave a thread no registers", p.target.costs.Elements)
 	}
 	return fmt.Sprintf("fewer than %d threadgroups a core otherwise, on %s", p.chip.attending, &p.chip)
 }

@@ -71,7 +71,7 @@ func ropeWrite(p *phase, v *ir.Value) error {
 		d.in("q_norm", v.Args[4])
 		d.in("k_norm", v.Args[5])
 	}
-	if longer, spared := p.costs.WriteRepeats(p.target, v, p.bound(Extent(v.Args[0].Type.Shape[0]))); longer > spared && p.out.Longest.Max == 1 && !a.AllHeads {
+	if longer, spared := p.target.costs.WriteRepeats(&p.target.Target, v, p.bound(Extent(v.Args[0].Type.Shape[0]))); longer > spared && p.out.Longest.Max == 1 && !a.AllHeads {
 		p.chose(v, d, fmt.Sprintf("%s × (%d + 2·%d) heads of %d", p.upTo(v.Args[0].Type.Shape[0]), a.Heads, v.Args[1].Type.Cache.KVHeads, v.Args[1].Type.Cache.Head),
 			"a dispatch before attention's", fmt.Sprintf("in every head's attention it would take %.1f µs longer, and spare %.1f µs, on %s", longer, spared, &p.chip))
 	}

@@ -29,7 +29,7 @@ func expertLinear(p *phase, v *ir.Value) error {
 		shape:  fmt.Sprintf("%s × %d → %d, %s, %d of %d experts", p.upTo(rows), k, last(v), in.Weights[0].Type.DType, number(experts[1]), number(stack[0])),
 		stored: in.Weights[0].Type.DType, act: in.X.Type.DType, tokens: 1, k: k, n: last(v),
 	}
-	grouped := p.costs.GroupsExperts(p.target, v, p.out.Bounds[sym.T])
+	grouped := p.target.costs.GroupsExperts(&p.target.Target, v, p.out.Bounds[sym.T])
 	var order, starts place
 	if grouped {
 		order, starts = p.expertOrder(v, in.Experts, stack[0])

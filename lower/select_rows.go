@@ -40,7 +40,7 @@ func (p *phase) normApart(v *ir.Value, d emitter) {
 		if product.Op != ir.OpLinear && product.Op != ir.OpFusedLinear || product.Args[0] != v {
 			continue
 		}
-		if longer, spared := p.costs.NormRepeats(p.target, v, product, p.out.Bounds[sym.T], p.out.Bounds[sym.B]); longer > spared {
+		if longer, spared := p.target.costs.NormRepeats(&p.target.Target, v, product, p.out.Bounds[sym.T], p.out.Bounds[sym.B]); longer > spared {
 			p.chose(v, d, fmt.Sprintf("%s × %d, for %d columns", p.upTo(v.Type.Shape[0]), last(v), last(product)), "a dispatch before the product",
 				fmt.Sprintf("in every tile of the product it would take %.1f µs longer, and spare %.1f µs, on %s", longer, spared, &p.chip))
 		}

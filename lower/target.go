@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower/predict"
 )
 
 // DecodeTokens is the largest step that the decode phase takes.
@@ -18,28 +19,60 @@ const DecodeTokens = 1
 // tiles of tokens.
 const normTokens = 64
 
+// Target is a machine that Plans are made for: what passes read of it, and how a Plan is laid
+// out for it.
+type Target struct {
+	ir.Target
+	// GPU reports that dispatches are a GPU's, but for matrix products that are placed on the
+	// CPU beside it, which sees the same memory. Otherwise all are a CPU's.
+	GPU bool
+	// Launches reports that kernels run in the threadgroups that the Plan cuts them into. What
+	// they are is then chosen by size, and the Plan notes why. Kernels that cut their work
+	// themselves take the Plan's only where they are emulated.
+	Launches bool
+	// Rearranges reports that the device may keep a matrix in an order of its own.
+	Rearranges bool
+	// Emulates reports that kernels which are not written for the target's processor run there
+	// from their Metal source.
+	Emulates bool
+	// FirstBuffer is the most dispatches of the first command buffer, 0 where there are none: a
+	// processor that obeys one step at a time has nothing to be handed early. The next may have
+	// BufferGrowth times as many. BufferTime, in µs on the slowest chip, is what none of several
+	// dispatches is predicted to exceed.
+	FirstBuffer, BufferGrowth int
+	BufferTime                float64
+	// SplitContext is the context length beyond which the attention of single tokens
+	// is cut along the keys, to keep many cores busy; 0 for never. SplitKeys is the number of keys
+	// of a part. Where the two are equal, no context is cut in one step and whole in another,
+	// however long those beside it are.
+	SplitContext, SplitKeys int64
+
+	chip  *predict.Chip // that choices by size are made for; nil: none in particular
+	costs predict.Costs // Costs, as a value
+}
+
 // targets are the machines that smelt compiles for. All run the kernels of package
 // kernels; they differ in the rest.
-var targets = map[string]ir.Target{
+var targets = map[string]Target{
 	// A GPU is handed its work in command buffers, cut so that it is never without work and
 	// never long at it. The first is short and starts while the rest is encoded. The next
 	// may hold three times as many dispatches, since none takes less than that many times as
 	// long to run as to encode. A GPU that others wait for kills buffers that take seconds.
-	"metal": {Name: "metal", Act: dtype.F16, Schedule: ir.Schedule{
-		GPU: true, Launches: true, FirstBuffer: 16, BufferGrowth: 3, BufferTime: 100e3, SplitContext: tunings[0].split, SplitKeys: tunings[0].partition,
-	}},
+	"metal": {
+		Target: ir.Target{Name: "metal", Act: dtype.F16},
+		GPU:    true, Launches: true, FirstBuffer: 16, BufferGrowth: 3, BufferTime: 100e3, SplitContext: tunings[0].split, SplitKeys: tunings[0].partition,
+	},
 	// A CPU that decodes streams through all weights for every token, and gains more from an
 	// order made for its vectors than the copy costs. A GPU reads the file's rows, whose
 	// pages it shares with the page cache.
-	"cpu": {Name: "cpu", Act: dtype.F32, Emulates: true, Schedule: ir.Schedule{Rearranges: true}},
+	"cpu": {Target: ir.Target{Name: "cpu", Act: dtype.F32}, Emulates: true, Rearranges: true},
 }
 
 // Targets lists the names that NewTarget takes.
 func Targets() []string { return slices.Sorted(maps.Keys(targets)) }
 
-// NewTarget returns what the named machine ("metal" or "cpu") can do in steps of
-// up to maxTokens tokens.
-func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
+// NewTarget returns what the named machine ("metal" or "cpu") can do.
+func NewTarget(name string) (*Target, error) {
 	t, ok := targets[name]
 	if !ok {
 		return nil, fmt.Errorf("no target is called %q (%s)", name, strings.Join(Targets(), ", "))
@@ -53,19 +86,53 @@ func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 	}
 	t.MaxHead = kernels.MaxHead
 	t.Gated, t.Gathers = true, !t.Emulates
-	Tune(&t, nil)
-	t.NormTokens, t.NormColumns = t.FewTokens, kernels.MatColumns
+	t.Tune(nil)
+	t.FewNorms, t.ManyNorms = []ir.NormKind{ir.RMSNorm, ir.LayerNorm}, []ir.NormKind{ir.RMSNorm}
+	t.NormTokens, t.NormColumns, t.NormsApart = t.FewTokens, kernels.MatColumns, t.Launches
 	if t.Launches { // a CPU's threads normalise once for all
 		t.NormTokens = normTokens
 	}
-	switch {
-	case maxTokens <= t.FewTokens:
-		t.NormPrologue = []ir.NormKind{ir.RMSNorm, ir.LayerNorm}
-	case maxTokens <= t.NormTokens:
-		t.NormPrologue = []ir.NormKind{ir.RMSNorm}
-	}
-	t.Tokens, t.OneEach, t.Rows = maxTokens, maxTokens == 1, 1
 	return &t, nil
+}
+
+// Tune makes a target choose by size for a chip, or for no chip in particular where there
+// is none.
+func (t *Target) Tune(chip *predict.Chip) {
+	m := machineOf(chip)
+	t.chip, t.costs, t.FewTokens = chip, predict.Costs{}, m.vecTokens
+	if chip != nil {
+		t.costs.Rates = chip.Rates()
+	}
+	if t.Launches {
+		t.costs.Groups, t.costs.Heads, t.costs.Elements = m.attending*m.cores, kernels.MaxHeads, attentionElements
+	}
+	t.Costs = t.costs
+	if t.SplitContext > 0 {
+		t.SplitContext, t.SplitKeys = m.splitContext(), m.partitionKeys()
+	}
+}
+
+// CutAlike makes a target cut contexts as soon as they have more keys than a part, for steps of
+// several sequences: what is cut does not depend then on which of them is the longest. Such
+// steps have threadgroups enough for parts that leave shorter contexts whole.
+func (t *Target) CutAlike() {
+	if t.SplitContext == 0 {
+		return
+	}
+	t.SplitKeys = max(t.SplitKeys, 512)
+	t.SplitContext = t.SplitKeys
+}
+
+// UseSameBits makes a target use one family of kernels for all rows, however many a step has: of
+// products linear_mat, after norms of their own, and of attention attention_vec, which loads
+// keys once for a few rows and adds them up as for one; experts run in linear_vec, which adds up
+// what they give. What cuts its work itself has nothing to choose.
+func (t *Target) UseSameBits() {
+	if !t.Launches {
+		return
+	}
+	t.SameBits, t.NormTokens, t.FewTokens = true, 0, 0
+	t.CutAlike()
 }
 
 // nativeWhere marks kernels as native, of a target that has no others.
@@ -87,9 +154,9 @@ var xsplit = map[ir.Op][]string{
 // number: vLLM's.
 const XSplitBlock = 16
 
-// XSplit gives a target the caches of vLLM and Aphrodite, and what there is for them instead
+// UseXSplit gives a target the caches of vLLM and Aphrodite, and what there is for them instead
 // of its own kernels.
-func XSplit(t *ir.Target) {
+func (t *Target) UseXSplit() {
 	t.XSplit = true
 	for op := range t.Kernels {
 		if names, ok := xsplit[ir.Op(op)]; ok {

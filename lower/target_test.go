@@ -67,9 +67,9 @@ func has(rows []ir.Instance, want ir.Types) bool {
 
 // A CPU has kernels of its own for floats, and emulates the rest; a GPU emulates none.
 func TestNative(t *testing.T) {
-	cpu, err := NewTarget("cpu", 1)
+	cpu, err := NewTarget("cpu")
 	require.NoError(t, err)
-	metal, err := NewTarget("metal", 1)
+	metal, err := NewTarget("metal")
 	require.NoError(t, err)
 	require.True(t, cpu.Native(dtype.F32))
 	require.False(t, cpu.Native(dtype.F16))
@@ -79,10 +79,10 @@ func TestNative(t *testing.T) {
 	require.False(t, Emulated("metal", "linear_vec_f16_f16"))
 
 	cpu.Kernels[ir.OpAdd][0].Weights = 1
-	again, err := NewTarget("cpu", 1)
+	again, err := NewTarget("cpu")
 	require.NoError(t, err)
 	require.Zero(t, again.Kernels[ir.OpAdd][0].Weights, "targets share rows")
-	_, err = NewTarget("vulkan", 1)
+	_, err = NewTarget("vulkan")
 	require.ErrorContains(t, err, `"vulkan" (cpu, metal)`)
 }
 

@@ -146,7 +146,7 @@ func TestTimelineLaws(t *testing.T) {
 // buffer is short; cuts fall on barriers.
 func TestCommandBuffers(t *testing.T) {
 	everyPlan(t, func(t *testing.T, p *plan.Plan, ph *plan.Phase) {
-		s := targets[p.Target].Schedule
+		s := targets[p.Target]
 		timeline, err := predict.Simulate(p, ph, &ph.Bounds, predict.Slowest)
 		require.NoError(t, err)
 		most := s.FirstBuffer

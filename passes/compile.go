@@ -61,9 +61,9 @@ func (e *Error) Error() string { return fmt.Sprintf("pass %s: %v", e.Pass, e.Err
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Compile rewrites f in place for a target. After an error f is of no use; clone
+// Compile rewrites f in place for steps on a target. After an error f is of no use; clone
 // it first to keep the source graph.
-func Compile(f *ir.Func, target *ir.Target, opts Options) (*Report, error) {
+func Compile(f *ir.Func, target *ir.Target, step ir.Step, opts Options) (*Report, error) {
 	start := time.Now()
 	off := slices.Clone(opts.Disabled)
 	for name := range opts.Debug.flags {
@@ -88,7 +88,7 @@ func Compile(f *ir.Func, target *ir.Target, opts Options) (*Report, error) {
 		if p.Level > opts.Level || slices.Contains(off, p.Name) {
 			continue
 		}
-		row, err := p.apply(f, target)
+		row, err := p.apply(f, target, step)
 		if err != nil {
 			return report, &Error{p.Name, err}
 		}
@@ -114,14 +114,14 @@ func Compile(f *ir.Func, target *ir.Target, opts Options) (*Report, error) {
 }
 
 // apply runs one pass and verifies what it changed.
-func (p *Pass) apply(f *ir.Func, target *ir.Target) (row Row, err error) {
+func (p *Pass) apply(f *ir.Func, target *ir.Target, step ir.Step) (row Row, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
 	start := time.Now()
-	changes, err := p.run(f, target)
+	changes, err := p.run(f, target, step)
 	if err != nil {
 		return row, err
 	}

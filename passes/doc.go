@@ -7,7 +7,7 @@
 // speed. Compile verifies the graph after each row that changed it, and once more at the
 // end; the error names a pass that breaks a law or panics.
 //
-//	report, err := passes.Compile(f, target, passes.Options{Level: 1})
+//	report, err := passes.Compile(f, target, step, passes.Options{Level: 1})
 //	fmt.Println(report.Fusions["kv_replication_elimination"])
 //
 // Invariant before and after each pass: values are in program order, and none is

@@ -21,7 +21,7 @@ func TestRopeTable(t *testing.T) {
 		b.Return("y", b.Rope(x, ir.RopeAttr{Rotated: 128, Theta: 1e6, FreqScale: 0.25, Magnitude: 1}, nil))
 	})
 	require.NoError(t, err)
-	n, err := passes.RunOne("rope_tables", f, target(t, dtype.F32))
+	n, err := passes.RunOne("rope_tables", f, target(t, dtype.F32), decoding)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	data := f.Result("y").Args[2].Attr.(ir.ConstAttr).Data

@@ -37,7 +37,7 @@ func FuzzCompile(f *testing.F) {
 		if !fused {
 			tgt = sourceTarget(t, dtype.F16)
 		}
-		if _, err := passes.Compile(g, tgt, passes.Options{Level: 1}); err != nil && !errors.Is(err, passes.ErrUnsupported) {
+		if _, err := passes.Compile(g, tgt, decoding, passes.Options{Level: 1}); err != nil && !errors.Is(err, passes.ErrUnsupported) {
 			t.Fatalf("%v\n%s", err, g)
 		}
 	})

@@ -15,19 +15,19 @@ var ErrUnsupported = errors.New("the target has no kernel")
 
 // legalise decomposes fused ops that the target lacks for their types, and returns an error
 // about source ops and weight formats that it lacks.
-func legalise(f *ir.Func, t *ir.Target) (int, error) {
-	n, err := fusion.Decompose(f, func(v *ir.Value) bool { return !supported(t, v) && v.Op.CanDecompose() })
+func legalise(f *ir.Func, t *ir.Target, s ir.Step) (int, error) {
+	n, err := fusion.Decompose(f, func(v *ir.Value) bool { return !supported(t, s, v) && v.Op.CanDecompose() })
 	if err != nil {
 		return n, err
 	}
 	if n > 0 { // decomposition may leave concats whose parts are read separately
-		if _, err := views(f, t); err != nil {
+		if _, err := views(f, t, s); err != nil {
 			return n, err
 		}
 		f.Sweep()
 	}
 	for _, v := range f.Values {
-		if supported(t, v) {
+		if supported(t, s, v) {
 			continue
 		}
 		if w := unread(t, v); w != nil {
@@ -39,7 +39,7 @@ func legalise(f *ir.Func, t *ir.Target) (int, error) {
 }
 
 // supported reports whether the target computes v in one dispatch, or in none.
-func supported(t *ir.Target, v *ir.Value) bool {
+func supported(t *ir.Target, s ir.Step, v *ir.Value) bool {
 	if v.Op.IsLeaf() || v.Op.IsAlias() {
 		return true
 	}
@@ -49,11 +49,11 @@ func supported(t *ir.Target, v *ir.Value) bool {
 	switch v.Op {
 	case ir.OpFusedLinear:
 		a := v.Attr.(ir.LinearAttr)
-		return (a.Norm == ir.NoNorm || slices.Contains(t.NormPrologue, a.Norm)) &&
-			(!a.Gather || len(t.NormPrologue) > 0 && t.Gathers) && (!a.Gated || t.Gated)
+		return (a.Norm == ir.NoNorm || slices.Contains(t.Norms(s), a.Norm)) &&
+			(!a.Gather || len(t.Norms(s)) > 0 && t.Gathers) && (!a.Gated || t.Gated)
 	case ir.OpRoutedLinear:
 		a := v.Attr.(ir.RoutedAttr).Linear
-		return (a.Norm == ir.NoNorm || slices.Contains(t.NormPrologue, a.Norm)) && (!a.Gated || t.Gated)
+		return (a.Norm == ir.NoNorm || slices.Contains(t.Norms(s), a.Norm)) && (!a.Gated || t.Gated)
 	case ir.OpAttention:
 		return int(v.Type.Shape.Last()) <= t.MaxHead
 	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention:

@@ -29,11 +29,12 @@ func TestKnownModels(t *testing.T) {
 		require.Equal(t, 2*c.layers, source.OpCounts()[ir.OpRepeatKV], name)
 		for _, decode := range []bool{false, true} {
 			tgt := target(t, dtype.F16)
-			if tgt.OneEach = decode; !decode {
-				tgt.NormPrologue = nil
+			step := decoding
+			if step.OneEach = decode; !decode {
+				tgt.FewNorms = nil
 			}
 			f := source.Clone()
-			report, err := passes.Compile(f, tgt, passes.Options{Level: 1})
+			report, err := passes.Compile(f, tgt, step, passes.Options{Level: 1})
 			require.NoError(t, err)
 			requireKernels(t, f)
 			require.Zero(t, f.OpCounts()[ir.OpRepeatKV])

@@ -36,14 +36,14 @@ func TestPasses(t *testing.T) {
 			require.Equal(t, "in", archive.Files[0].Name)
 			f, err := ir.Parse(string(archive.Files[0].Data))
 			require.NoError(t, err)
-			tgt := target(t, dtype.F16)
+			tgt, step := target(t, dtype.F16), decoding
 			if pass == "legalise" {
 				tgt = sourceTarget(t, dtype.F16)
 			}
 			if pass == "wanted_rows" {
-				tgt = prompts(t, dtype.F16)
+				step = prompts
 			}
-			_, err = passes.RunOne(pass, f, tgt)
+			_, err = passes.RunOne(pass, f, tgt, step)
 			require.NoError(t, err)
 			require.NoError(t, f.Verify())
 			archive.Files = []txtar.File{archive.Files[0], {Name: "out", Data: []byte(f.String())}}
@@ -90,7 +90,7 @@ func TestFusedLayer(t *testing.T) {
 	} {
 		f := want.sample.build(t)
 		require.Positive(t, f.OpCounts()[ir.OpRepeatKV])
-		report, err := passes.Compile(f, target(t, dtype.F16), passes.Options{Level: 1})
+		report, err := passes.Compile(f, target(t, dtype.F16), decoding, passes.Options{Level: 1})
 		require.NoError(t, err)
 		n := want.sample.layers
 		require.Equal(t, n, report.Fusions["kv_replication_elimination"], name)
@@ -114,7 +114,7 @@ func TestFusedLayer(t *testing.T) {
 func TestLevelZeroLeavesSource(t *testing.T) {
 	f := tinyQwen.build(t)
 	before := f.String()
-	report, err := passes.Compile(f, target(t, dtype.F16), passes.Options{})
+	report, err := passes.Compile(f, target(t, dtype.F16), decoding, passes.Options{})
 	require.NoError(t, err)
 	require.Equal(t, before, f.String())
 	require.Len(t, report.Rows, 1)
@@ -124,7 +124,7 @@ func TestLevelZeroLeavesSource(t *testing.T) {
 func TestUnsupportedOp(t *testing.T) {
 	tgt := target(t, dtype.F32)
 	tgt.Kernels[ir.OpSoftmax] = nil
-	_, err := passes.Compile(tinyQwen.build(t), tgt, passes.Options{})
+	_, err := passes.Compile(tinyQwen.build(t), tgt, decoding, passes.Options{})
 	require.ErrorIs(t, err, passes.ErrUnsupported)
 	require.ErrorContains(t, err, "softmax")
 	var failed *passes.Error
@@ -137,7 +137,7 @@ func TestUnsupportedOp(t *testing.T) {
 			rows[i].Weights &^= dtype.SetOf(dtype.F32)
 		}
 	}
-	_, err = passes.Compile(tinyQwen.build(t), tgt, passes.Options{})
+	_, err = passes.Compile(tinyQwen.build(t), tgt, decoding, passes.Options{})
 	require.ErrorIs(t, err, passes.ErrUnsupported)
 	require.ErrorContains(t, err, "embd: f32[11,12]")
 }
@@ -153,15 +153,15 @@ func TestPartsOfFusedLinear(t *testing.T) {
 		lack func(t *ir.Target)
 		is   func(a ir.LinearAttr) bool
 	}{
-		"norm": {func(t *ir.Target) { t.NormPrologue = nil }, func(a ir.LinearAttr) bool { return a.Norm != ir.NoNorm }},
+		"norm": {func(t *ir.Target) { t.FewNorms = nil }, func(a ir.LinearAttr) bool { return a.Norm != ir.NoNorm }},
 		"pair": {func(t *ir.Target) { t.Gated = false }, func(a ir.LinearAttr) bool { return a.Gated }},
 	} {
 		f, tgt := tinyQwen.build(t), target(t, dtype.F32)
-		_, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: []string{"head_norm_rope_kv_write"}})
+		_, err := passes.Compile(f, tgt, decoding, passes.Options{Level: 1, Disabled: []string{"head_norm_rope_kv_write"}})
 		require.NoError(t, err)
 		require.True(t, has(f, c.is), name)
 		c.lack(tgt)
-		_, err = passes.RunOne("legalise", f, tgt)
+		_, err = passes.RunOne("legalise", f, tgt, decoding)
 		require.NoError(t, err)
 		require.NoError(t, f.Verify())
 		require.False(t, has(f, c.is), name)
@@ -173,7 +173,7 @@ func TestLongHeads(t *testing.T) {
 	tgt := target(t, dtype.F32)
 	tgt.MaxHead = tinyQwen.head - 1
 	f := tinyQwen.build(t)
-	_, err := passes.Compile(f, tgt, passes.Options{Level: 1})
+	_, err := passes.Compile(f, tgt, decoding, passes.Options{Level: 1})
 	require.NoError(t, err)
 	for _, op := range []ir.Op{ir.OpAttention, ir.OpHeadNormRopeKVWrite, ir.OpHeadNormRopeKVWriteAttention} {
 		require.Zero(t, f.OpCounts()[op], op)
@@ -224,12 +224,12 @@ func TestShuffledOrder(t *testing.T) {
 	for seed := range uint64(graphs) {
 		source, in, want := random(t, seed)
 		plain := source.Clone()
-		_, err := passes.Compile(plain, target(t, dtype.F16), passes.Options{Level: 1})
+		_, err := passes.Compile(plain, target(t, dtype.F16), decoding, passes.Options{Level: 1})
 		require.NoError(t, err)
 		for range 3 {
 			f := shuffled(source, r)
 			require.NoError(t, f.Verify())
-			_, err := passes.Compile(f, target(t, dtype.F16), passes.Options{Level: 1})
+			_, err := passes.Compile(f, target(t, dtype.F16), decoding, passes.Options{Level: 1})
 			require.NoError(t, err)
 			require.Equal(t, plain.OpCounts(), f.OpCounts())
 			requireSame(t, want, execute(t, f, in), f.String)
@@ -241,7 +241,7 @@ func TestDeterminism(t *testing.T) {
 	var first string
 	for i := range 5 {
 		f := tinyLlama.build(t)
-		_, err := passes.Compile(f, target(t, dtype.F16), passes.Options{Level: 1})
+		_, err := passes.Compile(f, target(t, dtype.F16), decoding, passes.Options{Level: 1})
 		require.NoError(t, err)
 		if i == 0 {
 			first = f.String()
@@ -252,7 +252,7 @@ func TestDeterminism(t *testing.T) {
 
 func TestObserver(t *testing.T) {
 	var seen []string
-	report, err := passes.Compile(tinyQwen.build(t), target(t, dtype.F32), passes.Options{
+	report, err := passes.Compile(tinyQwen.build(t), target(t, dtype.F32), decoding, passes.Options{
 		Level: 1, Disabled: []string{"cse"}, Observer: func(pass string, f *ir.Func) { seen = append(seen, pass) },
 	})
 	require.NoError(t, err)
@@ -270,7 +270,7 @@ func TestPanickingPassIsNamed(t *testing.T) {
 		"error":         func(f *ir.Func) error { return errors.New("broken") },
 		"invalid graph": func(f *ir.Func) error { f.Results[0].Value.Args = nil; return nil },
 	} {
-		_, err := passes.CompileWith(passes.NewPass("bad", run), tinyQwen.build(t), target(t, dtype.F32))
+		_, err := passes.CompileWith(passes.NewPass("bad", run), tinyQwen.build(t), target(t, dtype.F32), decoding)
 		var failed *passes.Error
 		require.ErrorAs(t, err, &failed, name)
 		require.Equal(t, "bad", failed.Pass, name)
@@ -283,7 +283,7 @@ func TestDebug(t *testing.T) {
 	require.False(t, d.Help)
 	var out bytes.Buffer
 	f := tinyQwen.build(t)
-	report, err := passes.Compile(f, target(t, dtype.F32), passes.Options{Level: 1, Debug: d, Output: &out})
+	report, err := passes.Compile(f, target(t, dtype.F32), decoding, passes.Options{Level: 1, Debug: d, Output: &out})
 	require.NoError(t, err)
 	for _, row := range report.Rows {
 		require.NotEqual(t, "cse", row.Name)
@@ -302,7 +302,7 @@ func TestDebugAllOff(t *testing.T) {
 	d, err := passes.ParseDebug("all/off")
 	require.NoError(t, err)
 	f := tinyQwen.build(t)
-	report, err := passes.Compile(f, target(t, dtype.F16), passes.Options{Level: 1, Debug: d})
+	report, err := passes.Compile(f, target(t, dtype.F16), decoding, passes.Options{Level: 1, Debug: d})
 	require.NoError(t, err)
 	require.Empty(t, report.Fusions)
 	require.Positive(t, f.OpCounts()[ir.OpRepeatKV])
@@ -326,7 +326,7 @@ func TestDebugErrors(t *testing.T) {
 	require.ErrorIs(t, err, passes.ErrUnknown)
 	_, err = passes.ParseDebug("legalise/off")
 	require.ErrorIs(t, err, passes.ErrRequired)
-	_, err = passes.Compile(tinyQwen.build(t), target(t, dtype.F32), passes.Options{Disabled: []string{"csee"}})
+	_, err = passes.Compile(tinyQwen.build(t), target(t, dtype.F32), decoding, passes.Options{Disabled: []string{"csee"}})
 	require.ErrorIs(t, err, passes.ErrUnknown)
 }
 
@@ -347,7 +347,7 @@ func BenchmarkCompile(b *testing.B) {
 				b.StopTimer()
 				f := source.Clone()
 				b.StartTimer()
-				if _, err := passes.Compile(f, target(b, dtype.F16), passes.Options{Level: 1}); err != nil {
+				if _, err := passes.Compile(f, target(b, dtype.F16), decoding, passes.Options{Level: 1}); err != nil {
 					b.Fatal(err)
 				}
 			}

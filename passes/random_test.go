@@ -177,16 +177,16 @@ func TestScribbles(t *testing.T) {
 		require.NoError(t, f.Verify())
 		in := steps(7)[:1]
 		want := execute(t, f, in)
-		tgt := target(t, dtype.F16)
+		tgt, step := target(t, dtype.F16), decoding
 		if seed%3 == 0 {
 			tgt = sourceTarget(t, dtype.F16)
 		}
 		if seed%2 == 0 {
-			tgt.Tokens, tgt.NormPrologue = 512, nil
+			step.Tokens = 512
 		}
 		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		g := shuffled(f, r)
-		report, err := passes.Compile(g, tgt, passes.Options{Level: 1, Observer: func(pass string, _ *ir.Func) {
+		report, err := passes.Compile(g, tgt, step, passes.Options{Level: 1, Observer: func(pass string, _ *ir.Func) {
 			requireSame(t, want, execute(t, g, in), func() string { return pass + "\n" + g.String() })
 		}})
 		require.NoError(t, err, "seed %d\n%s", seed, f)
@@ -207,12 +207,12 @@ func TestChangesAreCounted(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		f := scribble(r, 10+r.IntN(60))
-		tgt := []*ir.Target{target(t, dtype.F16), prompts(t, dtype.F16)}[seed%2]
+		tgt, step := target(t, dtype.F16), []ir.Step{decoding, prompts}[seed%2]
 		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		f.Stage = ir.Fused
 		for _, p := range passes.Passes() {
 			before := f.String()
-			n, err := passes.RunOne(p.Name, f, tgt)
+			n, err := passes.RunOne(p.Name, f, tgt, step)
 			require.NoError(t, err)
 			require.NoError(t, f.Verify())
 			if n == 0 {

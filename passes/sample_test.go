@@ -270,24 +270,19 @@ func (s sample) define(b *ir.Builder) {
 
 // target can do everything that there are kernels for, in one activation type.
 func target(t testing.TB, act dtype.Type) *ir.Target {
-	target, err := lower.NewTarget("metal", lower.DecodeTokens)
+	target, err := lower.NewTarget("metal")
 	require.NoError(t, err)
 	target.Act = act
-	return target
+	return &target.Target
 }
 
-// prompts is target for steps of many tokens, of which few want logits.
-func prompts(t testing.TB, act dtype.Type) *ir.Target {
-	target, err := lower.NewTarget("metal", 512)
-	require.NoError(t, err)
-	target.Act = act
-	return target
-}
+// decoding and prompts are steps of one token, and of many of which few want logits.
+var decoding, prompts = ir.StepOf(lower.DecodeTokens), ir.StepOf(512)
 
 // sourceTarget has kernels for source ops only.
 func sourceTarget(t testing.TB, act dtype.Type) *ir.Target {
 	target := target(t, act)
-	target.NormPrologue, target.Gated = nil, false
+	target.FewNorms, target.Gated = nil, false
 	for op := range target.Kernels {
 		if ir.Op(op).Stage() != ir.Source {
 			target.Kernels[op] = nil

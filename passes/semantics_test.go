@@ -86,15 +86,15 @@ func TestPassesKeepMeaning(t *testing.T) {
 	moved := make(map[int64]int) // by tokens of a step
 	for seed := range uint64(graphs) {
 		source, in, want := random(t, seed)
-		for _, tgt := range []*ir.Target{target(t, dtype.F16), prompts(t, dtype.F16)} {
+		for _, step := range []ir.Step{decoding, prompts} {
 			f := source.Clone()
-			report, err := passes.Compile(f, tgt, passes.Options{Level: 1, Observer: func(pass string, f *ir.Func) {
+			report, err := passes.Compile(f, target(t, dtype.F16), step, passes.Options{Level: 1, Observer: func(pass string, f *ir.Func) {
 				requireSame(t, want, execute(t, f.Clone(), in), func() string { return pass + "\n" + f.String() })
 			}})
 			require.NoError(t, err)
 			for _, row := range report.Rows {
 				if row.Name == "wanted_rows" {
-					moved[tgt.Tokens] += row.Changes
+					moved[step.Tokens] += row.Changes
 				}
 			}
 		}
@@ -127,9 +127,9 @@ func TestSubsetsKeepMeaning(t *testing.T) {
 			if !few && len(off) < len(names)-1 && !testfiles.Full("models") && r.IntN(16) != 0 {
 				continue
 			}
-			tgt := target(t, []dtype.Type{dtype.F32, dtype.F16}[set%2])
+			tgt, step := target(t, []dtype.Type{dtype.F32, dtype.F16}[set%2]), decoding
 			if r.IntN(2) == 0 {
-				tgt.Tokens, tgt.NormPrologue = 512, nil
+				step.Tokens = 512
 			}
 			for _, name := range []string{"attention_write", "gather_prologue", "shared_norm", "wanted_rows"} {
 				if r.IntN(2) == 0 {
@@ -137,7 +137,7 @@ func TestSubsetsKeepMeaning(t *testing.T) {
 				}
 			}
 			f := source.Clone()
-			report, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: off})
+			report, err := passes.Compile(f, tgt, step, passes.Options{Level: 1, Disabled: off})
 			require.NoError(t, err, "without %v", off)
 			requireKernels(t, f)
 			for _, name := range off {
@@ -159,13 +159,13 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 		tgt := target(t, []dtype.Type{dtype.F32, dtype.F16}[seed%2])
 		tgt.Gated = seed%5 != 0
 		if seed%3 == 0 {
-			tgt.NormPrologue = nil
+			tgt.FewNorms = nil
 		}
 		var off []string
 		if seed%4 == 3 {
 			off = []string{"kv_replication_elimination"}
 		}
-		_, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: off})
+		_, err := passes.Compile(f, tgt, decoding, passes.Options{Level: 1, Disabled: off})
 		require.NoError(t, err)
 		for op := range ir.Op(ir.NumOps) {
 			if op != 0 && !op.CanDecompose() {
@@ -210,7 +210,7 @@ func TestLegaliseKeepsMeaning(t *testing.T) {
 		if seed%4 == 0 {
 			tgt = lacks
 		}
-		_, err := passes.Compile(f, tgt, passes.Options{Level: 1})
+		_, err := passes.Compile(f, tgt, decoding, passes.Options{Level: 1})
 		require.NoError(t, err)
 		for _, v := range f.Values {
 			require.True(t, v.Op.IsLeaf() || v.Op.IsAlias() || tgt.Row(v) != nil, v.LongString())

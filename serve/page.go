@@ -156,7 +156,7 @@ func drawGraph(r *http.Request, served *smelt.Program, of graphOf) ([]byte, erro
 	o := served.Options()
 	if of.target != o.Target { // nothing is known of another device but the chip
 		o = smelt.Options{Target: of.target, Level: o.Level, KV: o.KV, Context: o.Context, Prefill: o.Prefill, Sequences: o.Sequences, Block: o.Block}
-		t, err := lower.NewTarget(of.target, lower.DecodeTokens)
+		t, err := lower.NewTarget(of.target)
 		if err != nil {
 			return nil, err
 		}

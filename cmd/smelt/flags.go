@@ -150,8 +150,8 @@ func (f *compileFlags) setChip(chip, target string) error {
 }
 
 // targetOf returns what --target names.
-func targetOf(name string) (*ir.Target, error) {
-	t, err := lower.NewTarget(name, lower.DecodeTokens)
+func targetOf(name string) (*lower.Target, error) {
+	t, err := lower.NewTarget(name)
 	if err != nil {
 		return nil, usagef("--target %s: want metal or cpu", name)
 	}

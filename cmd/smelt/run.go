@@ -218,7 +218,7 @@ func draftProgram(cmd *cobra.Command, path string, compile compileFlags, device 
 // hintDevice adds what would work to an error about a device that is the wrong one for
 // a program, or that is not there.
 func hintDevice(p *smelt.Program, err error) error {
-	target, unknown := lower.NewTarget(p.Plan.Target, lower.DecodeTokens)
+	target, unknown := lower.NewTarget(p.Plan.Target)
 	switch {
 	case unknown != nil, !errors.Is(err, smelt.ErrTarget) && !errors.Is(err, device.ErrAbsent):
 		return err

@@ -154,20 +154,13 @@ func (p *Program) costWithout(stages *passes.Stages, chip *predict.Chip, rules .
 	opts := p.Options
 	opts.Disabled = append(slices.Clone(opts.Disabled), rules...)
 	opts.DebugOutput, opts.Observer = nil, nil
-	phases, err := ranges(opts)
-	if err != nil {
-		return cost, err
-	}
+	phases := ranges(opts, p.target)
 	at := slices.IndexFunc(p.Stages, func(of passes.Stages) bool { return of.Fused == stages.Fused })
 	r := phases[at : at+1]
-	if _, err := opts.optimise(&r[0], stages.Source); err != nil {
+	if _, err := opts.optimise(&r[0], stages.Source, p.target); err != nil {
 		return cost, err
 	}
-	target, err := opts.target(lower.DecodeTokens)
-	if err != nil {
-		return cost, err
-	}
-	plan, err := lower.Lower(p.source.Name, r, target, opts.lowering())
+	plan, err := lower.Lower(p.source.Name, r, p.target, opts.lowering())
 	if err != nil {
 		return cost, err
 	}

@@ -37,13 +37,15 @@ type Program struct {
 	Options Options // defaults filled in; zero where the Plan was read from a file
 
 	source Source
+	target *lower.Target
 }
 
 // Compile turns a definition into a Plan: it builds the source graph, runs the passes for each
 // phase, and lowers.
 func Compile(s Source, opts Options) (*Program, error) {
 	start := time.Now()
-	if err := opts.fill(s); err != nil {
+	target, err := opts.fill(s)
+	if err != nil {
 		return nil, err
 	}
 	source, err := s.Build(ir.Options{KV: opts.KV, Block: opts.Block, Context: opts.Context, Embeddings: opts.Embeddings})
@@ -53,18 +55,11 @@ func Compile(s Source, opts Options) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	phases, err := ranges(opts)
-	if err != nil {
-		return nil, err
-	}
+	phases := ranges(opts, target)
 	if recurs(source) { // who shares a block goes on after it, and never writes there
 		phases = slices.DeleteFunc(phases, func(r lower.Range) bool { return r.MaxC > 0 })
 	}
-	p := &Program{source: s, Options: opts}
-	target, err := opts.target(lower.DecodeTokens)
-	if err != nil {
-		return nil, err
-	}
+	p := &Program{Options: opts, source: s, target: target}
 	for i := range phases {
 		r, from := &phases[i], source
 		if r.MaxC > 0 {
@@ -72,7 +67,7 @@ func Compile(s Source, opts Options) (*Program, error) {
 				return nil, err
 			}
 		}
-		report, err := opts.optimise(r, from)
+		report, err := opts.optimise(r, from, target)
 		if err != nil {
 			return nil, fmt.Errorf("compiling %s for %s: %w", s.Name, r.Name, err)
 		}
@@ -91,22 +86,17 @@ func (o *Options) lowering() lower.Options {
 }
 
 // optimise makes the graph of one phase from the source graph.
-func (o *Options) optimise(r *lower.Range, source *ir.Func) (*passes.Report, error) {
-	target, err := o.target(r.MaxT)
-	if err != nil {
-		return nil, err
-	}
-	target.OneEach = r.Longest.Max == 1
-	target.Rows = min(int64(o.Sequences), r.MaxT)
+func (o *Options) optimise(r *lower.Range, source *ir.Func, target *lower.Target) (*passes.Report, error) {
+	step := ir.Step{Tokens: r.MaxT, Rows: min(int64(o.Sequences), r.MaxT), OneEach: r.Longest.Max == 1}
 	if o.Embeddings { // they may be made of all tokens
-		target.Rows = r.MaxT
+		step.Rows = r.MaxT
 	}
 	r.Func = source.Clone()
 	var observer func(string, *ir.Func)
 	if o.Observer != nil {
 		observer = func(pass string, f *ir.Func) { o.Observer(r.Name, pass, f) }
 	}
-	return passes.Compile(r.Func, target, passes.Options{
+	return passes.Compile(r.Func, &target.Target, step, passes.Options{
 		Level: o.Level, Disabled: o.Disabled, Debug: o.Debug, Output: o.DebugOutput, Observer: observer,
 	})
 }
@@ -143,9 +133,9 @@ func chooseNext(f *ir.Func) error {
 	return nil
 }
 
-// target returns the target of steps of up to maxTokens tokens.
-func (o *Options) target(maxTokens int64) (*ir.Target, error) {
-	t, err := lower.NewTarget(o.Target, maxTokens)
+// target returns what the options compile for.
+func (o *Options) target() (*lower.Target, error) {
+	t, err := lower.NewTarget(o.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -154,18 +144,18 @@ func (o *Options) target(maxTokens int64) (*ir.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	lower.Tune(t, chip)
+	t.Tune(chip)
 	if o.Debug.XSplit {
-		lower.XSplit(t)
+		t.UseXSplit()
 	}
 	switch {
 	case o.SameBits:
-		lower.SameBits(t)
+		t.UseSameBits()
 	case o.Sequences > 1:
-		lower.CutAlike(t)
+		t.CutAlike()
 	}
-	if o.Products != nil && maxTokens > t.FewTokens { // what runs on the CPU takes rows as they are
-		t.NormPrologue, t.NormTokens = nil, t.FewTokens
+	if o.Products != nil { // what runs on the CPU takes rows as they are
+		t.ManyNorms = nil
 	}
 	return t, nil
 }
@@ -188,11 +178,7 @@ func (o *Options) chip() (*predict.Chip, error) {
 // are batches of few sequences and of many, and prompts of few tokens. A target that splits attention over long
 // contexts gets two phases, the second for these, of each that decodes. Where a block of the
 // cache may be that of several sequences, "copy" copies some before a step writes there.
-func ranges(opts Options) ([]lower.Range, error) {
-	target, err := opts.target(lower.DecodeTokens)
-	if err != nil {
-		return nil, err
-	}
+func ranges(opts Options, target *lower.Target) []lower.Range {
 	context, sequences, normed := int64(opts.Context), int64(opts.Sequences), int64(lower.DecodeTokens)
 	if target.NormTokens > target.FewTokens {
 		normed = target.NormTokens
@@ -228,7 +214,7 @@ func ranges(opts Options) ([]lower.Range, error) {
 	if opts.Block < opts.Context || opts.Sequences > 1 {
 		phases = append(phases, lower.Range{Name: "copy", MaxC: sequences, MaxContext: context})
 	}
-	return phases, nil
+	return phases
 }
 
 // Phase returns the Plan's phase of that name for the largest steps over the whole context

@@ -87,8 +87,8 @@ func (o *Options) ChooseFor(chip *predict.Chip) {
 	}
 }
 
-// fill sets the defaults, and reports what does not go together.
-func (o *Options) fill(s Source) error {
+// fill sets the defaults, reports what does not go together, and returns the target.
+func (o *Options) fill(s Source) (*lower.Target, error) {
 	if o.Embeddings {
 		o.fillEmbeddings(s)
 	}
@@ -109,34 +109,34 @@ func (o *Options) fill(s Source) error {
 	if o.KV == dtype.Invalid {
 		o.KV = dtype.F16
 	}
-	target, err := o.target(lower.DecodeTokens)
+	target, err := o.target()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if o.Debug.XSplit {
 		if err := lower.CheckXSplit(target.Act, o.KV, o.Block); err != nil {
-			return err
+			return nil, err
 		}
 		if o.Level == 0 {
-			return errors.New("the x-split layout needs the attention that optimising makes: -O 1")
+			return nil, errors.New("the x-split layout needs the attention that optimising makes: -O 1")
 		}
 	}
 	if o.Products != nil && !target.GPU {
-		return fmt.Errorf("%w in a plan for %s", ErrPlacement, target.Name)
+		return nil, fmt.Errorf("%w in a plan for %s", ErrPlacement, target.Name)
 	}
 	if o.Products != nil && o.SameBits {
-		return errors.New("the same bits in every step: products on the CPU have others than the GPU's")
+		return nil, errors.New("the same bits in every step: products on the CPU have others than the GPU's")
 	}
 	if s.Bounded && o.Context > s.Context {
-		return fmt.Errorf("%s has embeddings for %d positions, too few for a context of %d", s.Name, s.Context, o.Context)
+		return nil, fmt.Errorf("%s has embeddings for %d positions, too few for a context of %d", s.Name, s.Context, o.Context)
 	}
 	if o.Context < 1 || o.Prefill < 1 {
-		return fmt.Errorf("a context of %d and prefill steps of %d tokens: want 1 or more", o.Context, o.Prefill)
+		return nil, fmt.Errorf("a context of %d and prefill steps of %d tokens: want 1 or more", o.Context, o.Prefill)
 	}
 	if o.Sequences < 1 || o.Rows < 1 || o.Block < 1 {
-		return fmt.Errorf("steps of %d sequences and %d rows of logits, cache blocks of %d slots: want 1 or more", o.Sequences, o.Rows, o.Block)
+		return nil, fmt.Errorf("steps of %d sequences and %d rows of logits, cache blocks of %d slots: want 1 or more", o.Sequences, o.Rows, o.Block)
 	}
-	return nil
+	return target, nil
 }
 
 // fillEmbeddings sets the defaults of a program that embeds texts. A text comes in one step,

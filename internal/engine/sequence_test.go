@@ -61,7 +61,7 @@ func loadFollowing(t *testing.T, on string, weights func(name string, i, j int) 
 		}
 	})
 	require.NoError(t, err)
-	target, err := lower.NewTarget("cpu", 1)
+	target, err := lower.NewTarget("cpu")
 	require.NoError(t, err)
 	for i := range phases {
 		phases[i].Func = f

@@ -104,7 +104,7 @@ func (in *Input) facts(p *predict.Prediction) []fact {
 		}
 	}
 	predicted := "Predicted on "
-	if t, err := lower.NewTarget(in.Plan.Target, lower.DecodeTokens); err != nil || !t.GPU {
+	if t, err := lower.NewTarget(in.Plan.Target); err != nil || !t.GPU {
 		predicted = "If it ran on "
 	}
 	most := 0

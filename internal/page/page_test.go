@@ -31,10 +31,10 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	require.NoError(t, err)
 	f, err := m.Build(ir.Options{KV: dtype.F16, Block: 512})
 	require.NoError(t, err)
-	target, err := lower.NewTarget("metal", maxT)
+	target, err := lower.NewTarget("metal")
 	require.NoError(t, err)
 	in := &Input{Trace: &Trace{}, Draw: draw(t)}
-	report, err := passes.Compile(f, target, passes.Options{Level: 1, Observer: in.Trace.Observe})
+	report, err := passes.Compile(f, &target.Target, ir.StepOf(maxT), passes.Options{Level: 1, Observer: in.Trace.Observe})
 	require.NoError(t, err)
 	for _, rule := range slices.Sorted(maps.Keys(report.Fusions)) {
 		in.Fusions = append(in.Fusions, Fusion{Rule: rule, Matches: report.Fusions[rule], Dispatches: 1, Read: 2500000, Written: -1000, Micros: 1.5})

@@ -10,7 +10,6 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -141,12 +140,7 @@ func (c *verifier) runStage(ctx context.Context, g *graphs, s stage, device stri
 	at.ranges = slices.Clone(g.ranges)
 	for i := range at.ranges {
 		f := s.funcs[i].Clone()
-		target, err := lower.NewTarget(g.target.Name, at.ranges[i].MaxT)
-		if err != nil {
-			return nil, err
-		}
-		target.Act = g.target.Act
-		if _, err := passes.Compile(f, target, passes.Options{}); err != nil { // level 0: legalize only
+		if _, err := passes.Compile(f, &g.target.Target, ir.StepOf(at.ranges[i].MaxT), passes.Options{}); err != nil { // level 0: legalize only
 			return nil, err
 		}
 		at.ranges[i].Func = f

@@ -76,7 +76,7 @@ func (s *subject) Compile(o Options) (*Compiled, error) {
 	if opts.Level = o.Level; o.Level == 0 {
 		opts.Level = smelt.Unoptimised
 	}
-	if t, err := lower.NewTarget(opts.Target, lower.DecodeTokens); err == nil && !t.GPU {
+	if t, err := lower.NewTarget(opts.Target); err == nil && !t.GPU {
 		compiler.KnobsOf(&opts).Products = nil // they are shared with a GPU in the plan under test, which is for one
 	}
 	p, err := s.Model.Compile(opts)

@@ -17,7 +17,7 @@ import (
 // graphs are the outcome of compiling a model: the Plan and the graph of each of its phases.
 type graphs struct {
 	plan   *plan.Plan // without probes
-	target *ir.Target
+	target *lower.Target
 	ranges []lower.Range
 	opts   lower.Options
 }

@@ -384,7 +384,7 @@ func (c *verifier) compile(opts Options) (*graphs, error) {
 
 // graphsOf returns the graphs that a program was lowered from.
 func graphsOf(p *Compiled, opts Options) (*graphs, error) {
-	target, err := lower.NewTarget(p.Plan.Target, lower.DecodeTokens)
+	target, err := lower.NewTarget(p.Plan.Target)
 	if err != nil {
 		return nil, err
 	}

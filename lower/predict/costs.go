@@ -90,7 +90,7 @@ func (c Costs) NormRepeats(t *ir.Target, norm, product *ir.Value, tokens, rows i
 // tiles, and what cuts its work itself groups tokens without being told.
 func (c Costs) GroupsExperts(t *ir.Target, product *ir.Value, tokens int64) bool {
 	a, _ := ir.AsRoutedLinear(product)
-	if !t.Launches || t.SameBits || tokens <= t.FewTokens || a.Mixed || a.Linear.Norm != ir.NoNorm {
+	if c.Groups == 0 || t.SameBits || tokens <= t.FewTokens || a.Mixed || a.Linear.Norm != ir.NoNorm {
 		return false
 	}
 	grouped, apart := c.ExpertTimes(product, tokens)
