@@ -71,8 +71,8 @@ inline float clamped_swiglu_of(float a, float b) {
     return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
 }
 
-// gate_of is activation(a) · b, or what the activation has in its place (Shazeer, "GLU
-// Variants Improve Transformer", 2020).
+// gate_of returns activation(a) · b, or the gate formula of an activation that has its own
+// (Shazeer, "GLU Variants Improve Transformer", 2020).
 inline float gate_of(uint kind, float a, float b) {
     if (kind == SMELT_ACTIVATION_CLAMPED_SWIGLU)
         return clamped_swiglu_of(a, b);

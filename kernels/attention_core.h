@@ -40,8 +40,8 @@ constant constexpr uint result_stride = 68; // floats between rows of 64 columns
 // away.
 constant constexpr float lowest = -3.0e38f;
 
-// is_finite tells numbers from infinities and NaN by their bits, which no compiler's
-// assumptions about mathematics remove.
+// is_finite reports whether v is a number, by its bits: fast-math assumptions of a compiler
+// cannot remove the test.
 inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
 
 // store_four writes elements i to i + 3; i is a multiple of 4.
@@ -100,9 +100,9 @@ struct StepRows {
 };
 
 // load_rows copies elements [d0, d0 + width) of the rows of 32 keys, zeros for keys
-// without a row; sixteen threads read one row. A product of matrices would carry what is
-// not finite in one value to every row, with a probability of zero to those that do not
-// see it. So values take zeros in its place and a mark at their key.
+// without a row; sixteen threads read one row. In a matrix product an infinity or NaN of
+// one value would reach every row, because a weight of 0 times it is NaN. Values therefore
+// get zeros in its place, and a mark at the key.
 template <typename A, typename C>
 inline void load_rows(device const C *from, thread const StepRows &rows, uint d0, uint width, bool values, uint tid,
                       threadgroup A *tile, threadgroup uint *marks) {

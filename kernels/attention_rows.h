@@ -1,22 +1,22 @@
-// Attention of a few rows, queries that read the same KV head, in the registers of a
-// threadgroup: what kernels of single tokens share.
+// Attention of a few rows (queries of one KV head) in the registers of a threadgroup,
+// shared by the kernels of single tokens, attention_vec and attention_write.
 //
-// One pass with an online softmax (Milakov and Gimelshein, 2018). Eight simdgroups take
-// steps of 32 keys in turn; in a simdgroup eight lanes share a key, and the four such
-// teams take eight neighbouring keys each. A key is loaded once for all rows. The scores
-// of a step are folded so that each lane has one of its own of each row, weighs it, and
-// hands the weight back to its team; the output needs no reduction until the end, when
-// the simdgroups' states are merged. Scores are in units of log2. Which simdgroup and lane
-// takes a key does not depend on the rows, so that a row's result is the same bit for bit
-// whatever rows are beside it.
+// One pass with an online softmax (Milakov and Gimelshein, 2018). Eight simdgroups process
+// steps of 32 keys round robin; in a simdgroup eight lanes share a key, and each of the four
+// such teams has eight neighbouring keys. A key is loaded once for all rows. The scores
+// of a step are reduced so that each lane has one score per row, computes its weight, and
+// broadcasts it to its team; the output needs no reduction until the end, when
+// the simdgroups' states are merged. Scores are in units of log2. The simdgroup and lane
+// of a key do not depend on the rows, so a row's result is bit-identical whatever the
+// other rows.
 //
 //     rows.query, rows.seen            set by the kernel
-//     clear(rows)                      no key yet
-//     take_keys(rows, pages, …)        the keys from `start` on that any row sees
-//     share(rows, r, states, …)        row by row, and a barrier
-//     put(results, states, …)          what the simdgroups know together
+//     clear(rows)                      reset to no keys
+//     take_keys(rows, pages, …)        process the keys from `start` on that any row sees
+//     share(rows, r, states, …)        for each row, followed by a barrier
+//     put(results, states, …)          merge the simdgroups' states and write
 //
-// A file includes it behind its function constants, of which it uses has_soft_cap,
+// A file includes it after its function constants, because it uses has_soft_cap,
 // has_slopes, has_sinks and is_split.
 #ifndef SMELT_KERNELS_ATTENTION_ROWS_H
 #define SMELT_KERNELS_ATTENTION_ROWS_H
@@ -56,8 +56,8 @@ inline Fours load_fours(device const CacheBlock *cache, ulong at, uint d, uint) 
     return {load_four(cache, at + d), load_four(cache, at + d + 4)};
 }
 
-// fold adds eight values over the eight lanes that share keys: the i-th of them gets the
-// sum of value i. Each of its three steps halves what is left to add.
+// fold sums eight values over the eight lanes that share keys: lane i gets the sum of
+// value i. Each of its three steps halves the number of values per lane.
 inline float fold(float4 low, float4 high, uint lane) {
     const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
     const float4 four = (upper ? high : low) + simd_shuffle_xor(upper ? low : high, 4);
@@ -88,7 +88,7 @@ inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
     return (later ? odd : even) + simd_shuffle_xor(later ? even : odd, 8);
 }
 
-// Rows are R queries that read one KV head, and a lane's part of what is known of them.
+// Rows are R queries of one KV head, and a lane's part of their softmax state.
 template <uint R> struct Rows {
     float4 query[R][8]; // scaled; groups of four as first_four has them, zeros past the head
     float4 sum[R][8];   // of weighted values, likewise
@@ -104,8 +104,8 @@ struct Heads {
     uint kv, first, count;
 };
 
-// heads_of gives the query heads of each KV head to as many threadgroups as it takes by
-// `most` of them, of which the last may have fewer.
+// heads_of returns the query heads of a threadgroup: those of each KV head are distributed
+// to threadgroups of up to `most` heads.
 inline Heads heads_of(uint group, uint heads, uint kv_heads, uint most) {
     const uint shared = heads / kv_heads, groups = (shared + most - 1) / most;
     const uint kv = group / groups, skipped = group % groups * most;
@@ -202,9 +202,9 @@ template <uint R> inline KeyRange seen_by_any(thread const Rows<R> &rows) {
     return any;
 }
 
-// take_keys adds the keys that the simdgroup takes of those from `start` on, a multiple of
-// 8, and tells whether there were any. Keys that no row sees are not loaded. Pages are Pages or
-// OwnPages.
+// take_keys processes the simdgroup's share of the keys from `start` on, a multiple of 8,
+// and reports whether there were any. Keys that no row sees are not loaded. Pages are Pages
+// or OwnPages.
 template <uint R, typename P>
 inline bool take_keys(thread Rows<R> &rows, thread const P &pages, thread const Scoring &scoring, uint head, uint start,
                       uint sg, uint lane) {
@@ -295,12 +295,12 @@ inline bool take_keys(thread Rows<R> &rows, thread const P &pages, thread const 
     return has_keys;
 }
 
-// share writes what a simdgroup knows of a row.
+// share writes a simdgroup's state of a row to threadgroup memory.
 template <uint R, typename C>
 inline void share(thread const Rows<R> &rows, uint r, bool has_keys, device const C *values, uint head,
                   threadgroup States &states, uint sg, uint lane) {
     // Teams of a simdgroup share their maximum, so their states add up. A simdgroup
-    // without keys leaves its row unwritten and a sum of weights that says so.
+    // without keys leaves its row unwritten and stores a sum of weights of 0.
     float total = rows.total[r];
     if (has_keys) {
         total = simd_sum(total);
@@ -320,15 +320,15 @@ inline void share(thread const Rows<R> &rows, uint r, bool has_keys, device cons
     }
 }
 
-// Merged is what a threadgroup knows of a row: the largest score, the sum of weights
-// relative to it, and elements 4·tid to 4·tid + 3 of the sum of weighted values.
+// Merged is a threadgroup's state of a row: the largest score, the sum of weights relative
+// to it, and elements 4·tid to 4·tid + 3 of the sum of weighted values.
 struct Merged {
     float peak, norm;
     float4 sum;
 };
 
-// merge puts together what the simdgroups shared, for threads whose elements the head has;
-// with a sink, if not cut along the keys.
+// merge merges the states that the simdgroups shared, for threads with elements of the head;
+// it includes the sink unless the keys are partitioned (fc_split).
 inline Merged merge(threadgroup const States &states, float sink, uint tid) {
     const bool sinks_here = has_sinks && !is_split;
     Merged all;
@@ -354,8 +354,8 @@ template <typename A> struct Results {
     device const float *sinks;
 };
 
-// put writes what the simdgroups know together of a row, for threads whose elements the head
-// has: its result, or what is known of it in one of so many partitions.
+// put merges the simdgroups' states of a row and writes its result, or the state of one of
+// `partitions` partitions, for threads with elements of the head.
 template <typename A>
 inline void put(thread const Results<A> &to, threadgroup const States &states, ulong row, uint q_head, uint head,
                 uint partition, uint partitions, uint tid) {

@@ -18,7 +18,7 @@ constant bool is_split = is_function_constant_defined(fc_split);
 constant bool fc_window [[function_constant(2)]];   // tokens see the window of the parameters
 constant bool fc_soft_cap [[function_constant(3)]]; // scores have the cap of the parameters
 constant bool fc_sinks [[function_constant(4)]];    // heads have sinks
-constant bool fc_map [[function_constant(5)]];      // the host says who owns what
+constant bool fc_map [[function_constant(5)]];      // `map` gives the sequence of each token or tile
 constant bool fc_slopes [[function_constant(7)]];   // scores fall with distance
 constant bool has_window = is_function_constant_defined(fc_window) ? fc_window : false;
 constant bool has_soft_cap = is_function_constant_defined(fc_soft_cap) ? fc_soft_cap : false;
@@ -26,9 +26,9 @@ constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : fa
 constant bool has_map = is_function_constant_defined(fc_map) ? fc_map : false;
 constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes : false;
 
-// Tokens of a threadgroup, 1 (the default), 2, 4 or 8, and query heads of each that share a KV
-// head, 1, 2 or 4; their product is 8 at most. Their queries and sums stay in registers: 64 a thread as long
-// as rows · head is at most 256, twice that is what there is.
+// Tokens per threadgroup, 1 (the default), 2, 4 or 8, and query heads per token that share a
+// KV head, 1, 2 or 4; their product is at most 8. Their queries and sums stay in registers: 64
+// per thread while rows · head is at most 256; there are twice as many.
 constant uint fc_rows [[function_constant(6)]];
 constant uint fc_heads [[function_constant(12)]];
 constant uint token_count = is_function_constant_defined(fc_rows) ? fc_rows : 1;
@@ -139,24 +139,23 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
 // fc_soft_cap a score s becomes p.soft_cap · tanh(s / p.soft_cap) (Gemma 2). With
 // fc_slopes the score of key j then gets slopes[h] · (j − positions[t]) (ALiBi: Press,
 // Smith and Lewis, "Train Short, Test Long", 2022). With
-// fc_sinks every head has one more logit, which takes its share of the softmax and
-// carries no value (StreamingLLM, GPT-OSS). With fc_map the sequence is read from `map`
-// instead of searched for, −1 standing for none: threadgroups without a token write
+// fc_sinks every head has one more logit, which is part of the softmax's sum and
+// has no value (StreamingLLM, GPT-OSS). With fc_map the sequence is read from `map`
+// instead of searched for, where −1 is none: threadgroups without a token write
 // nothing.
 //
-// Grid (heads, tokens, 1) of 256 threads; attention_rows.h says how they share the keys.
+// Grid (heads, tokens, 1) of 256 threads; attention_rows.h documents their share of the keys.
 // Threadgroup memory: one output row for each simdgroup, 8 KB, and its statistics. Heads
 // of up to 256, a multiple of 8, as are the strides of the cache.
 //
-// With fc_split, grid z cuts the keys: threadgroup z takes keys [z·fc_split,
-// (z+1)·fc_split) and writes the sum of the weighted values, not yet divided, to
-// `part` and the largest score and the sum of weights to `statistics`, for
-// attention_reduce, which adds the sinks too. A partition without keys leaves `part` as
-// it is.
+// With fc_split, grid z partitions the keys: threadgroup z processes keys [z·fc_split,
+// (z+1)·fc_split) and writes the undivided sum of the weighted values to `part`, and the
+// largest score and the sum of weights to `statistics`. attention_reduce merges them and
+// adds the sinks. A partition without keys does not write `part`.
 //
-// With fc_rows, a threadgroup takes that many consecutive tokens of a sequence, the
-// drafts that a step verifies, and loads each key once for all that see it: the tiles
-// of paged.h, whose number, at most tokens/rows + seqs, replaces the tokens in the grid
+// With fc_rows, a threadgroup processes that many consecutive tokens of a sequence, such as
+// the drafts that a step verifies, and loads each key once for all that see it. These are the
+// tiles of paged.h; their number, at most tokens/rows + seqs, replaces the tokens in the grid
 // and in `map`.
 template <typename A, typename C>
 kernel void attention_vec(device const A *q [[buffer(0)]],              // [tokens, heads, head]

@@ -44,14 +44,14 @@ struct Made {
     float4 key[64], value[64], queries[128];
 };
 
-// rounded is what is left of four elements in a type.
+// rounded returns four elements rounded to a type.
 inline float4 rounded(device const half *, float4 v) { return float4(half4(v)); }
 inline float4 rounded(device const bfloat *, float4 v) { return float4(bfloat4(v)); }
 inline float4 rounded(device const float *, float4 v) { return v; }
 inline float4 rounded(device const CacheBlock *, float4 v) { return v; } // by neighbours: see store_row
 
-// store_row puts a row that lies in threadgroup memory into the cache, if it is to be
-// written, and leaves there what the cache gives back.
+// store_row writes a row from threadgroup memory to the cache if the token has a slot, and
+// replaces it by the values that a read of the cache returns.
 template <typename C>
 inline void store_row(device C *cache, ulong at, bool writes, threadgroup float *row, uint head, uint lane) {
     for (uint d = lane * 4; writes && d < head; d += 128)
@@ -216,16 +216,16 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
     }
 }
 
-// attention_write computes what head_norm_rope_kv_write (with fc_norms) or rope_qkv_write
-// and attention_vec compute one after the other, and leaves the same in the cache, for
-// steps in which each sequence brings one token, its last. Constants, partitions and
-// results are those of attention_vec; parts are put together by attention_reduce.
+// attention_write fuses head_norm_rope_kv_write (with fc_norms) or rope_qkv_write with
+// attention_vec, with the same bits in the result and in the cache, for steps in which each
+// sequence has one token, its last. Constants, partitions and results are those of
+// attention_vec; attention_reduce merges the partitions.
 //
-// No threadgroup waits for another. Each makes its query heads for itself and, where the
-// token's own key is one of those it takes, that key and its value, rounded as the cache
-// would give them back: slots that this dispatch writes are not read. The threadgroup of the
-// first query head of each KV head writes both to the token's slot, in the partition of the
-// token's position; below 0 nothing is written.
+// Threadgroups do not synchronise. Each computes its query heads and, if the token's own key
+// is in its partition, that key and its value, rounded as a read of the cache would return
+// them: slots that this dispatch writes are not read. The threadgroup of the first query head
+// of each KV head, in the partition of the token's position, writes both to the token's slot,
+// unless the slot is negative.
 //
 // Grid (heads, tokens, partitions or 1) of 256 threads, with fc_heads as of attention_vec.
 // Threadgroup memory: that of attention_vec, and four rows, of which two hold the query heads

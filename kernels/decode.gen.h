@@ -110,7 +110,7 @@ inline uint block_bytes(uint type) {
     }
 }
 
-// line_bytes returns what a block has of lines.
+// line_bytes returns the bytes of codes that a block has in lines.
 inline uint line_bytes(uint type) {
     switch (stored_type(type)) {
     case SMELT_Q8_0:
@@ -165,7 +165,7 @@ inline bool has_few_bits(uint type) {
     }
 }
 
-// second_place returns what codes of the second group of a run are multiplied by.
+// second_place returns the factor of the codes of the second group of a run.
 inline float second_place(uint type) {
     switch (stored_type(type)) {
     case SMELT_Q4_0:

@@ -72,7 +72,7 @@ kernel void add(device const A *a [[buffer(0)]],         // [rows, width], rows 
     out[ulong(position.y) * p.width + position.x] = A(v + w);
 }
 
-// gate computes out = activation(a) · b, or what the activation has for a gate.
+// gate computes out = activation(a) · b, or the gate formula of an activation that has its own.
 template <typename A>
 kernel void gate(device const A *a [[buffer(0)]],         // [rows, width], rows a_stride apart
                  device const A *b [[buffer(1)]],         // [rows, width], rows b_stride apart

@@ -3,15 +3,14 @@
 #include "abi/params.h"
 using namespace metal;
 
-// group_by_expert puts rows in the order of their experts, rows of one expert in their own
-// order: `order` has their numbers and starts[e] is the place of the first one of expert e.
-// Rows whose expert there is not come last, as those of one expert more; starts[experts + 1]
-// is the end of all.
+// group_by_expert sorts rows by expert, stably: `order` gets the row numbers, and starts[e]
+// the index in `order` of the first row of expert e. Rows without a valid expert come last,
+// as an additional expert; starts[experts + 1] is the number of rows.
 //
-// Grid (groups, 1, 1) of 256 threads: a threadgroup for each expert, and one for the rows
-// without, reads the experts of all rows twice and writes its own, so that threadgroups wait
-// for nobody. A simdgroup takes an eighth of the rows. Threadgroup memory: two numbers for
-// each simdgroup.
+// Grid (groups, 1, 1) of 256 threads: one threadgroup per expert, and one for the rows
+// without, reads the experts of all rows twice and writes its own, so threadgroups do not
+// synchronise. A simdgroup processes an eighth of the rows. Threadgroup memory: two numbers
+// for each simdgroup.
 kernel void group_by_expert(device const int *expert [[buffer(0)]],        // [rows]
                             device int *order [[buffer(1)]],               // [rows]
                             device int *starts [[buffer(2)]],              // [groups + 1]

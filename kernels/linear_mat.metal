@@ -36,7 +36,7 @@ constant uint tile_tokens = is_function_constant_defined(fc_tile) ? fc_tile : 32
 // them over the banks, for the stores of 16 bytes as for the loads of 8 × 8.
 #define STRIDE (64 + 16 / sizeof(X))
 
-// Columns of the result tile lie so many floats apart.
+// The stride of the result tile's columns, in floats.
 #define OUT_STRIDE 68
 
 // Row is the row of a weight that a thread loads.
@@ -135,14 +135,14 @@ inline void load_tiles(device const I *x, thread const Norm &norm, thread const 
     }
 }
 
-// Part is what a simdgroup owns of a tile of M tokens × 64 columns: M/2 × 32, in
+// Part is a simdgroup's quarter of a tile of M tokens × 64 columns: M/2 × 32, in
 // matrices of 8 × 8.
 template <uint M> struct Part {
     simdgroup_float8x8 at[M / 16 * 4];
 };
 
-// accumulate adds the products of 64 columns of the tiles. Matrices of tokens from
-// number `live` on are past the last token and left out; a full tile does not ask.
+// accumulate adds the products of 64 columns of the tiles. It skips token matrices from
+// number `live` on, which are past the last token; a full tile omits the test.
 template <typename X, uint M, bool Full>
 inline void accumulate(threadgroup const X *x_tile, threadgroup const X *w_tile, uint sg, uint live,
                        thread Part<M> &acc) {
@@ -181,7 +181,7 @@ inline void step(device const I *x, thread const Norm &norm, thread const Row &w
 template <typename I> struct Input {
     device const I *x;
     device const int *rows;
-    uint sharing; // of experts, how many rows of out are of one row of x; 0 without experts
+    uint sharing; // rows of out per row of x, with experts; 0 without
     device const float *gain;
     threadgroup float *scales; // of the tile's tokens
 };
@@ -197,7 +197,7 @@ struct Tile {
     uint first, count;
 };
 
-// tile_size is how many it has at most.
+// tile_size returns the maximum number of tokens of a tile.
 template <typename X> inline uint tile_size() { return sizeof(X) == 2 && tile_tokens == 64 ? 64 : 32; }
 
 // tile_of is the tile of a threadgroup where there are no experts.
@@ -233,7 +233,7 @@ inline void find_scales(thread const Input<I> &in, constant LinearParams &p, uin
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-// Epilogue is what is added to the products: buffers of the kernel.
+// Epilogue holds the buffers whose elements are added to the products.
 struct Epilogue {
     device const float *residual;
     device const float *bias0;
@@ -241,8 +241,8 @@ struct Epilogue {
     device const float *bias2;
 };
 
-// bias_of is what is added to column c of the weights side by side, or of the first of a
-// gate.
+// bias_of returns the bias of column c of the weights side by side, or of the first weight
+// of a gate.
 inline float bias_of(thread const Epilogue &e, constant LinearParams &p, uint c) {
     if (c < p.n0)
         return e.bias0[c];
@@ -353,10 +353,10 @@ struct ExpertTile {
     Tile tile;
 };
 
-// expert_tile finds the tile of a threadgroup. Those of expert e begin at number
-// ⌊starts[e] / size⌋ + e, which leaves room for all that the experts before it may have,
-// however their tokens lie: each simdgroup finds its expert without a table, and how many
-// tiles there are is known before which experts are chosen.
+// expert_tile returns the tile of a threadgroup. The tiles of expert e begin at number
+// ⌊starts[e] / size⌋ + e, which is at least the number of tiles of the experts before it.
+// Each simdgroup therefore finds its expert without a table, and the grid is known before
+// experts are chosen.
 inline ExpertTile expert_tile(device const int *starts, uint size, uint index, uint lane) {
     uint begun = 0;
     for (uint e = lane; e <= expert_count; e += 32)
@@ -393,34 +393,34 @@ inline void lose_rows(device O *out, device const int *rows, uint count, constan
     }
 }
 
-// linear_mat computes what linear_vec does, without its norm prologue, in tiles of
-// `fc_tile` tokens and 64 rows of W: a weight that has been decoded is used for every
-// token of the tile. Weights are rounded to the type of x; sums are float, over k in
+// linear_mat computes linear_vec's formula, without its norm prologue, in tiles of
+// `fc_tile` tokens and 64 rows of W: a decoded weight is used for every token of the
+// tile. Weights are rounded to the type of x; sums are float, over k in
 // steps of 8 whatever the tile, so that its size does not change a result.
 //
-// Of each step of 64 columns a threadgroup reads x and W once, x as whole lines of
+// For each step of 64 columns a threadgroup reads x and W once, x in whole lines of
 // memory. At 64 × 64 it does 8192 operations for 64 · (2 + 0.56) bytes of half and
-// Q4_0, 50 for a byte, and 32 where weights are half; at 32 × 64 it does 41 and 21. An
-// M1 does 38 in the time of a byte from memory, an M4 Max 30.
+// Q4_0, 50 per byte, and 32 with half weights; at 32 × 64 it does 41 and 21. The ridge
+// of an M1 is 38 operations per byte of memory traffic, that of an M4 Max 30.
 //
-// Of a mixture of experts the weights are stacks, [experts, n, k], and their biases with them:
-// a row of out is what one expert of a token gives, [tokens of x, top]. `rows` has the rows of
-// out in the order of their experts and `starts` where those of each begin, as
-// group_by_expert leaves them, so that a tile is one expert's and reads its weights once
+// With experts the weights and biases are stacks, [experts, n, k], and a row of out is the
+// result of one expert of a token, [tokens of x, top]. `rows` has the rows of out sorted by
+// expert and `starts` the index of each expert's first, as group_by_expert writes them, so
+// that each tile belongs to one expert and reads its weights once
 //
 //     out[t, s] = W[expert[t, s]] · x[t]                      experts
 //     out[t, s] = W[expert[t, s]] · x[t, s]                   each
 //
 // A row of out without an expert gives NaN.
 //
-// Grid (ceil(tokens/fc_tile), ceil(N/64), 1), or ceil(N/32) of a gate, of 128 threads; of
-// experts as many more in x as there are, and one. Token tiles come first, so that those in
-// flight at once share rows of W in the last cache and memory gives them once. Threadgroup
-// memory: a tile of x and one of W, 64 elements of each row, 18 KB; the result takes their
-// place.
+// Grid (ceil(tokens/fc_tile), ceil(N/64), 1), or ceil(N/32) of a gate, of 128 threads; with
+// experts, experts + 1 more in x. Token tiles are the fastest axis, so that concurrent tiles
+// share rows of W in the last-level cache, which reads them from memory once. Threadgroup
+// memory: a tile of x and one of W, 64 elements of each row, 18 KB; the result replaces
+// them.
 //
-// Source: tiles of simdgroup matrices with weights decoded on their way into
-// threadgroup memory, as in ggml's mul_mm for Metal.
+// Source: tiles of simdgroup matrices, with weights decoded into threadgroup memory, as in
+// ggml's mul_mm for Metal.
 template <typename X, typename O>
 kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k], rows x_stride apart
                        device const uchar *w0 [[buffer(1)]],       // [n0, k] in blocks of its type

@@ -24,12 +24,12 @@ constant uint fc_tokens [[function_constant(7)]];
 constant bool fc_bias [[function_constant(8)]];
 // activation(W0·x) · (W1·x) in place of the two products side by side.
 constant bool fc_gated [[function_constant(9)]];
-// Of LayerNorm: what it multiplies by and what it adds; an RMSNorm has a gain always.
+// LayerNorm has a gain; it has a shift (fc_shift). RMSNorm always has a gain and no shift.
 constant bool fc_gain [[function_constant(10)]];
 constant bool fc_shift [[function_constant(11)]];
 // Tokens are rows of x that `rows` names.
 constant bool fc_gather [[function_constant(12)]];
-// The weights are stacks of so many experts, one matrix after the other; 0 for no stacks.
+// The number of experts whose matrices each weight stacks; 0 without experts.
 constant uint fc_experts [[function_constant(13)]];
 // Experts that each token goes to.
 constant uint fc_top [[function_constant(14)]];
@@ -55,8 +55,8 @@ constant bool is_mixed = expert_count != 0 && (is_function_constant_defined(fc_m
 constant uint row_count = is_function_constant_defined(fc_rows) ? fc_rows : 4;
 constant uint token_count = is_function_constant_defined(fc_tokens) ? fc_tokens : 1;
 
-// Moments are what LayerNorm makes of a row: its elements become (x - mean - rest) ·
-// scale, rest being the rounding of the mean.
+// Moments are the statistics of a LayerNorm row: its elements become (x - mean - rest) ·
+// scale, where rest is the rounding error of the mean.
 struct Moments {
     float mean, rest, scale;
 };
@@ -84,8 +84,8 @@ template <uint R, uint T> struct Sums {
     float squares[T];
 };
 
-// moments_of finds those of a row, as layer_norm does (norm.metal): the mean relative to
-// the first element, and what a second pass over x - mean leaves of it.
+// moments_of returns those of a row, as layer_norm does (norm.metal): the mean relative to
+// the first element, and its rounding error from a second pass over x - mean.
 template <typename X> inline Moments moments_of(device const X *x, uint k, float eps, uint lane) {
     const float n = float(k), pivot = float(x[0]);
     float sum = 0.0f;
@@ -125,9 +125,8 @@ template <typename V> inline V normed(V v, thread const Moments &m, V gain, V sh
     return v;
 }
 
-// Slice is what a run of the weights meets of a token's x: its elements, by the places that
-// the type's decoder leaves its numbers at, and their sums by group, which the offsets
-// multiply.
+// Slice is the part of a token's x that a run of weights multiplies: its elements, scaled by
+// the `place` of the type's codes, and their sums by group, which the offsets multiply.
 struct Slice {
     float4 v[4];
     float sum[2];
@@ -167,9 +166,9 @@ inline float product(uint type, thread const Run &w, thread const Slice &x) {
     return p;
 }
 
-// add_run adds the products of one run. Of rows and tokens those stay in registers of which
-// there are fewer, and the others come one by one. What a product sums, and in which order,
-// depends on neither R nor T: a token's result has the same bits alone and among others.
+// add_run adds the products of one run. The fewer of rows and tokens stay in registers, and
+// the others are loaded one by one. The order of a product's sums depends on neither R nor T:
+// a token's result has the same bits alone and in a batch.
 template <typename X, uint R, uint T>
 inline void add_run(uint type, thread const Rows<R> &rows, thread const Input<X, T> &in, uint run,
                     thread Sums<R, T> &sums) {
@@ -246,8 +245,7 @@ inline void add_rows(uint type, device const uchar *w, uint column, uint start, 
         sums.squares[t] = part.squares[t];
 }
 
-// total sums N values over the simdgroup, four at a time, and gives sum i to the lanes
-// that ask for it.
+// total sums N values over the simdgroup, four at a time, and returns sum `want`.
 template <uint N> inline float total(thread const float *v, uint want) {
     float mine = 0.0f;
     UNROLL for (uint i = 0; i < N; i += 4) {
@@ -279,8 +277,8 @@ template <typename X, typename O> struct Arguments {
     device const int *rows;
 };
 
-// bias_of is what is added to column c of the weights side by side, or of the first of a
-// gate.
+// bias_of returns the bias of column c of the weights side by side, or of the first weight
+// of a gate.
 template <typename X, typename O>
 inline float bias_of(thread const Arguments<X, O> &a, constant LinearParams &p, uint c) {
     if (c < p.n0)
@@ -369,27 +367,27 @@ inline float2 multiply_all(thread const Arguments<X, O> &a, constant LinearParam
 //     out = activation(…)                                     activation
 //     out = activation(x·W0ᵀ + b0) · (x·W1ᵀ + b1)             gated, columns n0 = n1
 //     out = … + residual                                      residual
-//     x ← rows of x                                           gather: as `rows` names them
+//     x ← x[rows]                                             gather
 //     x ← x · gain / sqrt(mean(x²) + eps)                     norm 1
-//     x ← (x - mean) / sqrt(var(x) + eps) · gain + shift      norm 2, gain and shift if asked for
+//     x ← (x - mean) / sqrt(var(x) + eps) · gain + shift      norm 2, gain and shift optional
 //
-// Of a mixture of experts the weights are stacks, [experts, n, k], and their biases with them:
-// a row of out is what one expert of a token gives, [tokens of x, top], or their weighted sum
+// With experts the weights and biases are stacks, [experts, n, k], and a row of out is the
+// result of one expert of a token, [tokens of x, top], or their weighted sum
 //
 //     out[t, s] = W[expert[t, s]] · x[t]                      experts, which have fc_tokens 1
 //     out[t, s] = W[expert[t, s]] · x[t, s]                   each
 //     out[t] = Σ share[t, s] · out[t, s]                      mixed, before the residual
 //
-// An expert that there is not gives NaN.
+// An invalid expert gives NaN.
 //
 // Grid (ceil(N / (rows·S)), ceil(tokens / fc_tokens), 1) of S simdgroups, S from 1 to
-// 8: a simdgroup owns `rows` columns, so that an input which a lane has loaded serves
-// several rows of W and a weight that it has decoded several tokens. The bits of a
-// result depend on neither S nor rows nor fc_tokens. No threadgroup memory.
+// 8: a simdgroup owns `rows` columns, so that a loaded input is used for several rows of W
+// and a decoded weight for several tokens. The bits of a result depend on neither S nor
+// rows nor fc_tokens. No threadgroup memory.
 //
-// Sources: the shape (several rows to a simdgroup, one reduction at the end, sums of x
-// in place of an offset for each weight) is that of ggml's mul_mv kernels for Metal;
-// sharing a pass among a few tokens that of its mul_mv_ext.
+// Sources: the structure (several rows per simdgroup, one reduction at the end, sums of x
+// in place of an offset per weight) is that of ggml's mul_mv kernels for Metal; a pass
+// shared by a few tokens is that of its mul_mv_ext.
 template <typename X, typename O>
 kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k], rows x_stride apart
                        device const uchar *w0 [[buffer(1)]],       // [n0, k] in blocks of its type

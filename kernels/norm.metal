@@ -3,15 +3,15 @@
 #include "abi/params.h"
 using namespace metal;
 
-// Of layer_norm: what it multiplies by and adds at the end.
+// layer_norm has a weight; it has a bias (fc_bias).
 constant bool fc_weight [[function_constant(0)]];
 constant bool fc_bias [[function_constant(1)]];
 
 constant bool has_weight = is_function_constant_defined(fc_weight) ? fc_weight : false;
 constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
 
-// root_mean_square returns what a row is multiplied by, the same in every thread: a
-// threadgroup's threads share its elements. `partial` has room for each simdgroup.
+// root_mean_square returns the factor of a row, 1 / sqrt(mean(x²) + eps), in every thread of
+// the threadgroup, which share its elements. `partial` has one element per simdgroup.
 template <typename I>
 inline float root_mean_square(device const I *from, constant NormParams &p, threadgroup float *partial, uint tid,
                               uint threads, uint sg, uint lane, uint simdgroups) {
@@ -82,8 +82,8 @@ kernel void norm_residual(device const T *x [[buffer(0)]],          // [rows, wi
     }
 }
 
-// add_up returns the sum of v over the threadgroup, the same in every thread; `partial`
-// has room for each simdgroup, and nobody may be reading it.
+// add_up returns the sum of v over the threadgroup in every thread; `partial` has one
+// element per simdgroup, and no thread may be reading it.
 inline float2 add_up(float2 v, threadgroup float2 *partial, uint sg, uint lane, uint simdgroups) {
     v = float2(simd_sum(v.x), simd_sum(v.y));
     if (simdgroups == 1)
@@ -98,13 +98,13 @@ inline float2 add_up(float2 v, threadgroup float2 *partial, uint sg, uint lane, 
 }
 
 // layer_norm computes out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias over each
-// row (Ba, Kiros and Hinton, "Layer Normalization", 2016); weight and bias are left out
-// where fc_weight and fc_bias say so.
+// row (Ba, Kiros and Hinton, "Layer Normalization", 2016); fc_weight and fc_bias enable
+// weight and bias.
 //
 // Grid (rows, 1, 1) of 32 to 256 threads, a multiple of 32. A thread reads four
 // neighbours at a time. The mean is summed relative to the first element, so that a
 // row far from zero loses no digits, and the second pass sums x - mean as well as its
-// square: what is left there is the rounding of the mean, and corrects it and the
+// square: the first sum is the rounding error of the mean, which corrects mean and
 // variance (the corrected two-pass algorithm of Chan, Golub and LeVeque, 1983).
 // Threadgroup memory: two sums for each simdgroup, twice.
 template <typename I, typename O>

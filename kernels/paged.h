@@ -97,8 +97,8 @@ inline uint sequence_of(device const int *cu_seqlens, uint seqs, uint t) {
 
 // Tiles of `size` tokens, each of one sequence. Sequence i has those from
 // first_tile(cu_seqlens[i], i, size) on: every sequence before it may have a ragged
-// tail, and so leaves room for one more than it fills. A grid of tokens/size + seqs has
-// them all; what is too many in it starts at or past the end of its sequence.
+// tail, so one more tile than it fills is reserved. A grid of tokens/size + seqs has all
+// tiles; surplus tiles start at or past the end of their sequence.
 inline uint first_tile(int start, uint seq, uint size) { return uint(start) / size + seq; }
 
 // sequence_of_tile is the sequence that owns a tile.

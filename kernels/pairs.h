@@ -1,5 +1,5 @@
-// Rows of heads by the simdgroup: what a lane has of one that is normalised, rotated and
-// moved. Elements are taken in steps of 128, four to a lane.
+// Heads processed by simdgroups: the elements of a lane of a head that is normalised,
+// rotated and copied. A step is 128 elements, four per lane.
 #ifndef SMELT_KERNELS_PAIRS_H
 #define SMELT_KERNELS_PAIRS_H
 
@@ -33,8 +33,8 @@ inline void store_two(device float *to, uint i, float2 v) { *(device float2 *)(t
 inline void store_two(device half *to, uint i, float2 v) { *(device half2 *)(to + i) = half2(v); }
 inline void store_two(device bfloat *to, uint i, float2 v) { *(device bfloat2 *)(to + i) = bfloat2(v); }
 
-// load_pairs and store_pairs move both pairs, as vectors where `whole` says that these
-// are aligned.
+// load_pairs and store_pairs move both pairs, as vectors if `whole` is set, which requires
+// alignment.
 template <typename A> inline float4 load_pairs(device const A *head, Pairs at, bool whole) {
     if (!whole)
         return float4(load_pair(head, at.one), load_pair(head, at.two));

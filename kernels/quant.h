@@ -1,27 +1,27 @@
-// Weight formats: GGUF's block layouts, two of ours, and how a run of a row is decoded.
+// Weight formats: GGUF's block layouts and MLX4 and MLX8, and the decoders of a run of a row.
 //
-// Every kernel that reads matrix weights sees a row as a sequence of runs of 16
-// elements, two groups of eight that share a scale and an offset each:
+// Kernels that read matrix weights treat a row as a sequence of runs of 16
+// elements: two groups of eight, each with a scale and an offset:
 //
 //     weight = scale · place · q + offset
 //
 // so that one decoder per format serves mat-vec products (which sum q·x first and
-// scale once per group), mat-mat tiles and embedding lookups. Which elements run r
-// of a row holds follows from how the format packs nibbles: the groups of eight
+// scale once per group), mat-mat tiles and embedding lookups. The elements of run r
+// of a row depend on the format's packing of nibbles: the groups of eight
 // start at run_low(r) and run_low(r) + gap:
 //
 //     plain types      16r                           gap  8
 //     blocks of 32, 64 32·(r/2)  + 8·(r%2)           gap 16
 //     blocks of 256    64·(r/4)  + 8·(r%4)           gap 32
 //
-// Layouts are those of GGUF files (ggml-common.h), or that with scales apart from codes,
-// for the same types. Lanes load the bytes of a run in
-// aligned pieces, neighbours next to each other: of as many bytes as a block's size is a
-// multiple of, up to eight, and rows therefore start at, of lines eight. What
-// packs several elements into 16 bits is masked there and converted as it is: q is then
-// a multiple of the number, and place says which. Only what formats store apart from the
-// rest of a number is shifted, four bytes at a time. The type is a function constant, and
-// specialisation leaves the one decoder that a pipeline needs.
+// Layouts are those of GGUF files (ggml-common.h), or lines, with scales apart from codes,
+// for the same types. Lanes load the bytes of a run in aligned pieces, neighbouring lanes
+// neighbouring pieces: the size of a piece is the largest power of two up to eight that
+// divides the block size, to which rows are aligned; in lines it is eight. Codes packed into
+// 16 bits are masked and converted without a shift: q is then a multiple of the code, which
+// `place` corrects. Only bits stored apart from the rest of a code are shifted, four bytes at
+// a time. The type is a function constant; specialisation leaves only the decoder that a
+// pipeline needs.
 #ifndef SMELT_KERNELS_QUANT_H
 #define SMELT_KERNELS_QUANT_H
 
@@ -111,10 +111,10 @@ struct block_mlx8 {
     uint8_t qs[64];
 };
 
-// Lines, which are added to a type: the codes of all blocks of a weight come first, whole
-// lines of 16 bytes, and then what scales them, in the same order. Eight bytes of codes are
-// one load. kernels.Lines writes them. Of a type that has lines there are codes_<type> and
-// scales_<type> beside block_<type>.
+// Lines, a flag of a type's number: the codes of all blocks of a weight come first, in whole
+// lines of 16 bytes, then their scales in the same order. Eight bytes of codes are one load.
+// kernels.PutLines writes them. A type with lines has codes_<type> and scales_<type> besides
+// block_<type>.
 
 struct codes_q8_0 {
     int8_t qs[32];
@@ -303,8 +303,8 @@ inline Run decode_mlx8(device const block_mlx8 &b, uint r) {
     return w;
 }
 
-// fifths writes numbers of five bits: nibbles and what is on top of the low and of the
-// high ones.
+// fifths writes numbers of five bits: nibbles, and the fifth bits of the low and of the
+// high nibbles.
 inline void fifths(uint2 bytes, uint low, uint high, thread float4 *q) {
     convert((bytes & 0x0f0f0f0fu) | spread(low), 0xff, q);
     convert((bytes >> 4 & 0x0f0f0f0fu) | spread(high), 0xff, q + 2);
@@ -481,13 +481,13 @@ struct Stored {
     device const uchar *scales;
 };
 
-// block is what holds run r of a row, of blocks of N runs.
+// block returns the block that holds run r of a row, for blocks of N runs.
 template <typename B, uint N> inline device const B &block(device const uchar *row, uint r) {
     return ((device const B *)row)[r / N];
 }
 
-// SMELT_DECODES tells whether there is a decoder of a type: of a library of one kernel
-// those of its own types.
+// SMELT_DECODES is 1 if a type's decoder is compiled: a library of one kernel has only the
+// decoders of its own types.
 #if defined(SMELT_FC_TYPE) || defined(SMELT_FC_TYPE0)
 #define SMELT_DECODES(type)                                                                                            \
     (type == SMELT_FC_TYPE || type == SMELT_FC_TYPE0 || type == SMELT_FC_TYPE1 || type == SMELT_FC_TYPE2)
@@ -513,10 +513,10 @@ inline Stored stored_row(uint type, device const uchar *w, uint n, uint k, uint 
     return row;
 }
 
-// place is what q of four elements of a group, 0 or 1, is to be multiplied by. A number that
-// is shifted down before it is converted takes twice the time, on the one pipe that does
-// either. Whoever multiplies by a run multiplies something else by these powers of two, once
-// for all rows, and no bit of a product is another.
+// place returns the factors of q of four elements of a group, 0 or 1. Shifting a code down
+// before its conversion would take twice the time on the shift-and-convert pipe. Kernels
+// instead multiply the other operand by these powers of two, once for all rows, which does
+// not change a bit of a product.
 inline float4 place(uint type, uint group) {
     if (!has_offset(type))
         return float4(1.0f);
@@ -548,8 +548,8 @@ inline void expand(uint type, thread const Stored &row, uint r, thread float *w)
     }
 }
 
-// expand_end does it for a run that may reach past the end of a row of k elements,
-// or lie there: what is past the end is zero.
+// expand_end is expand for a run that may extend past the end of a row of k elements, or lie
+// past it: elements past the end are zero.
 inline void expand_end(uint type, thread const Stored &row, uint r, uint k, thread float *w) {
     if (16 * r + 16 <= k) {
         expand(type, row, r, w);

@@ -1,6 +1,6 @@
-// KV heads copied until there are as many as query heads, as attention over plain
-// matrix products wants them. Fusion makes this unnecessary wherever attention maps
-// query heads to KV heads; what is left are targets and graphs where it cannot.
+// Copies of KV heads, one per query head, for attention by plain matrix products.
+// Fused attention maps query heads to KV heads instead; the copies serve targets and graphs
+// without it.
 #include <metal_stdlib>
 #include "abi/params.h"
 using namespace metal;

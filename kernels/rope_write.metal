@@ -34,11 +34,10 @@ inline Place place_of(constant RopeWriteParams &p, device const int *positions, 
     return place;
 }
 
-// A token's rows are its heads: those of Q, of K and of V, one after another. A
-// simdgroup takes neighbouring rows, so that it reads position, slot, frequencies and
-// gains once for all of them and whole lines of everything; branches on what a row is
-// do not part its lanes. A row is taken in steps of 128 elements, one or two, and a
-// simdgroup takes as many rows as make eight steps.
+// A token's rows are its heads: those of Q, then K, then V. A simdgroup processes
+// neighbouring rows, so that it reads position, slot, frequencies and gains once for all of
+// them and memory in whole lines; branches on the kind of a row do not diverge. A row is one
+// or two steps of 128 elements, and a simdgroup processes eight steps.
 constant constexpr uint taken = 8;
 
 // The tensors of a launch, as the kernels below have them.
@@ -69,9 +68,9 @@ inline ulong to_row(constant RopeWriteParams &p, int slot, uint row) {
                      p.head);
 }
 
-// A row on its way into a cache: `put` takes the elements, `finish` writes what is not
-// yet written. Plain caches take elements as they come. Blocks of Q8_0 need neighbours
-// in the lanes, so rows pass through threadgroup memory.
+// The write of a row to a cache: `put` accepts the elements, `finish` writes those not yet
+// written. Plain caches are written by `put`. Blocks of Q8_0 need neighbouring elements in
+// neighbouring lanes, so their rows pass through threadgroup memory.
 template <typename C> inline void put(device C *cache, ulong row, threadgroup float *, Pairs at, float4 v, bool whole) {
     store_pairs(cache + row, at, v, whole);
 }
@@ -84,7 +83,7 @@ inline void finish(device CacheBlock *cache, ulong row, threadgroup const float 
         store_block(cache, row + d, staged[d + lane], lane);
 }
 
-// scale_of is what RMSNorm multiplies n elements by, which one simdgroup sums.
+// scale_of returns RMSNorm's factor of n elements, whose squares one simdgroup sums.
 template <typename A> inline float scale_of(device const A *from, uint n, float eps, uint lane) {
     float squares = 0.0f;
     for (uint i = lane; i < n; i += 32)

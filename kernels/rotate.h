@@ -5,7 +5,8 @@
 #include <metal_stdlib>
 using namespace metal;
 
-// Pair is what one thread rotates or, past the rotated part of a head, copies.
+// Pair is the pair of elements that a thread rotates or, past the rotated part of a head,
+// copies.
 struct Pair {
     uint first, second; // elements of the head
     bool rotates;
@@ -32,9 +33,9 @@ template <typename A> inline void store_pair(device A *head, Pair pair, float2 v
 }
 
 // rotation returns cosine (x) and sine (y) of pair i at a position, times the
-// magnitude. The angle is position · freq_scale · theta^(-2i/rotated) / divisor or,
-// where divisors come from a table, position · freq_scale / divisor. Angles reach the
-// context's length in radians, where only the precise functions hold.
+// magnitude. The angle is position · freq_scale · theta^(-2i/rotated) / divisor or, with a
+// table of divisors, position · freq_scale / divisor. Angles can be as large as the
+// context's length in radians, for which only the precise functions are accurate.
 template <typename P> inline float2 rotation(constant P &p, int position, uint i, float divisor, bool table) {
     const float scaled = float(position) * p.freq_scale;
     float angle = scaled / divisor;

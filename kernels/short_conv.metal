@@ -6,8 +6,8 @@ using namespace metal;
 constant bool fc_gated [[function_constant(0)]];
 constant bool is_gated = is_function_constant_defined(fc_gated) && fc_gated;
 
-// Past is what a sequence's tokens before the step have left: [count, width], the oldest row
-// first. A sequence that begins has none, which counts as zeros.
+// Past is the state of a sequence before the step: the last rows of x, [count, width], the
+// oldest first. A new sequence has none, and its rows count as zeros.
 struct Past {
     device const float *rows;
     uint width, count;
@@ -16,16 +16,16 @@ struct Past {
     float at(uint back, uint e) const thread { return count == 0 ? 0.0f : rows[ulong(count - back) * width + e]; }
 };
 
-// short_conv computes out[t] = Σ w[j] · x[t - (taps - 1) + j] for each element by itself,
-// where x runs back over the sequence's tokens before the step, and leaves in the state of
-// each block of the cache what the tokens after its last one need. With fc_gated, x is in ∘ x,
-// and what is written out ∘ the sum.
+// short_conv computes out[t] = Σ w[j] · x[t - (taps - 1) + j] elementwise, where x continues
+// into the sequence's tokens before the step, and stores in the state of each cache block
+// the last taps - 1 rows of x up to the block's last token. With fc_gated, x is in ∘ x and the
+// result is out ∘ the sum.
 //
-// The state is bound twice: a sequence goes on from that of the block which holds the token
-// before the step, and leaves others, or the same one. So one thread reads and replaces all of
-// an element's: that of the sequence's first token, which computes those of the next taps - 2
-// with it. Blocks are written last to first, and rows from the oldest on, each of which comes
-// from a later row: nothing is overwritten that is still to be read.
+// The state is bound twice: a sequence reads the state of the block with the token before the
+// step, and writes those of later blocks, or the same. One thread therefore reads and replaces
+// all rows of an element: that of the sequence's first token, which also computes the next
+// taps - 2 tokens. It writes blocks last to first, and rows oldest first, each from a later
+// row, so that it overwrites nothing that it still has to read.
 //
 // Grid (ceil(width/256), tokens, 1) of 256 threads, one for each element. No threadgroup
 // memory.

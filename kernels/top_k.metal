@@ -38,13 +38,13 @@ inline void sort_down(threadgroup ulong *keys, uint n, uint tid) {
 // equals by the smaller index. Where the row has fewer, -inf and -1 follow; a row that
 // holds a NaN gives NaN and -1 throughout, as argmax does.
 //
-// Grid (rows, 1, 1) of 256 threads; k ≤ 256. One pass over memory: what beats the k-th
-// best so far becomes a candidate, and when the next tile might not find room, best and
-// candidates are sorted together. Of a row in random order, k·ln(width/1024) elements
-// are candidates after the first tile, so that two or three sorts suffice; a row in
-// ascending order takes one for each tile. Which candidate gets which place is up to the
-// threads, what comes out is not: no two keys are equal. Threadgroup memory: 16 KB of
-// keys, their number and a mark for each simdgroup.
+// Grid (rows, 1, 1) of 256 threads; k ≤ 256. One pass over memory: elements larger than the
+// k-th best so far become candidates, and when the next tile might not fit, best and
+// candidates are sorted together. In a row of random order k·ln(width/1024) elements are
+// candidates after the first tile, so that two or three sorts suffice; a row in
+// ascending order needs one per tile. The order in which threads append candidates does not
+// affect the result, because no two keys are equal. Threadgroup memory: 16 KB of keys, their
+// number and a mark for each simdgroup.
 template <typename A>
 kernel void top_k(device const A *x [[buffer(0)]],      // [rows, width], rows x_stride apart
                   device A *values [[buffer(1)]],       // [rows, k]

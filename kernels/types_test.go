@@ -151,12 +151,12 @@ inline uint stored_type(uint type) { return type & ~uint(SMELT_LINES); }
 	}
 	function("returns the elements of a block.", "uint", "block_elems", "256", func(r dtype.Row) string { return fmt.Sprint(r.Elems) })
 	function("returns the bytes of a block.", "uint", "block_bytes", "0", func(r dtype.Row) string { return fmt.Sprint(r.Bytes) })
-	function("returns what a block has of lines.", "uint", "line_bytes", "0", func(r dtype.Row) string { return fmt.Sprint(r.Codes.Len()) })
+	function("returns the bytes of codes that a block has in lines.", "uint", "line_bytes", "0", func(r dtype.Row) string { return fmt.Sprint(r.Codes.Len()) })
 	function("reports whether weights have offsets.", "bool", "has_offset", "false", func(r dtype.Row) string { return fmt.Sprint(r.Offset) })
 	function("reports whether a weight has less than four bits.", "bool", "has_few_bits", "false", func(r dtype.Row) string {
 		return fmt.Sprint(2*r.Bytes < r.Elems)
 	})
-	function("returns what codes of the second group of a run are multiplied by.", "float", "second_place", "1.0f", func(r dtype.Row) string {
+	function("returns the factor of the codes of the second group of a run.", "float", "second_place", "1.0f", func(r dtype.Row) string {
 		if r.Up == 0 {
 			return "1.0f"
 		}

@@ -1,7 +1,7 @@
-// The C interface between whoever executes a Plan and whoever supplies kernels
-// for the host: one launch is one dispatch of a Plan with everything resolved.
-// Both suppliers, kernels/emulated and kernels/native, take the same launch, so
-// that either can stand in for the other.
+// The C interface between devices that execute Plans and libraries of CPU
+// kernels: one launch is one dispatch of a Plan with all expressions evaluated.
+// kernels/emulated and kernels/native accept the same launch, so that either
+// can replace the other.
 #ifndef SMELT_KERNELS_ABI_H
 #define SMELT_KERNELS_ABI_H
 
@@ -16,7 +16,7 @@ extern "C" {
 // result, and any value will do: a kernel takes the nearest that it can.
 enum {
     SMELT_HINT_STREAMS = 0, // groups of rows that a token is multiplied with at once
-    SMELT_HINT_AHEAD = 1,   // bytes from what is read to what is fetched
+    SMELT_HINT_AHEAD = 1,   // prefetch distance in bytes
     SMELT_HINT_PIECE = 2,   // elements of a row that many tokens are multiplied with before the next ones
     SMELT_HINT_PAIRS = 3,   // sub-blocks of a token that words hold bits of: one by one (1), or two at once (2)
     SMELT_HINTS = 4,
@@ -33,7 +33,7 @@ typedef struct smelt_launch {
     uint32_t group[3];             // threads in a threadgroup
     uint32_t threadgroup_bytes[4]; // dynamic memory by [[threadgroup(i)]]
     uint32_t interleaved;          // bit i: buffers[i] is a weight as smelt_native.interleave writes it
-    uint32_t hints[SMELT_HINTS];   // 0: what the kernel thinks best
+    uint32_t hints[SMELT_HINTS];   // 0: the kernel's default
 } smelt_launch;
 
 // How the emulator orders lanes: a kernel that is right gives the same result in
@@ -71,8 +71,8 @@ typedef struct smelt_units {
 
 typedef struct smelt_native_kernel {
     const char *name;
-    // supports tells whether these constants and sizes are covered; otherwise the
-    // caller falls back to the emulated kernel of the same name.
+    // supports reports whether the kernel supports the launch's constants and sizes;
+    // otherwise the caller falls back to the emulated kernel of the same name.
     int (*supports)(const smelt_launch *launch);
     // shared_bytes is scratch that all units of all stages see (64-byte aligned,
     // uninitialised); null means none.
@@ -80,9 +80,9 @@ typedef struct smelt_native_kernel {
     uint32_t stage_count;
     smelt_native_stage stages[2];
     uint32_t interleaved; // bit i: buffers[i] may be interleaved
-    // readers tells which units of the last stage read buffers[argument], one of these, in the
-    // order of its rows and each as many of them, or of those of each matrix of a stack; none
-    // where it is read otherwise. Null: all are.
+    // readers returns the units of the last stage that read buffers[argument], an interleaved
+    // argument, in row order and in equal shares, of the whole or of each matrix of a stack. The
+    // count is 0 if it is read otherwise. A null readers means all units.
     smelt_units (*readers)(const smelt_launch *launch, uint32_t argument);
 } smelt_native_kernel;
 
@@ -90,15 +90,15 @@ typedef struct smelt_native {
     const char *isa; // "avx512", "neon" and so on: package native lists them
     const smelt_native_kernel *(*find)(const char *name);
     // interleave rearranges rows of k elements of a weight, of a type of params.h, so that the
-    // set's kernels stream through them, and returns how many make a group, or 0 where the type
-    // or k has nothing to gain; `rows` may be 0 to ask. Rows that are left behind whole groups
-    // are the end of a group that holds rows before them once more, before `from` if need be.
+    // set's kernels read them sequentially. It returns the number of rows per group, or 0 if the
+    // type or k does not profit; with rows = 0 it only returns. A remainder of rows is stored as
+    // the end of a whole group, which repeats the rows before it, those before `from` included.
     uint32_t (*interleave)(uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to);
-    // interleaved_bytes tells how many bytes rows take there, in whole groups; 0 if interleave
-    // does.
+    // interleaved_bytes returns the size of interleaved rows in whole groups; 0 if interleave
+    // returns 0.
     uint64_t (*interleaved_bytes)(uint32_t type, uint64_t k, uint64_t rows);
-    // half_integers: F16 and BF16 weights, and activations beside them, become integers of 16
-    // bits; embeddings are what these are.
+    // half_integers is 1 if the kernels convert F16 and BF16 weights, and their activations, to
+    // 16-bit integers; embeddings then have the converted values.
     uint32_t half_integers;
 } smelt_native;
 

@@ -10,7 +10,7 @@ extern "C" {
 
 typedef struct smelt_emulated_library {
     smelt_emulator emulator;
-    const char *isa;                     // what it was compiled for
+    const char *isa;                     // the instruction set of the build
     const char *(*name)(uint32_t index); // host name of a kernel, null past the last
 } smelt_emulated_library;
 

@@ -586,7 +586,7 @@ if (MSL_BRANCH(64, tid * 4 < head))
 put(a.results, states, ulong(MSL_CAST(ulong, token + t)) * p.heads + q_head, q_head, head, group.z, groups.z, tid);
 }
 }
-#line 161 "kernels/attention_vec.metal"
+#line 160 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -637,7 +637,7 @@ break;
 }
 
 }
-#line 218 "kernels/attention_vec.metal"
+#line 217 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -875,16 +875,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 260, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 1},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 262, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 1},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 264, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 1},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 266, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 1},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 268, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 1},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 270, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 1},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 272, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 1},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 274, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 276, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 278, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 259, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 1},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 261, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 1},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 263, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 1},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 265, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 1},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 267, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 1},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 269, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 1},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 271, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 1},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 273, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 275, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 277, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {

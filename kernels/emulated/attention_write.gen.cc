@@ -7,6 +7,7 @@ namespace {
 using namespace metal;
 
 
+
 struct Pair {
 uint first, second;
 bool rotates;
@@ -31,7 +32,7 @@ template <typename A> inline void store_pair( A *head, Pair pair, float2 v) {
 head[pair.first] = A(v.x);
 head[pair.second] = A(v.y);
 }
-#line 38 "kernels/rotate.h"
+#line 39 "kernels/rotate.h"
 template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
 const float scaled = float(MSL_CAST(float, position)) * p.freq_scale;
 float angle = scaled / divisor;
@@ -846,7 +847,7 @@ break;
 }
 
 }
-#line 850 "kernels/emulated/attention_write.gen.cc"
+#line 851 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

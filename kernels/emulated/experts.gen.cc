@@ -5,7 +5,7 @@ namespace {
 #include "../abi/params.gen.h"
 #line 4 "kernels/experts.metal"
 using namespace metal;
-#line 15 "kernels/experts.metal"
+#line 14 "kernels/experts.metal"
 void group_by_expert( const int *expert,
 int *order,
 int *starts,
@@ -58,7 +58,7 @@ void thread_0(const msl::Thread &t) {
 const msl::BufferArgument buffers_0[] = {{0, 0, "expert"}, {1, 0, "order"}, {2, 0, "starts"}, {3, sizeof(GroupByExpertParams), "p"}};
 const uint32_t variables_0[] = {64};
 const msl::Kernel kernels[] = {
-    {"group_by_expert", "kernels/experts.metal", 15, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
+    {"group_by_expert", "kernels/experts.metal", 14, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
 };
 } // namespace
 namespace msl {

@@ -1002,7 +1002,6 @@ return v;
 
 
 
-
 struct Slice {
 float4 v[4];
 float sum[2];
@@ -1068,7 +1067,7 @@ for (uint r = 0; MSL_STEP(r < R); r++)
 sums.product[t * R + r] += product(type, w[r], x);
 }
 }
-#line 201 "kernels/linear_vec.metal"
+#line 200 "kernels/linear_vec.metal"
 template <typename X, uint R, uint T>
 inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
@@ -1116,7 +1115,6 @@ sums.product[i] = part.product[i];
 for (uint t = 0; MSL_STEP(t < T); t++)
 sums.squares[t] = part.squares[t];
 }
-
 
 
 template <uint N> inline float total( const float *v, uint want) {
@@ -1232,7 +1230,7 @@ default:
 return multiply<X, O, 2, 8>(a, p, first, column, lane);
 }
 }
-#line 393 "kernels/linear_vec.metal"
+#line 391 "kernels/linear_vec.metal"
 template <typename X, typename O>
 void linear_vec( const X *x,
 const uchar *w0,
@@ -1298,7 +1296,7 @@ if (msl_constant_has_residual())
 result += residual[at];
 out[at] = O(result);
 }
-#line 1302 "kernels/emulated/linear_vec.gen.cc"
+#line 1300 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1454,13 +1452,13 @@ void thread_6(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
 const msl::Kernel kernels[] = {
-    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 459, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 15, nullptr, 0},
-    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 460, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 15, nullptr, 0},
-    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 461, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 15, nullptr, 0},
-    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 462, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 15, nullptr, 0},
-    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 463, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 15, nullptr, 0},
-    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 464, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 15, nullptr, 0},
-    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 465, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 15, nullptr, 0},
+    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 457, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 15, nullptr, 0},
+    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 458, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 15, nullptr, 0},
+    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 459, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 15, nullptr, 0},
+    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 460, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 15, nullptr, 0},
+    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 461, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 15, nullptr, 0},
+    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 462, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 15, nullptr, 0},
+    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 463, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 15, nullptr, 0},
 };
 } // namespace
 namespace msl {

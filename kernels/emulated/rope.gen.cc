@@ -7,6 +7,7 @@ namespace {
 using namespace metal;
 
 
+
 struct Pair {
 uint first, second;
 bool rotates;
@@ -31,7 +32,7 @@ template <typename A> inline void store_pair( A *head, Pair pair, float2 v) {
 head[pair.first] = A(v.x);
 head[pair.second] = A(v.y);
 }
-#line 38 "kernels/rotate.h"
+#line 39 "kernels/rotate.h"
 template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
 const float scaled = float(MSL_CAST(float, position)) * p.freq_scale;
 float angle = scaled / divisor;
@@ -71,7 +72,7 @@ v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, m
 }
 store_pair(out + (ulong(MSL_CAST(ulong, token)) * p.heads + head) * p.head, pair, v);
 }
-#line 75 "kernels/emulated/rope.gen.cc"
+#line 76 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

@@ -20,7 +20,7 @@ constant bool fc_alibi [[function_constant(2)]];    // scores fall with distance
 constant bool fc_window [[function_constant(3)]];   // queries see the window of the parameters
 constant bool fc_soft_cap [[function_constant(4)]]; // scores have the cap of the parameters
 constant bool fc_sinks [[function_constant(5)]];    // heads have sinks
-constant bool fc_map [[function_constant(6)]];      // rows are tokens, and the host says whose
+constant bool fc_map [[function_constant(6)]];      // rows are tokens, and `map` gives their sequences
 constant bool has_alibi = is_function_constant_defined(fc_alibi) ? fc_alibi : false;
 constant bool has_window = is_function_constant_defined(fc_window) ? fc_window : false;
 constant bool has_soft_cap = is_function_constant_defined(fc_soft_cap) ? fc_soft_cap : false;

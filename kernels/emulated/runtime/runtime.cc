@@ -28,7 +28,7 @@ constexpr size_t stack_size = 128 << 10;
 constexpr size_t stagger = 704; // between the tops of neighbouring stacks, which would share cache sets
 constexpr uint32_t static_bytes = group_limit + max_variables * (red_zone + 16) + red_zone;
 
-// State is a Worker with what the hot paths do not touch.
+// State is a Worker with the fields that the hot paths do not use.
 struct State : Worker {
     char *stacks = nullptr;
     bool failed = false;
@@ -110,7 +110,7 @@ void unlink_simdgroup(Worker *w, uint32_t s) {
         w->first_simdgroup = n;
 }
 
-// retire takes the returning thread out of its rings and says who runs next.
+// retire removes the returning thread from its rings and returns the next thread to run.
 uint32_t retire(Worker *w, uint32_t i) {
     const uint32_t s = i / lanes;
     Simdgroup &g = w->simdgroup[s];

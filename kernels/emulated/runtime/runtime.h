@@ -1,16 +1,16 @@
-// What executes emulated kernels: the threads of a threadgroup are fibres on one
-// OS thread that take turns and meet at barriers and simdgroup operations.
+// The scheduler of emulated kernels: the threads of a threadgroup are fibres on one
+// OS thread that yield at barriers and simdgroup operations.
 //
-// Turns go round. The lanes of a simdgroup form a ring in the order asked for; a
-// lane runs until it meets (arrives at an operation) or returns, then the next one
-// in the ring runs. When the turn comes back to the lane that arrived first, all
-// others have arrived too and the operation is complete. A threadgroup barrier
-// passes the turn to the next simdgroup once the ring has gone round. Lanes that
-// meet at different operations, or return while others wait at a barrier, are an
-// error of the kernel: the launch ends at once with a message that names the lines.
+// Scheduling is round robin. The lanes of a simdgroup form a ring in the order of
+// the launch's options; a lane runs until it arrives at an operation or returns, then
+// the next lane of the ring runs. When control returns to the lane that arrived first,
+// all others have arrived and the operation is complete. A threadgroup barrier
+// runs the next simdgroup once the whole ring has arrived. If lanes synchronise at
+// different operations, or return while others wait at a barrier, the kernel is wrong:
+// the launch ends at once with a message that names the lines.
 //
-// Everything lives in a namespace of the variant (see MSL_VARIANT), because the
-// same runtime serves the kernels and those of its tests in one program.
+// Everything is in a namespace of the variant (see MSL_VARIANT), because the
+// runtime is compiled once for the kernels and once for its test kernels in one program.
 #ifndef SMELT_EMULATED_RUNTIME_H
 #define SMELT_EMULATED_RUNTIME_H
 
@@ -48,8 +48,8 @@
 #define MSL_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MSL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-// A build that counts (MSL_COUNTED) sees loops, branches, shifts, conversions and what it
-// is told by MSL_TRACE; others are compiled as if none of it were there.
+// Instrumented builds (MSL_COUNTED) record loops, branches, shifts, conversions and
+// MSL_TRACE; in other builds these macros are empty.
 #ifdef MSL_COUNTED
 #include "trace/trace.h"
 #else
@@ -95,7 +95,7 @@ struct Size {
 
 struct Worker;
 
-// Thread is what a kernel's thunk knows about the thread that it calls it for.
+// Thread is the state of the thread for which a thunk calls its kernel.
 struct Thread {
     Worker *worker;
     uint32_t index;
@@ -196,7 +196,7 @@ struct Worker {
 #define MSL_STATIC_TLS
 #endif
 
-// __thread, because thread_local would ask for an initialiser at every use.
+// __thread, because thread_local would check for an initialiser at every use.
 extern __thread Worker *current MSL_STATIC_TLS;
 
 inline Size Thread::position_in_grid() const {
@@ -229,16 +229,15 @@ template <class T> MSL_INLINE T &group_variable(uint32_t at, uint32_t index) {
 // start prepares a fibre that has not run yet and returns its stack pointer.
 void *start(Worker *w, uint32_t thread);
 
-// These end the launch. A site comes in parts, so that it stays a set of constants
-// where it is used.
+// These end the launch. A site is passed in parts, which stay constants at the call.
 [[noreturn]] void diverged(Worker *w, const char *what, const char *file, uint32_t line, const Site &there);
 [[noreturn]] void partial_barrier(Worker *w, const char *what, const char *file, uint32_t line);
 [[noreturn]] void waits_forever(Worker *w, const char *what, const char *file, uint32_t line);
 
 // MSL_SWITCH saves the running context at *save and continues the one at `to`.
-// Everything is declared clobbered, so that the compiler saves only what is alive,
-// and there is no call or return to upset the branch predictor. A context is a
-// stack whose top is an address to continue at.
+// All registers are declared clobbered, so that the compiler saves only live ones,
+// and there is no call or return, which the branch predictor would mispredict. A
+// context is a stack whose top is the address at which to continue.
 #if defined(__x86_64__)
 #ifdef __AVX512F__
 #define MSL_CLOBBER_512                                                                                                \
@@ -317,7 +316,7 @@ MSL_INLINE void go(Worker *w, uint32_t from, uint32_t to) {
 }
 #endif
 
-// arrive notes that the running lane has come to an operation and reports whether
+// arrive records that the running lane has arrived at an operation and reports whether
 // it is the first of its simdgroup.
 MSL_INLINE bool arrive(Worker *w, Simdgroup &g, uint32_t thread, Site site) {
     if (thread == g.head) {

@@ -1,11 +1,11 @@
-// linear by the system's BLAS: products of float weights and several tokens. Included
-// behind ../src/linear.h, whose buffers, parameters and epilogues it has; besides, it
-// needs memory that it may use as it likes, at SCRATCH.
+// Linear layers by the system's BLAS: products of float weights and several tokens. It is
+// included after ../src/linear.h, whose buffers, parameters and epilogues it shares, and
+// needs scratch memory at SCRATCH.
 //
-// A weight is taken in panels of rows: widened to floats where they are not, multiplied
-// with all tokens by sgemm, and put in its place by the epilogue. Units are lanes, each
-// with scratch of its own, which take every lanes-th panel. What a panel gives does not
-// depend on the lane, nor on how many there are.
+// A weight is divided into panels of rows: each is converted to floats, multiplied with all
+// tokens by sgemm, and written by the epilogue. Units are lanes with their own scratch, which
+// process every lanes-th panel. The result of a panel does not depend on the lane or on the
+// number of lanes.
 
 // At fewer tokens, reading each weight once as it lies beats widening it first.
 constexpr uint32_t GEMM_TOKENS = 8;
@@ -15,7 +15,7 @@ constexpr uint32_t SCRATCH = 30, PANEL_ROWS = 128, PANEL_TOKENS = 256;
 
 struct Gemm : Linear {
     uint32_t sides;                  // panels that meet in one result: 2 of a pair
-    uint64_t widened, lane, lanes;   // floats of a panel, and of a lane; how many lanes there are
+    uint64_t widened, lane, lanes;   // floats of a panel, floats of a lane, number of lanes
     uint64_t panels[3], panel_count; // by weight
 
     Gemm(const smelt_launch *l, const LinearArguments &of, void *shared) : Linear(l, of, shared) {

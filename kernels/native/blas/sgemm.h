@@ -1,4 +1,4 @@
-// The one thing that is asked of a BLAS.
+// The only BLAS function that the kernels use.
 #ifndef SMELT_KERNELS_NATIVE_SGEMM_H
 #define SMELT_KERNELS_NATIVE_SGEMM_H
 

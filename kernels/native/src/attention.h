@@ -1,22 +1,22 @@
-// attention_vec and attention_tile over the paged cache, with a sliding window, a soft
-// cap of the scores, slopes (ALiBi), sinks, and the host's map from tokens to sequences
-// where function constants ask for them.
+// attention_vec and attention_tile over the paged cache. Function constants enable a
+// sliding window, a soft cap of the scores, slopes (ALiBi), sinks, and the host's map from
+// tokens to sequences.
 //
 // Key j of sequence b lies in slot j % block of cache block block_table[b][j / block].
 //
-// A token's result has the same bits in both kernels, beside whomever and on however many
-// threads, because what is added to what depends on nothing but the positions of its keys:
+// A token's result is bit-identical in both kernels, in any batch and on any number of
+// threads, because the order of its additions depends only on the positions of its keys:
 //
-//   - A score is q·k in LANES partial sums, which are added up in the order of KEY_ORDER.
-//   - Keys come in tiles of KEY_TILE. Softmax is online: with each tile the maximum so far
-//     may grow, and what was summed before is rescaled. A tile's weights are added up as W
-//     partial sums by the place of the key, and reduce4; weighted values key after key.
-//   - PART keys make a part, whose maximum and sums begin anew. Parts are folded from the
-//     first to the last.
+//   - A score is q·k in LANES partial sums, which are added in the order of KEY_ORDER.
+//   - Keys are processed in tiles of KEY_TILE. Softmax is online: each tile may raise the
+//     maximum, which rescales the earlier sums. A tile's weights are added in W partial sums
+//     by the key's place, and reduce4; weighted values key by key.
+//   - A part is PART keys with their own maximum and sums. Parts are folded from the first
+//     to the last.
 //
-// Tiles and parts begin at multiples of their size, whatever a token sees of them: what it
-// does not see weighs zero, which changes no sum. So nothing may follow from where a
-// window, a piece of a prompt, a block of the cache or a thread's share begins.
+// Tiles and parts begin at multiples of their size, whatever a token sees of them: invisible
+// keys have weight zero, which changes no sum. No order of additions may depend on where a
+// window, a chunk of a prompt, a block of the cache or a thread's share begins.
 
 constexpr uint32_t KEY_TILE = 64, PART = 512;
 constexpr uint32_t QUERY_ROWS = 64; // rows of queries worked on together, at most
@@ -57,7 +57,7 @@ constexpr AttentionArguments ATTENTION_VEC =
 constexpr AttentionArguments ATTENTION_TILE =
     ATTENTION_ARGUMENTS(SMELT_ATTENTION_TILE, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
 
-// Blocks of a cache of so many elements, by strides.
+// Returns the number of blocks of a cache of `elements` elements, by strides.
 INLINE uint64_t blocks_of(const AttentionParams &p, uint64_t elements) {
     uint64_t block = uint64_t{p.kv_heads - 1} * p.head_stride + uint64_t{p.block - 1} * p.row_stride + p.head;
     return elements < block ? 0 : (elements - block) / p.block_stride + 1;
@@ -98,10 +98,10 @@ struct Attention {
         blocks = blocks_of(p, least(l->buffer_bytes[of.k_cache], l->buffer_bytes[of.v_cache]) * 32 / row);
         group = p.heads / p.kv_heads;
     }
-    // Bytes of so many elements of the cache, whole blocks of its type.
+    // Returns the bytes of cache elements, in whole blocks of the cache's type.
     MEMBER uint64_t bytes(uint64_t elements) const { return elements * row / 32; }
-    // The sequence of a token: the last that starts at it or before, or what the map says.
-    // None is p.seqs or more.
+    // Returns the sequence of a token: the last that starts at or before it, or its entry in
+    // the map; p.seqs or more if it has none.
     MEMBER uint32_t sequence(uint32_t token) const {
         if (map != nullptr)
             return static_cast<uint32_t>(map[token]);
@@ -219,10 +219,10 @@ struct Softmax {
         for (uint32_t r = 0; r < rows; r++)
             maximum[r] = LOWEST, total[r] = 0;
     }
-    // With nothing but −∞ so far, subtract what is finite: the weights become zeros, not NaN.
+    // While all scores are −∞ the base is finite, so that weights become zeros and not NaN.
     static MEMBER F base(F maximum) { return max(maximum, set1(-3.4028235e38f)); }
-    // Takes in a tile's largest scores. Weights are relative to `base` from here on, and factor
-    // is what sums of values must be multiplied by.
+    // Updates the maxima by a tile's largest scores. Later weights are relative to `base`, and
+    // `factor` rescales the sums of values so far.
     MEMBER void grow(const float *most, uint32_t rows, float *base, float *factor) {
         for (uint32_t r = 0; r < rows; r += W) {
             int n = static_cast<int>(least(W, rows - r));
@@ -256,12 +256,12 @@ INLINE void fold_values(float *sums, const float *part, uint32_t head, float kep
 
 // ---- few queries: one token, some heads that share a KV head, a range of its keys
 
-// Keys are cut into ranges so that many threads find work even when one token is decoded.
-// Either the launch says how, and attention_reduce puts the ranges together; or each has
-// whole parts, and where that is more than one range, a second stage folds the parts.
+// Keys are divided into ranges so that many threads have work even if one token is decoded.
+// Either fc_split sets the size, and attention_reduce merges the ranges; or a range is whole
+// parts, and with more than one range a second stage folds the parts.
 struct Ranges {
     static constexpr uint64_t MOST = 8, UNITS = 64, SCRATCH = 64 << 20;
-    uint64_t count, split; // split: keys of a range, where the launch says so; else 0
+    uint64_t count, split; // split: keys of a range with fc_split, else 0
     uint64_t parts;        // of a row, at most
     explicit Ranges(const smelt_launch *l) : split(constant(l, ATTENTION_VEC.fc_split)) {
         const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
@@ -293,9 +293,9 @@ struct Ranges {
     }
 };
 
-// What ranges or parts come to: sums of weighted values [rows, parts, head], not yet divided,
-// and [rows, parts, 2] the largest score, in units of ln(base), and the sum of weights. Where
-// that is 0 there are no sums. A row is a head of a token.
+// Results of ranges or parts: undivided sums of weighted values [rows, parts, head], and
+// [rows, parts, 2] the largest score, in units of ln(base), and the sum of weights. If the
+// latter is 0, the sums of values are undefined. A row is a head of a token.
 struct Partials {
     float *sums, *statistics;
     float log_base;
@@ -370,8 +370,8 @@ INLINE void weigh(float *scores, uint32_t heads, const float *base, F *sums) {
     }
 }
 
-// A step of attention_vec has at most as many bytes of keys, or eight keys. Long steps leave memory
-// waiting at their ends, short ones are more work.
+// The maximum bytes of keys in a step of attention_vec, which has at least eight keys. Long steps
+// stall the prefetch at their ends, short steps have more overhead.
 constexpr uint64_t STEP_BYTES = 3072; // measured
 INLINE uint32_t keys_in_step(uint64_t key) {
     const uint64_t keys = STEP_BYTES / key;
@@ -440,7 +440,7 @@ struct Walk {
     }
 
 private:
-    // Heads that share what is read, of those from `first` on.
+    // Returns the number of heads from `first` on that share their loads.
     uint32_t heads_from(uint32_t first) const {
         uint32_t heads = SHARING;
         while (heads > a.group - first)
@@ -459,14 +459,14 @@ private:
     }
 };
 
-// Asks for keys or values, or both, before they are read. One for both asks for as many bytes of
-// each while keys are read as while values are: two streams that never rest. Keys are read `lead`
-// bytes after they were asked for, values by a tile later. Where a cache has no room for that tile,
-// keys and values have one each.
+// Prefetches keys or values, or both. An Ahead for both prefetches equal bytes of each during
+// either loop, so that both streams never stall. Keys are prefetched `lead` bytes before they are
+// read, values one tile earlier than that. If the processor's cache has no room for that tile,
+// keys and values have an Ahead each.
 struct Ahead {
     static constexpr uint64_t BOTH = 4096, KEYS = 2048, VALUES = 512; // leads, measured like the level of the cache
-    // first + asked and second + asked are next; from `turn` on, with `gap` added. Loops keep a copy
-    // in registers, and call nothing that would not leave them to it.
+    // The next prefetches are first + asked and second + asked, and from `turn` on with `gap` added.
+    // Loops keep a copy in registers, and therefore call only inlined functions.
     struct Place {
         const uint8_t *first, *second;
         uint64_t asked, due, turn;
@@ -495,7 +495,7 @@ struct Ahead {
         for (follow(); place.due < lead && place.turn != UINT64_MAX; follow())
             place = ask(place, least(STEP_BYTES / 2, lead - place.due));
     }
-    // Between loops: goes on to the piece of the caches that is asked from.
+    // Advances, between loops, to the next piece of the caches to prefetch.
     MEMBER void follow() {
         while (place.asked >= place.turn)
             turn();
@@ -539,7 +539,7 @@ private:
                 break;
             key = walk.share.range.from;
         }
-        // What was just asked for is asked for again, which costs nothing.
+        // The last lines are prefetched again, which costs nothing.
         place.gap = -static_cast<int64_t>(STEP_BYTES), next_turn = UINT64_MAX;
     }
 };
@@ -574,8 +574,8 @@ static void multiply_keys(const uint8_t *k, size_t stride, Ahead &ahead, const f
 }
 
 // sums[h][d0 + d] += Σ weights[h][j] · v[j][d0 + d] for H heads and V vectors of d; rows
-// of v are `stride` bytes apart. Asks for as many bytes as it reads: no pass over the same rows leaves
-// memory without work, but for those over a row's last columns, one vector each.
+// of v are `stride` bytes apart. Prefetches as many bytes as it reads, so that no pass over the same
+// rows leaves memory idle, except those over a row's last columns, one vector each.
 template <class C, int H, int V>
 INLINE void add_values(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t d0, uint32_t keys, const float *weights,
                        float *sums) {
@@ -631,7 +631,7 @@ static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_
     }
 }
 
-// The loops over a type of cache for some heads that share what is read.
+// The loops over a cache type for heads that share their loads.
 struct Loops {
     void (*multiply_keys)(const uint8_t *k, size_t stride, Ahead &ahead, const float *q, uint32_t head, uint32_t keys,
                           float *scores);
@@ -726,8 +726,8 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
         }
     };
 
-    // Keys of a tile and values of the one before are read in turns. Nothing behind `end` is asked
-    // for: every other step goes through units backwards.
+    // Reads of a tile's keys and the previous tile's values alternate. Nothing past `end` is
+    // prefetched, because every other step goes through units backwards.
     Walk walk(a, ranges, begin, end);
     Ahead of_keys(walk, a.k, apart ? a.k : a.v, lead);
     Ahead of_values(Walk(a, ranges, apart ? begin : end, end), a.v, a.v, lead * Ahead::VALUES / Ahead::KEYS);
@@ -1050,8 +1050,8 @@ static void soften(float *scores, uint32_t rows, const Sights &sights, bool tilt
     state.add(totals, factor, rows);
 }
 
-// Values are added up so many elements at a time, a multiple of any type's block: all keys' fit
-// into a first-level cache, beside their weights.
+// The number of elements in which values are added, a multiple of every type's block: those of all
+// keys of a tile and their weights fit into a first-level cache.
 constexpr uint32_t VALUE_COLUMNS = 64;
 
 static bool all_finite(const float *x, uint64_t n) { // n a multiple of W
@@ -1117,8 +1117,8 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
             }
             return keys;
         };
-        // `width` elements from the d-th on of n keys' rows of a cache, widened. Zeros take the place
-        // of absent rows, and of what is behind a row's end.
+        // Converts `width` elements from the d-th on of n keys' rows to floats. Absent rows, and
+        // elements past a row's end, are zeros.
         const auto gather = [&](const uint8_t *cache, int64_t j, uint32_t n, uint32_t d, uint32_t width, float *out) {
             const uint32_t held = static_cast<uint32_t>(least(width, head - d));
             for (const int64_t end = j + n; j < end;) {
@@ -1132,8 +1132,8 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
                 j += tile.keys, out += tile.keys * width;
             }
         };
-        // Asks for the rows of a cache that n keys have, as far as some token sees them. Few at a time,
-        // while others are multiplied: asked for at once, they would have to be waited for at once.
+        // Prefetches the rows of n keys that some token sees: a few at a time while others are
+        // multiplied, because prefetching all at once would stall.
         const auto expect = [&](const uint8_t *cache, int64_t j, uint32_t n) {
             for (const int64_t end = j + n < most ? j + n : most; j < end;) {
                 const Attention::Tile tile = a.tile(seq, kv, j, end - j);

@@ -20,7 +20,7 @@ template <int WRITTEN = 0, int LEVEL = 2> INLINE void prefetch(const void *p) {
     __builtin_prefetch(p, WRITTEN, 4 - LEVEL);
     asm volatile("");
 }
-// Asks for all lines of so many bytes.
+// Prefetches all cache lines of a range of bytes.
 INLINE void prefetch_lines(const void *p, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64)
         prefetch(static_cast<const uint8_t *>(p) + i);
@@ -30,7 +30,7 @@ INLINE void prefetch_lines(const void *p, uint64_t bytes) {
 // whole signed byte.
 enum class Range { NIBBLE, SIX_BITS, SIGNED };
 
-// Whether a panel holds absolute values and, apart from them, signs: a set says so of ranges.
+// Whether panels of a range hold absolute values and, separately, signs: sets specialise it.
 template <Range R> struct Signs {
     static constexpr bool SPLIT = false;
 };
@@ -67,8 +67,8 @@ INLINE uint64_t align64(uint64_t n) { return (n + 63) & ~uint64_t{63}; }
 
 // Access to a launch, by the numbers of arguments.gen.h. A buffer that is not bound is null.
 
-// Where kernels share code: the number of what one of them does not take. Nothing is bound
-// there, and no constant is set.
+// The index, in code that kernels share, of an argument or constant that one of them does not
+// have. It is never bound or set.
 constexpr uint32_t NOT_TAKEN = UINT32_MAX;
 
 template <class T> INLINE T *buffer(const smelt_launch *l, uint32_t i) {
@@ -81,7 +81,7 @@ INLINE bool is_set(const smelt_launch *l, uint32_t i) { return i < 32 && (l->con
 INLINE uint32_t constant(const smelt_launch *l, uint32_t i, uint32_t unset = 0) {
     return is_set(l, i) ? l->constants[i] : unset;
 }
-// A buffer that a function constant asks for, or null.
+// Returns a buffer that a function constant enables, or null.
 template <class T> INLINE T *optional(const smelt_launch *l, uint32_t fc, uint32_t i) {
     return constant(l, fc) != 0 ? buffer<T>(l, i) : nullptr;
 }
@@ -89,7 +89,7 @@ INLINE bool is_interleaved(const smelt_launch *l, uint32_t i) { return (l->inter
 INLINE bool holds(const smelt_launch *l, uint32_t i, uint64_t bytes) {
     return bytes == 0 || (i < l->buffer_count && l->buffers[i] != nullptr && l->buffer_bytes[i] >= bytes);
 }
-// The same for rows of so many bytes each, whose product 64 bits may not hold.
+// The same for rows of `each` bytes, whose product may overflow 64 bits.
 INLINE bool holds_rows(const smelt_launch *l, uint32_t i, uint64_t rows, uint64_t each) {
     return rows == 0 || each == 0 || (holds(l, i, each) && l->buffer_bytes[i] / each >= rows);
 }
@@ -98,12 +98,12 @@ INLINE uint64_t span(uint64_t rows, uint64_t stride, uint64_t width, uint64_t el
     return rows == 0 || width == 0 ? 0 : ((rows - 1) * stride + width) * element;
 }
 
-// What a launch hints at, or what the kernel does by itself.
+// Returns a hint of a launch, or the kernel's default.
 INLINE uint64_t hint(const smelt_launch *l, int which, uint64_t otherwise) {
     return l->hints[which] != 0 ? l->hints[which] : otherwise;
 }
 
-// The farthest that a launch may have asked for ahead, in bytes.
+// The maximum prefetch distance that a launch can set, in bytes.
 constexpr uint64_t FARTHEST = 1 << 20;
 
 // A number that the compiler must take for unknown, so that a loop up to it stays a loop.

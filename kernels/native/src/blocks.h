@@ -20,8 +20,8 @@
 
 constexpr int NO_HALF = -1, ALONE = -2;
 
-// Where a format's interleaved word goes. They keep their order, unless a kernel would not
-// read them in it: what it asks for out of turn has not come yet.
+// Returns the position of a format's interleaved word. Words keep their order unless a kernel
+// reads them in another, because only sequential reads are prefetched in time.
 template <class B> constexpr int place_of(int word) { return word; }
 
 // The same block of ROWS rows, word by word: the half that no word holds, [ROWS], then
@@ -376,9 +376,9 @@ template <class B> static void interleave(const uint8_t *rows, uint64_t blocks, 
             put_block<B>(rows + b * B::BYTES, stride, out);
 }
 
-// Whether rows of a file are multiplied by way of interleaved copies, block by block. A format
-// whose weights are hardly ever left in rows has no code of its own for them, which would be most
-// of what it has.
+// Whether rows of a file are multiplied through interleaved copies, block by block. Formats whose
+// weights are rarely left in rows use it instead of code for rows, which would be most of their
+// code.
 template <class B> constexpr bool BY_COPY = false;
 template <> constexpr bool BY_COPY<Q2_K> = true;
 

@@ -13,7 +13,7 @@ static_assert(QUADS == 1 || QUADS == 2 || QUADS == 4);
 constexpr int first_of_quad(int i) { return SUM_ORDER[QUAD * i] / QUAD * QUAD; }
 constexpr int in_quad(int e) { return SUM_ORDER[e] % QUAD; }
 
-// Below so many tokens widening costs more than it saves.
+// The number of tokens from which converting weights to floats first pays.
 constexpr uint32_t COLUMNS_FROM = 96;
 // Floats of a group's quad that are held at a time: [QUAD][k/W][ROWS], which a second-level cache holds.
 constexpr uint64_t COLUMN_PANEL = 65536;

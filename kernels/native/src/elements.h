@@ -90,7 +90,7 @@ inline void narrow_blocks(const float *x, uint8_t *p, uint64_t n) {
             inverse = 0;
         int8_t q[Blocks::ELEMS];
         for (uint32_t j = 0; j < Blocks::ELEMS; j++) {
-            // To the nearest even first, by adding 1.5·2^23; what is left over tells ties.
+            // Rounds to nearest even by adding 1.5·2^23; the remainder identifies ties.
             float v = lost ? 0.0f : x[j] * inverse, whole = (v + 12582912.0f) - 12582912.0f, rest = v - whole;
             whole += rest == 0.5f && v > 0 ? 1.0f : rest == -0.5f && v < 0 ? -1.0f : 0.0f;
             q[j] = static_cast<int8_t>(whole);

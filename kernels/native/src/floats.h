@@ -63,7 +63,7 @@ static void multiply_block(const RowGroup &g, const FloatRows<E> &all, const Flo
 }
 template <class E> static void multiply_rows(const RowGroup &g, const FloatRows<E> &all) {
     const uint32_t rows = g.groups * ROWS;
-    // Few tokens wait for the weights, which come fastest in long runs.
+    // With few tokens memory is the bottleneck, which is fastest in long runs.
     const uint64_t piece = g.tokens <= DOT_TOKENS ? g.k : g.piece;
     F partial[BLOCK_TOKENS * BLOCK_ROWS];
     for (uint32_t t = 0; t < g.tokens; t += BLOCK_TOKENS) {

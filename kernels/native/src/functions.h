@@ -25,7 +25,7 @@ INLINE F exp(F x) {
     return zero_below(scale_exponent(fma(e.tail, e.r * e.r, e.r + set1(1.0f)), e.n), x, lowest);
 }
 
-// tanh(x) = (e^2x − 1) / (e^2x + 1); the numerator is put together without the 1 of e^r,
+// tanh(x) = (e^2x − 1) / (e^2x + 1); the numerator is computed without the 1 of e^r,
 // so that small x keep their digits. ±1 from ±9 on.
 INLINE F tanh(F x) {
     x = min(set1(9.0f), max(set1(-9.0f), x));
@@ -86,8 +86,8 @@ INLINE bool is_activation(uint32_t number, bool gated) {
     return number <= SMELT_ACTIVATION_RELU2 || number == SMELT_ACTIVATION_SIGMOID ||
            (gated && number == SMELT_ACTIVATION_CLAMPED_SWIGLU);
 }
-// Calls f with the activation of a number, a function of a vector; and with what it makes of
-// a gate, a function of two.
+// Calls f with the activation of a number, as a function of a vector and, for gates, as a
+// function of two.
 template <class Fn> INLINE void with_activation(uint32_t number, Fn f) {
     switch (number) {
     case SMELT_ACTIVATION_SILU:
@@ -112,7 +112,7 @@ template <class Fn> INLINE void with_gate(uint32_t number, Fn f) {
     });
 }
 
-// Σ x², and Σ x·y, in W partial sums: the same order whoever asks.
+// Σ x², and Σ x·y, in W partial sums: the order is the same for all callers.
 inline float sum_of_squares(const float *x, uint32_t n) {
     F s = zero();
     uint32_t i = 0;

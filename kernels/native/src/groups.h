@@ -1,7 +1,7 @@
 // What the launch of a linear layer and the products of each weight type share, which are
 // compiled apart: activations, groups of rows, and where results go.
 
-// What a weight type needs from the activations beside their int8 form, for each
+// The data of activations that a weight type needs besides their int8 form, for each
 // group of elements that shares a weight scale.
 struct Correction {
     int groups; // 1: one for 32 elements, 2: one for 16
@@ -12,16 +12,16 @@ struct Correction {
     }
 };
 
-// Up to so many tokens, multiplying with the rows as they lie takes no longer than memory takes
-// to bring them, and else less than unpacking a panel. Rows of a file, whose bytes are unpacked
-// for each token, and interleaved ones, which all tokens are multiplied with at once.
+// The maximum numbers of tokens that are multiplied without unpacking a panel, which is then
+// bound by memory or faster than a panel: FEW_ROWS for rows of a file, which are unpacked for each
+// token, and FEW for interleaved rows, which are unpacked once for all tokens.
 constexpr uint32_t FEW_ROWS = 3, FEW = 4;
 constexpr bool MANY_REGISTERS = DOT_TOKENS >= 4;
 // Tokens that a rare format is multiplied with at once. Where registers are few, four at once are not
 // worth their code, and else two.
 constexpr uint32_t AT_ONCE = MANY_REGISTERS ? FEW : 2;
-// Elements of a panel, at most: with its scales it stays in the first-level cache, with its signs
-// apart half as many do. A panel is whole blocks of any type.
+// The maximum elements of a panel, which fits into the first-level cache with its scales; half as
+// many with separate signs. A panel is whole blocks of any type.
 constexpr uint64_t PANEL = 16384 / ROWS, LARGEST_BLOCK = 256;
 static_assert(PANEL / 2 % LARGEST_BLOCK == 0);
 // Tokens from which on signs are split off (Signs): 8 take longer with it, 32 less long.
@@ -30,8 +30,8 @@ constexpr uint32_t SPLIT_FROM = 16;
 // Tokens that a panel is multiplied with at a time.
 constexpr uint32_t TILE = INT_TOKENS;
 
-// Cuts n tokens into tiles, the last one, of what is left, of an even size with its last token
-// twice where that is odd: f(start, Int<size>{}, tokens).
+// Calls f(start, Int<size>{}, tokens) for each tile of n tokens. The last tile has an even size;
+// with an odd number of tokens its last token is computed twice.
 template <class Fn> INLINE void in_tiles(uint32_t n, Fn f) {
     uint32_t start = 0;
     for (; start + TILE <= n; start += TILE)
@@ -46,10 +46,10 @@ template <class Fn> INLINE void in_tiles(uint32_t n, Fn f) {
 // Lanes that are worked on together in columns.h.
 constexpr int QUAD = 4;
 
-// Quantized activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a tile of
-// tokens is multiplied with is read from one end to the other for each panel,
-// [k/panel][tokens/TILE][panel/32][TILE][32], the last slice and the last tile being what is
-// left: of rows, pieces a power of two apart, a cache has room for few.
+// Quantized activations of a launch. Few tokens are rows, [tokens][k]. More tokens are
+// [k/panel][tokens/TILE][panel/32][TILE][32], where the last slice and the last tile may be
+// smaller, so that a tile's activations for a panel are contiguous: pieces of rows a power of two
+// apart would collide in the processor's cache.
 struct Quantized {
     uint64_t k, panel;
     uint32_t tokens;
@@ -60,7 +60,7 @@ struct Quantized {
 
     // Elements of a slice that begins at element `at`.
     MEMBER uint64_t slice(uint64_t at) const { return few ? k : least(panel, k - at); }
-    // Tokens of the tile that holds a token. A block of one is as many blocks from its next.
+    // Returns the tokens of a token's tile, which is the stride between a token's blocks.
     MEMBER uint64_t width(uint64_t token) const { return few ? 1 : least(TILE, tokens - token / TILE * TILE); }
     // Where a token's slice begins in q.
     MEMBER uint64_t place(uint64_t token, uint64_t at) const {
@@ -70,15 +70,15 @@ struct Quantized {
     }
 };
 
-// The weights behind a panel, asked for a few lines at a time while it is multiplied: few
-// tokens take less time than memory does, which would else rest until the next panel is
-// unpacked. Those of interleaved rows are one run of bytes, those of a file's a run in each row.
+// Prefetches the weights after a panel, a few lines at a time while the panel is multiplied:
+// without it, memory would idle until the next panel is unpacked. Interleaved rows are one run of
+// bytes, rows of a file one run each.
 struct Fetch {
     const uint8_t *p, *end; // of a run
     size_t length, stride;  // of runs
     uint64_t runs, lines;   // left, and at a time
 
-    // So many runs from p on, all of which are asked for in so many times.
+    // Prefetches `runs` runs from p on in `times` calls.
     MEMBER static Fetch of(const uint8_t *p, size_t length, uint64_t runs, size_t stride, uint64_t times) {
         return {p, p + length, length, stride, runs, ceil_div(runs * ceil_div(length, 64), times)};
     }
@@ -158,9 +158,9 @@ constexpr uint32_t TOGETHER = 4;
 constexpr uint32_t HELD = 528, WHOLE = 12, ROOM = TOGETHER * HELD;
 static_assert(HELD % WHOLE == 0 && WHOLE % TILE == 0 && WHOLE % DOT_TOKENS == 0 && WHOLE % COLUMN_TOKENS == 0);
 
-// The activations of float weights and many tokens, of which a tile of tokens reads what it is
-// multiplied with from one end to the other: [QUADS][tiles][QUAD][runs][COLUMN_TOKENS][W], a run
-// being W elements of a lane. See columns.h.
+// The activations of float weights and many tokens, in the order in which a tile of tokens reads
+// them: [QUADS][tiles][QUAD][runs][COLUMN_TOKENS][W], where a run is W elements of a lane. See
+// columns.h.
 struct Columns {
     float *x; // null: rows are multiplied with rows
     uint64_t k;
@@ -214,7 +214,7 @@ struct RowGroup {
     size_t apart; // bytes between groups
     uint64_t k;
     uint64_t piece; // elements of float weights that all tokens of a block are multiplied with
-    size_t ahead;   // bytes from what is read to what is fetched
+    size_t ahead;   // prefetch distance in bytes
     bool pairs;     // a token's sub-blocks that the same words hold are multiplied at once
     const float *x; // [tokens][x_stride]
     uint64_t x_stride;
@@ -254,8 +254,8 @@ template <class Fn> INLINE void each_panel(const RowGroup &g, uint64_t step, Fn 
     }
 }
 
-// What is asked for while a panel of one of some groups is multiplied, whose rows have `length` bytes
-// from byte `at` on: the panel that each_panel has next, or the first of the groups behind.
+// Returns the prefetch during a panel of one of some groups, whose rows have `length` bytes from
+// byte `at` on: the next panel of each_panel, or the first of the following groups.
 INLINE Fetch panel_behind(const RowGroup &g, const RowGroup &one, uint64_t at, uint64_t length, uint64_t times) {
     const uint64_t together = g.interleaved ? ROWS : 1; // rows that a byte's place counts for
     const uint8_t *from = one.rows;
@@ -268,10 +268,10 @@ INLINE Fetch panel_behind(const RowGroup &g, const RowGroup &one, uint64_t at, u
     return Fetch::of(from, length * together, ROWS / together, g.stride, times);
 }
 
-// Groups of interleaved rows that one token is multiplied with at once, at most, each from another
-// place of a run. Two streams get nearly all that memory gives, where one of floats got six parts
-// of seven of a Xeon's; four were no better there, and cost a Zen 5 a tenth. Blocks of 256
-// elements come as one, as two streams of them cost it up to a fifth.
+// The maximum number of groups of interleaved rows that one token is multiplied with at once, each
+// a separate stream. Two streams reach nearly the memory bandwidth, where one stream of floats
+// reached six sevenths on a Xeon; four were no faster there, and a tenth slower on a Zen 5. Blocks
+// of 256 elements have one stream, as two were up to a fifth slower there.
 constexpr uint32_t STREAMS = 2;
 template <class B> constexpr uint32_t STREAMS_OF = B::PARTS == 1 ? STREAMS : 1;
 
@@ -287,8 +287,8 @@ struct WeightType {
     Correction correction;
     void (*multiply)(const RowGroup &);
     void (*widen)(const uint8_t *p, float *out, uint64_t n);
-    // Rearranges groups of ROWS rows of so many blocks each into a copy. Null where nothing
-    // is better than the rows of the file.
+    // Interleaves groups of ROWS rows of `blocks` blocks each into out. Null if the rows of the
+    // file are as fast.
     void (*interleave)(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out);
     void (*widen_interleaved)(const uint8_t *p, uint64_t row, float *out, uint64_t n);
     uint64_t panel = PANEL;       // elements of a panel of SPLIT_FROM tokens and more, at most

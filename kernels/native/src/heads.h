@@ -1,11 +1,11 @@
-// Formats whose block is a head, which has its scales, and then the codes of 32 elements after
-// those of other 32: the same code for all formats of a kind of codes. What else differs is data,
-// and how a head is read, which is asked once for a block of ROWS rows.
+// Formats whose block is a head with its scales, followed by the codes, 32 elements after
+// another: formats with the same kind of codes share their code. They differ in data, and in
+// the decoding of the head, which is chosen once per block of ROWS rows.
 //
 // Interleaved, a block of ROWS rows is first the heads, in pieces of a row that are a head's size
 // or four bytes, [pieces][ROWS], and then the codes, [words][ROWS] of 32 bits.
 //
-// A kind of codes is a struct of what products.h asks of a block, with ELEMS = 32, and
+// A kind of codes is a struct with the members that products.h needs of a block, ELEMS = 32, and
 //   CODES    bytes of 32 elements
 //   SHARED   the scale and the minimum are those of the whole block, and read as the first's
 //   number   element i of 32, before it is scaled, of a format, where byte j of the codes is
@@ -21,7 +21,7 @@ struct Headed {
 };
 constexpr uint32_t MOST_HEADED_BYTES = 136, MOST_SUBS = 8; // of a block
 
-// The format of a type whose blocks begin with a head of so many bytes.
+// The format of a type whose blocks begin with a head of `head` bytes.
 template <uint32_t TYPE>
 constexpr Headed headed(uint32_t head, void (*scales)(const uint8_t *, float *, float *), const int8_t *values) {
     static_assert(Stored<TYPE>::BYTES <= MOST_HEADED_BYTES && Stored<TYPE>::ELEMS / 32 <= MOST_SUBS, "a block fits");
@@ -57,7 +57,7 @@ SMALL static void put_block(const Headed &of, const uint8_t *rows, size_t stride
             memcpy(out, rows + r * stride + at, 4);
 }
 
-// The interleaved blocks of a group of rows, each for as long as the next one is not asked for.
+// The interleaved blocks of a group of rows. A block is valid until the next is requested.
 struct HeadedBlocks {
     const Headed &of;
     const RowGroup &g;

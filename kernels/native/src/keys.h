@@ -33,7 +33,7 @@ INLINE void add_products(const uint8_t *k, size_t stride, const float *q, uint32
 }
 
 // out[h][i] = q[h]·k[i] for H heads and KEYS_AT_ONCE keys, `stride` bytes apart; rows of out are
-// out_stride apart. `ask` is called with how many elements of the keys come next.
+// out_stride apart. `ask`, which prefetches, is called with the number of elements read next.
 template <class C, int H, bool HALVES, class Ask>
 INLINE void score_keys(const uint8_t *k, size_t stride, const float *q, uint32_t head, float *out, size_t out_stride,
                        Ask ask) {

@@ -1,5 +1,5 @@
-// Scores as in keys.h, in vectors that hold eight elements of two keys each: fewer lanes are
-// added up in the end, here and beside prompts.
+// Scores as in keys.h, in vectors of eight elements of two keys each, which leave fewer lanes to
+// reduce at the end.
 
 constexpr int LANES = 8;
 constexpr int KEY_ORDER[LANES] = {0, 2, 1, 3, 4, 6, 5, 7};
@@ -73,7 +73,7 @@ INLINE void score_pairs(const uint8_t *k, size_t stride, const float *q, uint32_
     }
 }
 
-// Halves in vectors of one key, which need not be put together.
+// Halves in vectors of one key, which need no shuffles.
 template <int H, class Ask>
 INLINE void score_each(const uint8_t *k, size_t stride, const float *q, uint32_t head, float *out, size_t out_stride,
                        Ask ask) {

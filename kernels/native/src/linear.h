@@ -116,7 +116,7 @@ struct Linear {
         uint64_t groups;
         int extra; // index into Quantized::extra
         bool interleaved;
-        size_t ahead; // bytes from what is read to what is asked for
+        size_t ahead; // prefetch distance in bytes
         bool pairs;   // RowGroup::pairs
     };
     const LinearArguments &of;
@@ -131,7 +131,7 @@ struct Linear {
     int correction_count;
     uint64_t scratch;
     float *normalised; // [tokens][k], or null; of experts also where they are only put in order
-    const float *x;    // what is multiplied: [tokens][x_stride]
+    const float *x;    // activations [tokens][x_stride]
     uint64_t x_stride;
     Quantized act;
     Columns columns;
@@ -211,8 +211,8 @@ struct Linear {
         scratch = room.end;
     }
 
-    // How far ahead of interleaved weights is asked for. Few tokens are long work with what has to be
-    // taken apart first, or where registers are few: a processor reads nothing in advance meanwhile.
+    // Returns the prefetch distance of interleaved weights. Weights that must be unpacked, or few
+    // registers, make the work per line long, and hardware does not prefetch meanwhile.
     MEMBER uint64_t ahead_of(const WeightType &type) const {
         const bool long_work = p.tokens > 1 && (type.elems > type.bytes || !MANY_REGISTERS);
         return long_work ? processor().together : processor().interleaved;
@@ -386,8 +386,8 @@ struct Bundle {
     uint64_t apart;
 };
 
-// Which rows of out the results of an expert's tokens go to, and what they are multiplied by:
-// null for rows in order, and for one.
+// The rows of out for the results of an expert's tokens (null: in order), and their factors
+// (null: 1).
 struct Scatter {
     const uint32_t *places;
     const float *shares;
@@ -461,8 +461,8 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
     uint64_t streams = least(job.streams, w.type->streams), together = job.together(w);
     if (job.pair) {
         streams = least(streams, job.weights[1].type->streams);
-        // With one token, a pair of which only one is interleaved goes group by group, as streams
-        // come in powers of two.
+        // With one token, a pair of which only one is interleaved is multiplied group by group,
+        // because the number of streams is a power of two.
         together = job.p.tokens == 1 ? 1 : least(together, job.together(job.weights[1]));
     }
     while (run > 0) {

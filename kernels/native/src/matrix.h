@@ -1,6 +1,6 @@
 // Products of float matrices that lie as [i][columns], for attention over tiles and its source stage.
 
-// Rows of a tile, and how many of them there may be behind the last row: a tile reads these too.
+// The rows of a tile, and the maximum number of rows past the last, which a tile also reads.
 constexpr int TILE_ROWS = 6;
 constexpr uint32_t SPARE = TILE_ROWS - 1;
 

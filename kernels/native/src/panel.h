@@ -21,8 +21,8 @@ template <Range R, int T> struct Products {
     MEMBER void add(int step, Q w0, Q w1, const int8_t *x, const uint64_t place[T]) {
         dot[step].words(w0, w1, x + 32 * place[step]);
     }
-    // The same with signs apart: sums of rows begin with what is negative, and s0 and s1 are the
-    // signs of w0 and w1.
+    // The same with separate signs: sums of rows start from the correction for negative weights,
+    // and s0 and s1 are the signs of w0 and w1.
     MEMBER void begin(const int32_t *negative) { UNROLL for (int t = 0; t < T; t++) dot[t].begin(negative); }
     MEMBER void add(int step, Q w0, Q w1, Q s0, Q s1, const int8_t *x, const uint64_t place[T]) {
         x += 32 * place[step];

@@ -1,6 +1,6 @@
 // Products of quantized weights as plain loops: each row is unpacked to integers, scales
 // and minima, a slice at a time, and multiplied with the activations of every token. Layouts
-// are those of blocks.h, sums are put together as products.h does.
+// are those of blocks.h, and the order of sums that of products.h.
 
 // Elements of a row as integers: an element is s·v, or s·v + m, with a scale, and a minimum, for
 // each group that shares one.
@@ -140,7 +140,7 @@ template <uint32_t NUMBER, const int8_t (&VALUES)[16]> struct PlainCodes : Store
     }
 };
 
-// What the products take of a format beside its scheme of scales.
+// The decoder of a format's block, without its scheme of scales.
 struct PlainBlock {
     uint32_t elems, bytes;
     void (*unpack)(const uint8_t *p, Unpacked &to);

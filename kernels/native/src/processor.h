@@ -1,9 +1,9 @@
-// What processors of one instruction set differ in. Results do not depend on it; how fast they are
-// does, and each has what was measured on it. See docs/performance.md, "A Zen 4 follows by itself".
+// Tuning parameters of the processors of one instruction set, measured on each. They change the
+// speed of kernels, not their results. See docs/performance.md, "A Zen 4 follows by itself".
 struct Processor {
-    uint64_t interleaved; // bytes from interleaved weights that are read to what is asked for; 0: the next ones
+    uint64_t interleaved; // prefetch distance of interleaved weights in bytes; 0: the next block
     uint64_t together;    // the same where few tokens make long work of them
-    uint64_t large_tile;  // bytes of a tile of values that a first-level cache has no room to ask for early
+    uint64_t large_tile;  // bytes of a tile of values too large for early prefetch into the first-level cache
     bool halves;          // vectors of 512 bits are worked on in two halves
     bool pairs;           // while words are read again, for other bits of theirs, memory rests
 };

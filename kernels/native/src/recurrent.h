@@ -16,8 +16,8 @@ struct Steps {
     }
 };
 
-// A unit is a CHANNELS-th of the elements of one sequence. It reads what it goes on from
-// before it writes, which may be the same state.
+// A unit is CHANNELS elements of one sequence. It reads the state before it writes, because
+// both may be the same memory.
 constexpr uint32_t CHANNELS = 64, TAPS = 8;
 
 static uint64_t short_conv_units(const smelt_launch *l) {

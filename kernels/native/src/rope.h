@@ -46,8 +46,8 @@ struct RopeArguments {
      FAMILY##_FC_FACTORS, FAMILY##_FC_TABLE,  FAMILY##_FC_POSITIONS}
 constexpr RopeArguments ROPE = ROPE_ARGUMENTS(SMELT_ROPE);
 
-// The frequencies of a launch: the ratio of those of neighbouring pairs, 1 where a
-// table has them, and what they are divided by, or null.
+// The frequencies of a launch: the ratio of neighbouring pairs' (1 with a table), and
+// their divisors, or null.
 struct Frequencies {
     double ratio;
     const float *factors;
@@ -61,7 +61,7 @@ template <class P> static Frequencies rope_frequencies(const smelt_launch *l, co
         f.ratio = __builtin_exp2(-2.0 * static_cast<double>(p.log2_theta) / p.rotated);
     return f;
 }
-// Whether sizes are covered and positions and factors are bound, if asked for.
+// Reports whether sizes are supported, and positions and factors bound if enabled.
 template <class P> static bool rope_holds(const smelt_launch *l, const P &p, const RopeArguments &of) {
     if (p.rotated % 2 != 0 || p.rotated > p.head || p.head > MAX_HEAD)
         return false;

@@ -1,11 +1,11 @@
-// linear_vec of a mixture of experts: stacks of weights, of which each token is multiplied with
-// those of a few experts.
+// linear_vec of a mixture of experts: weights are stacks, and each token is multiplied with the
+// matrices of a few experts.
 //
-// A pair is a token and one of its experts. Stage one puts the pairs in the order of their
-// experts and prepares their rows of x as if each expert were a launch of its own; stage two is
-// the product of each that any token goes to, with the code of all products. So a weight is
-// read once for all tokens that go to its expert, and not at all without one. Where the results
-// of a token are mixed, they are added up in the order of experts, whoever else is in the step.
+// A pair is a token and one of its experts. Stage one sorts the pairs by expert and prepares
+// their rows of x as if each expert were a launch; stage two multiplies each expert that has
+// tokens, with the code of linear.h. A weight is therefore read once for all tokens of its
+// expert, and not at all without any. The results of a mixed token are added in the order of
+// experts, which does not depend on the batch.
 
 struct Mixture {
     // The pairs of an expert, in their order; of a single token each pair has an entry.
@@ -18,7 +18,7 @@ struct Mixture {
     uint64_t tokens, pairs;
     const int32_t *expert; // [pairs]
     const float *share, *x;
-    // Left by stage one. Places are rows of out, shares what they are multiplied by.
+    // Results of stage one. Places are rows of out, shares their factors.
     Entry *entries;
     uint32_t *order, *places; // [pairs]
     float *shares;            // [pairs]

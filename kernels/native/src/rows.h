@@ -318,7 +318,7 @@ static int gather_supports(const smelt_launch *l) {
            holds(l, SMELT_GATHER_ROWS_INDEX, uint64_t{p.rows} * 4) &&
            holds(l, SMELT_GATHER_ROWS_OUT, uint64_t{p.rows} * p.width * 4);
 }
-// Rows that lie outside x come out as zeros.
+// Indices outside x give rows of zeros.
 static void gather_rows(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const ElementParams &p = params<ElementParams>(l, SMELT_GATHER_ROWS_PARAMS);
     uint64_t stride = p.a_stride != 0 ? p.a_stride : p.width;

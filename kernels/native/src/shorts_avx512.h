@@ -1,20 +1,20 @@
-// Products of half weights in integers of 16 bits, of which processors multiply twice as many a
-// tick as floats, and which lose less than activations rounded to halves would.
+// Products of half weights in 16-bit integers, which processors multiply at twice the rate of
+// floats, and which lose less precision than activations rounded to halves.
 //
-// BLOCK elements of a row share a scale, the last ones being those that are left. Weights are
-// multiplied by the power of two that brings their largest to 2^13 or more, and less than 2^14:
-// an F16 of an eighth of that or more stays what it is, a smaller one is rounded to a part in
-// 2^13 of the largest one's power of two. Activations are divided by what keeps the sum of their
-// sizes below 2^17. So a sum of products is below 2^31 and exact; then
-// sum += (weight scale · activation scale) · integer, from the first block to the last.
+// BLOCK elements of a row share a scale; the last block may be shorter. Weights are multiplied
+// by the power of two that brings their largest magnitude into [2^13, 2^14): an F16 of at least an
+// eighth of that is exact, a smaller one is rounded to 2^-13 of the largest one's power of two.
+// The scale of activations keeps the sum of their magnitudes below 2^17. A sum of products is
+// therefore below 2^31 and exact; then sum += (weight scale · activation scale) · integer, from
+// the first block to the last.
 //
 // Interleaved groups hold these integers, block after block: [BLOCK/2][ROWS] words of two elements,
-// then what undoes the power of two, [ROWS] BF16s, NaN for a block with an element that is not
-// finite. Rows of a file become the same on the way, for PANEL elements at a time.
+// then the inverse powers of two, [ROWS] BF16s, NaN for a block with an element that is not
+// finite. Rows of a file are converted to the same form, PANEL elements at a time.
 
 static_assert(W == 16 && ROWS == 2 * W, "a vector of halves is those of a group");
 
-// Where a token's elements from `at` on are put in Shorts, and what they are divided by.
+// Writes a token's integers and scales to Shorts.
 void put_short(const Shorts &to, const float *row, uint64_t token) {
     constexpr float SUM = 131000, LARGEST = 32767; // SUM leaves room for what rounding adds
     for (uint64_t at = 0; at < to.length(); at += Shorts::BLOCK) {
@@ -58,7 +58,7 @@ template <class Fn> INLINE Q across(const Q (&v)[W], Fn f) {
     return halves(halves(b[0], b[1]), halves(b[2], b[3]));
 }
 
-// Writes 32-bit lane i of W vectors as vector i, vectors being so many bytes apart.
+// Writes 32-bit lane i of W vectors as vector i, `apart` bytes from the last.
 INLINE void transpose_words(const Q (&v)[W], uint8_t *out, size_t apart) {
     Q a[W], b[W];
     UNROLL for (int i = 0; i < W; i += 2) a[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]),
@@ -82,7 +82,7 @@ struct ShortBlock {
     alignas(64) uint8_t q[W * ROW], rest[W * ROW];
     F undo;
 
-    // Of so many elements of each row, and zeros behind them.
+    // Converts `elements` elements of each row, followed by zeros.
     template <class E> NOINLINE void read(const uint8_t *rows, size_t stride, uint64_t elements) {
         if (elements < Shorts::BLOCK) {
             memset(rest, 0, sizeof rest);
@@ -129,7 +129,7 @@ private:
     }
 };
 
-// Writes the integers of a group's rows, of which there are so many elements.
+// Writes the integers of a group's rows.
 template <class E>
 NOINLINE static void put_shorts(const uint8_t *rows, size_t stride, uint64_t elements, uint8_t *out) {
     ShortBlock block;
@@ -341,7 +341,7 @@ template <class E> static void interleave_shorts(const uint8_t *rows, uint64_t k
         put_shorts<E>(rows, k * 2, k, out);
 }
 
-// Elements are what products see of them, in either order.
+// Converts elements to the values that products use, in either layout.
 template <class E> static void widen_shorts(const uint8_t *p, float *out, uint64_t n) {
     for (uint64_t at = 0; at < n; at += Shorts::BLOCK) {
         const auto each = [&](auto f) {

@@ -104,7 +104,7 @@ INLINE Q q_same4(const int8_t *p) { return _mm512_set1_epi32(word(p)); }
 INLINE Q q_and(Q a, uint8_t mask) { return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
 INLINE Q q_xor(Q a, uint8_t mask) { return _mm512_xor_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
 INLINE Q q_lookup(Q bytes, Q numbers) { return _mm512_shuffle_epi8(bytes, numbers); }
-// g++ makes a load part of each instruction that takes what was loaded.
+// g++ otherwise folds the load into each instruction that uses its value.
 INLINE Q q_once(Q v) {
     asm("" : "+v"(v));
     return v;

@@ -28,9 +28,9 @@ constexpr int TILE_VECTORS = 2;     // vectors in a row of a register tile of th
 constexpr int DOT_TOKENS = 3;       // tokens in a register tile of row-times-row products
 constexpr int INT_TOKENS = 1;       // the same for integer products
 constexpr int COLUMN_TOKENS = 6;    // the same for outer products
-constexpr uint64_t DISTANCE = 2048; // bytes from weights that are read to what is asked for
+constexpr uint64_t DISTANCE = 2048; // prefetch distance of weights in bytes
 constexpr int SHARING = 2;          // query heads that share each load of K and V
-constexpr int SUMS = 8;             // that registers hold beside what is multiplied
+constexpr int SUMS = 8;             // sums that registers hold besides the operands
 constexpr int SUM_ORDER[W] = {0, 2, 1,
                               3}; // lanes as reduce4 adds them up: neighbours, then neighbouring pairs, and so on
 constexpr int SIGNED_BIAS = 0;    // added to signed weights where Dot wants unsigned ones

@@ -81,7 +81,7 @@ static void matmul(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     const bool transposed = constant(l, SMELT_MATMUL_FC_TRANSPOSED) != 0;
     constexpr uint32_t DEPTH = 256, HEIGHT = 64; // of the packed parts of b and, as its columns, of a
     alignas(64) float packed[DEPTH * COLUMNS], sums[HEIGHT * COLUMNS], lines[DEPTH * HEIGHT + SPARE];
-    float ones[HEIGHT]; // sums of further depths add to what is there
+    float ones[HEIGHT]; // later depths add to the sums
     for (float &one : ones)
         one = 1;
     uint64_t across = ceil_div(p.n, COLUMNS);

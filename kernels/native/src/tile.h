@@ -3,8 +3,8 @@
 // Rows of a tile.
 constexpr uint32_t FLOAT_ROWS = 4;
 
-// Rows of E for prompts, as a file holds them or interleaved: in both orders rows and vectors
-// are so many bytes apart, and one compiled loop serves them.
+// Rows of E for prompts, from a file or interleaved: both layouts have constant strides between
+// rows and vectors, and share one compiled loop.
 template <class E> struct FloatRows {
     const uint8_t *p;
     size_t stride;       // bytes of a row

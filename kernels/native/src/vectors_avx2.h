@@ -1,4 +1,4 @@
-// Vectors of AVX2 with FMA and F16C; see simd_portable.h for what each name means.
+// Vectors of AVX2 with FMA and F16C; simd_portable.h documents each name.
 // A set that includes them adds Dot.
 
 constexpr int W = 8;

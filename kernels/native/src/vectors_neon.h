@@ -1,4 +1,4 @@
-// Vectors of arm64's baseline NEON; see simd_portable.h for what each name means. A set
+// Vectors of arm64's baseline NEON; simd_portable.h documents each name. A set
 // that includes them adds Dot. Every weight fits a signed byte here, so none is biased.
 
 constexpr int W = 4;

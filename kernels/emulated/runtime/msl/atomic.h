@@ -17,8 +17,8 @@ typedef atomic<float> atomic_float;
 typedef atomic<bool> atomic_bool;
 typedef atomic<ulong> atomic_ulong;
 
-// A thread may wait for another one by loading an atomic, in vain if that one's turn
-// never comes.
+// A thread may wait for another by loading an atomic. Such loads are counted, because the
+// other thread may never run: the launch then ends with an error.
 #define MSL_WAITS(name)                                                                                                \
     do {                                                                                                               \
         msl::Worker *w = msl::current;                                                                                 \

@@ -1,15 +1,15 @@
 // simdgroup_matrix: 8×8 tiles that belong to a simdgroup.
 //
-// Lane 0 owns the tile and does all the work when its turn comes; for the other lanes
-// the operations are empty. That is right whenever the kernel has the barriers that
-// Metal asks for between plain accesses and simdgroup_load or simdgroup_store.
-// Elements are kept as float, which holds every half and bfloat exactly.
+// Lane 0 owns the tile and does all the work when it runs; for the other lanes
+// the operations are empty. That is correct if the kernel has the barriers that
+// Metal requires between plain accesses and simdgroup_load or simdgroup_store.
+// Elements are float, which represents every half and bfloat exactly.
 //
-// thread_elements() deals the tile out, two elements to each lane; the next operation
-// on the matrix collects them again. Both are meetings of the lanes. The mapping is
+// thread_elements() distributes the tile, two elements per lane; the next operation
+// on the matrix gathers them. Both synchronise the lanes. The mapping is
 // the one that Apple's GPUs use: lane l has row (l/4 & 4) + (l/2)%4 and columns
-// (l/4 & 2)·2 + (l%2)·2 and the next. A unit that never calls it (mslgen defines
-// MSL_WHOLE_TILES) spares the lanes the bookkeeping.
+// (l/4 & 2)·2 + (l%2)·2 and the next. Units that never call it (mslgen defines
+// MSL_WHOLE_TILES) avoid the bookkeeping.
 #pragma once
 
 namespace metal {

@@ -17,8 +17,8 @@ enum class mem_flags : uint {
 };
 constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
 
-// mslgen adds the number of the call to the arguments of each operation; its place in
-// the source comes as default arguments, which are evaluated where it is called.
+// mslgen adds the number of the call to the arguments of each operation. Its place in
+// the source is a default argument, which is evaluated at the call.
 #define MSL_PLACE uint32_t id, const char *file = __builtin_FILE(), uint32_t line = __builtin_LINE()
 #define MSL_SITE(name) (msl::Site{name, file, line, id})
 

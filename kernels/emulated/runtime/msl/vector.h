@@ -214,7 +214,7 @@ using metal::vec;
 namespace msl {
 inline namespace MSL_VARIANT {
 
-// position gives a thread position the type that the kernel asks for.
+// position converts a thread position to the kernel's type.
 template <class T> MSL_INLINE T position(uint32_t v) { return T(v); }
 template <class T> MSL_INLINE T position(const Size &s) {
     if constexpr (metal::width_of<T>::value == 3)

@@ -1,13 +1,14 @@
-// What a counted kernel does, as it does it: loads and stores come through the
+// The trace of an instrumented kernel: loads and stores are recorded by the
 // compiler's hooks for race detection (-fsanitize=thread without that sanitizer's
-// library), loops, branches, shifts and conversions through the macros that mslgen writes,
-// barriers and matrices through the runtime.
+// library), loops, branches, shifts and conversions by the macros that mslgen writes,
+// barriers and matrices by the runtime.
 //
-// Kernels are compiled so where they are to be counted, a shared library for each
-// source; its one visible symbol is smelt_counted_kernels.
+// Package counted compiles each source into a shared library, whose one visible symbol
+// is smelt_counted_kernels.
 //
-// The unit of counting is an interval: what a simdgroup does between two meetings of
-// its lanes (barriers, simdgroup operations) and within one turn of its outermost loop.
+// The unit of counting is an interval: the work of a simdgroup between two
+// synchronisations of its lanes (barriers, simdgroup operations) and within one
+// iteration of its outermost loop.
 #ifndef SMELT_COUNTED_TRACE_H
 #define SMELT_COUNTED_TRACE_H
 
@@ -159,9 +160,9 @@ template <template <class, int> class V, class T, int N> struct Number<V<T, N>> 
     static constexpr Kind kind = Number<T>::kind;
 };
 
-// What a shift shifts by stands behind `counted_shift ->*`, which binds more strongly than
-// any operator; By is what those that follow make of it. A shift by nothing is none: the
-// first turn of a loop that the compiler unrolls.
+// mslgen puts `counted_shift ->*`, which binds more strongly than any arithmetic operator,
+// before the right operand of a shift; By carries the operand through the operators that
+// follow. A shift by 0 does not count: it is the first iteration of an unrolled loop.
 template <class T> struct By {
     T value;
 };
