@@ -12,7 +12,6 @@ import (
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -37,7 +36,7 @@ type Loaded struct {
 func (p *Program) Load(d Device) (*Loaded, error) {
 	start := time.Now()
 	if !p.model.HasWeights() {
-		return nil, fmt.Errorf("%s: %w", checkpoint.ArchPrefix+p.model.name, ErrNoWeights)
+		return nil, p.model.noWeights()
 	}
 	d, err := Resolve(d)
 	if err == nil {

@@ -178,6 +178,11 @@ func (m *Model) Weights() Weights { return m.weights }
 // ErrNoWeights is wrapped where a shape without weights is asked to run.
 var ErrNoWeights = checkpoint.ErrNoWeights
 
+// noWeights returns the error for a model without weights, which is a shape.
+func (m *Model) noWeights() error {
+	return fmt.Errorf("%s: %w", checkpoint.ArchPrefix+m.name, ErrNoWeights)
+}
+
 // errDefined is for what only shapes of known families have.
 var errDefined = errors.New("the model is defined in Go and no shape of a known family")
 

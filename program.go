@@ -82,7 +82,7 @@ func (m *Model) ReadPlan(path string) (*Program, error) {
 		return nil, err
 	}
 	if !m.HasWeights() {
-		return nil, fmt.Errorf("%s: %w", m.path, ErrNoWeights)
+		return nil, m.noWeights()
 	}
 	if err := matches(f, m); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
