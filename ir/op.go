@@ -193,27 +193,6 @@ func (op Op) String() string {
 	return fmt.Sprintf("op(%d)", uint8(op))
 }
 
-// MarshalText returns the op's name: numbers change when ops are added, and files must not.
-func (op Op) MarshalText() ([]byte, error) {
-	if op == OpInvalid {
-		return nil, nil
-	}
-	return []byte(op.String()), nil
-}
-
-// UnmarshalText is the inverse of MarshalText.
-func (op *Op) UnmarshalText(name []byte) error {
-	if *op = OpInvalid; len(name) == 0 {
-		return nil
-	}
-	known, ok := ParseOp(string(name))
-	if !ok {
-		return fmt.Errorf("no op is called %q", name)
-	}
-	*op = known
-	return nil
-}
-
 // Doc returns one line: the op's operands, result and formula.
 func (op Op) Doc() string { return opTable[op].doc }
 

@@ -36,15 +36,3 @@ func TestCategories(t *testing.T) {
 		}
 	}
 }
-
-// Ops go into files by their names.
-func TestOpText(t *testing.T) {
-	for op := range ir.Op(ir.NumOps) {
-		text, err := op.MarshalText()
-		require.NoError(t, err)
-		got := ir.OpAdd
-		require.NoError(t, got.UnmarshalText(text))
-		require.Equal(t, op, got)
-	}
-	require.ErrorContains(t, new(ir.Op).UnmarshalText([]byte("sorcery")), `"sorcery"`)
-}

@@ -3,9 +3,7 @@ package lower
 import (
 	"fmt"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
-	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
@@ -163,8 +161,6 @@ func (m *machine) tile(act dtype.Type, columns, tokens int64) (int64, string) {
 	return 64, fmt.Sprintf("%d tiles for %s, %d a core or more", tiles, m, m.tiles)
 }
 
-func ceilDiv(n, d int64) int64 { return (n + d - 1) / d }
-
 // String returns the launch in words.
 func (s vecShape) String() string {
 	text := fmt.Sprintf("%d rows × %d simdgroups", s.rows, s.simdgroups)
@@ -174,31 +170,10 @@ func (s vecShape) String() string {
 	return text
 }
 
-// chose notes a choice for the dispatch being made, where the target's kernels are
-// launched as the Plan says.
-func (p *phase) chose(v *ir.Value, d emitter, shape, choice, reason string) {
-	p.choseBy(v, d, shape, choice, decision{why: reason})
-}
-
-func (p *phase) choseBy(v *ir.Value, d emitter, shape, choice string, by decision) {
-	if p.target.Launches {
-		p.noted(v, d, shape, choice, by)
+// mostRows is how many rows a simdgroup of linear_vec may own.
+func mostRows(stored dtype.Type, tokens int64) int64 {
+	if tokens > 1 {
+		return 2
 	}
-}
-
-func (p *phase) noted(v *ir.Value, d emitter, shape, choice string, by decision) {
-	op := v.Op
-	if _, ok := v.Attr.(ir.AttentionWriteAttr); ok { // what is chosen is how it attends
-		op = ir.OpAttention
-	}
-	c := plan.Choice{Op: op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: by.why, Measured: by.measured}
-	p.out.Note(c)
-}
-
-// upTo is an extent with its bound: "T ≤ 512", or the number.
-func (p *phase) upTo(d ir.Dim) string {
-	if n, ok := d.IsConst(); ok {
-		return fmt.Sprint(n)
-	}
-	return fmt.Sprintf("%s ≤ %d", d, p.bound(Extent(d)))
+	return stored.Row().VecRows
 }

@@ -1,11 +1,8 @@
 package lower
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -133,42 +130,11 @@ func only(field string, values ...int64) (all []plan.Setting) {
 	return all
 }
 
-// mostRows is how many rows a simdgroup of linear_vec may own.
-func mostRows(stored dtype.Type, tokens int64) int64 {
-	if tokens > 1 {
-		return 2
-	}
-	return stored.Row().VecRows
-}
-
 // decision is what a choice came to at a site.
 type decision struct {
 	plan.Setting
 	why      string
 	measured bool
-}
-
-// decide returns what was measured to be best for a value's dispatches of a kernel, or else
-// what is given.
-func (p *phase) decide(c *choice, v *ir.Value, kernel string, at sizes, by plan.Setting, why string) decision {
-	where := spot{c, kernel, at.shape}
-	known, ok := p.decided[where]
-	if !ok {
-		site := c.site(kernel, at, by)
-		known = decided{decision{by, why, false}, -1}
-		if w := p.tuning.at(&site); w != nil {
-			known.decision = decision{w.Setting, w.why(), true}
-			site.Taken = w.Setting
-		}
-		if len(site.Settings) > 1 {
-			known.site = p.out.SiteOf(site)
-		}
-		p.decided[where] = known
-	}
-	if known.site >= 0 {
-		p.out.Sites[known.site].Add(int32(v.ID))
-	}
-	return known.decision
 }
 
 // spot is where a choice is made. Layers are alike, and decide the same.
@@ -187,46 +153,3 @@ type decided struct {
 func (c *choice) site(kernel string, at sizes, by plan.Setting) plan.Site {
 	return plan.Site{Choice: c.name, Kernel: kernel, Shape: at.shape, Taken: by, Settings: c.settings(at), Exact: c.exact}
 }
-
-// at returns the winner of a site if its setting is one that would be tried there today.
-func (t *Tuning) at(site *plan.Site) *Winner {
-	w := t.Find(site.Key())
-	if w == nil || !slices.ContainsFunc(site.Settings, func(s plan.Setting) bool { return maps.Equal(s, w.Setting) }) {
-		return nil
-	}
-	return w
-}
-
-func (w *Winner) why() string {
-	return fmt.Sprintf("measured: %.1f µs a step, %.1f by default", w.Micros, w.Default)
-}
-
-// launch is decide for how the target launches a kernel, where the Plan says that.
-func (p *phase) launch(c *choice, v *ir.Value, e emitter, at sizes, by plan.Setting, why string) decision {
-	if !p.target.Launches {
-		return decision{by, why, false}
-	}
-	return p.decide(c, v, e.kernel.Name, at, by, why)
-}
-
-// hints tells the native kernel of a dispatch of a CPU what was measured to be best.
-func (e emitter) hints(v *ir.Value, at sizes, of ...*choice) {
-	for _, c := range of {
-		name := c.fields[0]
-		d := e.p.decide(c, v, e.kernel.Name, at, plan.Setting{name: 0}, "")
-		if d.measured {
-			e.p.noted(v, e, at.shape, d.Setting.String(), d)
-		}
-		if d.Setting[name] == 0 {
-			continue
-		}
-		to := e.dispatch()
-		if to.Hints == nil {
-			to.Hints = make([]uint32, kernels.NumHints)
-		}
-		to.Hints[slices.IndexFunc(hintChoices, func(h *choice) bool { return h == c })] = uint32(d.Setting[name])
-	}
-}
-
-// hintChoices are the choices by hint.
-var hintChoices = []*choice{kernels.HintStreams: streams, kernels.HintAhead: ahead, kernels.HintPiece: piece, kernels.HintPairs: pairs}

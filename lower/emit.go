@@ -18,10 +18,6 @@ type emitter struct {
 	kernel *kernels.Kernel
 }
 
-// words are the parameters of a kernel by the names in kernels/abi/params.h: numbers,
-// expressions of the sizes, or the bits of floats.
-type words map[string]plan.Expr
-
 func (p *phase) dispatch(kernel string, v *ir.Value) emitter {
 	k, ok := kernels.Lookup(kernel)
 	if !ok {
@@ -30,13 +26,6 @@ func (p *phase) dispatch(kernel string, v *ir.Value) emitter {
 	}
 	p.out.Dispatches = append(p.out.Dispatches, plan.Dispatch{Kernel: kernel, Op: v.Op.String(), Value: int32(v.ID), Layer: v.Layer})
 	return emitter{p, len(p.out.Dispatches) - 1, k}
-}
-
-// fail keeps the first error of the phase.
-func (p *phase) fail(err error) {
-	if p.err == nil {
-		p.err = err
-	}
 }
 
 func (e emitter) dispatch() *plan.Dispatch { return &e.p.out.Dispatches[e.index] }

@@ -54,8 +54,19 @@ func bit(b bool) uint32 {
 	return 0
 }
 
+// words are the parameters of a kernel by the names in kernels/abi/params.h: numbers,
+// expressions of the sizes, or the bits of floats.
+type words map[string]plan.Expr
+
 // elements are the parameters of kernels on dense rows.
 func elements(rows, width ir.Dim) words {
 	w := Extent(width)
 	return words{"rows": Extent(rows), "width": w, "a_stride": w, "b_stride": w, "value": plan.Number(0)}
+}
+
+func ceilDiv(n, d int64) int64 { return (n + d - 1) / d }
+
+// block is the extents of a block of a cache, as parameters.
+func block(c ir.Cache) words {
+	return words{"kv_heads": size(int64(c.KVHeads)), "head": size(int64(c.Head)), "block": size(int64(c.Block))}
 }

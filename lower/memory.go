@@ -2,8 +2,6 @@ package lower
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -34,14 +32,6 @@ func (e emitter) mayReplace(operand, v *ir.Value) {
 		return
 	}
 	p.slots[next].merged = old + 1
-}
-
-// ownerOf returns the slot whose memory slot i shares.
-func (p *phase) ownerOf(i int32) int32 {
-	for p.slots[i].merged != 0 {
-		i = p.slots[i].merged - 1
-	}
-	return i
 }
 
 // planArena gives every slot its offset, for the better of two orders of the
@@ -182,10 +172,4 @@ func (p *phase) peak(slots []int) int64 {
 		most = max(most, live)
 	}
 	return most
-}
-
-// constName names a constant by its content, so that equal ones share a buffer.
-func constName(data string) string {
-	sum := sha256.Sum256([]byte(data))
-	return hex.EncodeToString(sum[:8])
 }

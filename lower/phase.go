@@ -6,6 +6,9 @@ import (
 
 	"github.com/samber/lo"
 
+	"crypto/sha256"
+	"encoding/hex"
+
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -128,6 +131,13 @@ type place struct {
 }
 
 type fixup struct{ dispatch, binding, slot int }
+
+// fail keeps the first error of the phase.
+func (p *phase) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
 
 func (p *phase) bound(e plan.Expr) int64 { return e.Eval(&p.out.Bounds) }
 
@@ -273,4 +283,18 @@ type slot struct {
 
 	first, last int // when it is first and last touched: positions or epochs of dispatches
 	offset      int64
+}
+
+// constName names a constant by its content, so that equal ones share a buffer.
+func constName(data string) string {
+	sum := sha256.Sum256([]byte(data))
+	return hex.EncodeToString(sum[:8])
+}
+
+// ownerOf returns the slot whose memory slot i shares.
+func (p *phase) ownerOf(i int32) int32 {
+	for p.slots[i].merged != 0 {
+		i = p.slots[i].merged - 1
+	}
+	return i
 }

@@ -473,8 +473,3 @@ func pagedAttention(p *phase, v *ir.Value) error {
 	r.launch([3]plan.Expr{Extent(heads), Extent(tokens), one()}, int(roundUp(head, 32)))
 	return nil
 }
-
-// block is the extents of a block of a cache, as parameters.
-func block(c ir.Cache) words {
-	return words{"kv_heads": size(int64(c.KVHeads)), "head": size(int64(c.Head)), "block": size(int64(c.Block))}
-}

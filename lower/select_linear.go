@@ -86,14 +86,6 @@ func (c linearCall) sizes(p *phase, v *ir.Value, rows ir.Dim) sizes {
 	}
 }
 
-// The families of products.
-const (
-	linearVec = "linear_vec"
-	linearMat = "linear_mat"
-	// RMSNorm and linear_mat.
-	normLinearMat = "norm_linear_mat"
-)
-
 func linearKernel(vec bool) string {
 	if vec {
 		return linearVec + "_"
@@ -191,4 +183,86 @@ func (e emitter) vecLaunch(v *ir.Value, at sizes, rows ir.Dim) {
 	e.constant("fc_tokens", uint32(s.tokens))
 	e.launch([3]plan.Expr{plan.Number(ceilDiv(at.n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, int(32*s.simdgroups))
 	e.p.choseBy(v, e, at.shape, s.String(), d)
+}
+
+// onCPU tells whether a product is placed on the CPU.
+func (p *phase) onCPU(v *ir.Value, call linearCall, tokens int64) bool {
+	if p.products == nil || !p.target.GPU {
+		return false
+	}
+	w := Product{Phase: p.out.Name, Layer: v.Layer, Tokens: tokens, K: last(call.in.X), N: last(v)}
+	for _, t := range call.in.Weights {
+		n, _ := t.Type.Shape.Elements()
+		elements, _ := n.IsConst()
+		w.Bytes += t.Type.DType.Bytes(elements)
+	}
+	return p.products(w)
+}
+
+// cpuProduct lowers a product for the CPU, whose kernels take and give floats:
+// activations of another type pass through scratch memory at both ends.
+func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) error {
+	first := len(p.out.Dispatches)
+	var x, y place
+	var xBytes, yBytes plan.Expr
+	narrow, narrows := call.in.X.Type.DType != dtype.F32, v.Type.DType != dtype.F32
+	if narrow {
+		x, xBytes = p.floats(rows, last(call.in.X))
+		d := p.dispatch("cast_"+call.in.X.Type.DType.String()+"_f32", v)
+		d.in("x", call.in.X)
+		d.bind("out", x, plan.Binding{Bytes: xBytes, Write: true})
+		d.params(elements(rows, lastDim(call.in.X)))
+		d.cover()
+	}
+	d := p.dispatch(linearKernel(vec)+"f32_f32", v)
+	if narrow {
+		d.bind("x", x, plan.Binding{Bytes: xBytes, Read: true})
+	} else {
+		d.in("x", call.in.X)
+	}
+	d.linear(v, call, rows)
+	d.panelScratch(call, rows)
+	if narrows {
+		y, yBytes = p.floats(rows, last(v))
+		d.bind("out", y, plan.Binding{Bytes: yBytes, Write: true})
+	} else {
+		d.out("out", v)
+		if call.attr.Residual {
+			d.mayReplace(call.in.Residual, v)
+		}
+	}
+	d.linearLaunch(v, call, dtype.F32, rows, vec)
+	if narrows {
+		c := p.dispatch("cast_f32_"+v.Type.DType.String(), v)
+		c.bind("x", y, plan.Binding{Bytes: yBytes, Read: true})
+		c.out("out", v)
+		c.params(elements(rows, lastDim(v)))
+		c.cover()
+	}
+	for i := first; i < len(p.out.Dispatches); i++ {
+		p.out.Dispatches[i].OnCPU = true
+	}
+	return nil
+}
+
+// panelScratch binds memory in which a BLAS widens weights, where it may take the
+// product: float weights and several tokens.
+func (e emitter) panelScratch(call linearCall, rows ir.Dim) {
+	tokens := e.p.bound(Extent(rows))
+	var heights []int64
+	for _, w := range call.in.Weights {
+		if tokens == 1 || !w.Type.DType.IsFloat() {
+			return
+		}
+		n, _ := w.Type.Shape[0].IsConst()
+		heights = append(heights, n)
+	}
+	bytes := plan.Number(kernels.PanelScratch(tokens, last(call.in.X), heights, call.attr.Gated))
+	e.bindAt(kernels.HostScratch, e.p.scratch(bytes), plan.Binding{Bytes: bytes, Write: true})
+}
+
+// floats returns scratch memory for rows of so many floats.
+func (p *phase) floats(rows ir.Dim, width int64) (place, plan.Expr) {
+	bytes := Extent(rows).Times(4 * width)
+	return p.scratch(bytes), bytes
 }

@@ -204,6 +204,14 @@ func CacheTypes() []dtype.Type {
 	})
 }
 
+// The families of products.
+const (
+	linearVec = "linear_vec"
+	linearMat = "linear_mat"
+	// RMSNorm and linear_mat.
+	normLinearMat = "norm_linear_mat"
+)
+
 // families are the families of kernels that compute an op, where that is not the one of
 // its name.
 var families = map[ir.Op][]string{

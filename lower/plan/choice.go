@@ -18,19 +18,6 @@ type Choice struct {
 	Dispatches int    `json:"dispatches"` // of this kind in the phase
 }
 
-// Note counts a choice of a dispatch.
-func (p *Phase) Note(c Choice) {
-	i := slices.IndexFunc(p.Choices, func(have Choice) bool {
-		have.Dispatches = 0
-		return have == c
-	})
-	if i < 0 {
-		i = len(p.Choices)
-		p.Choices = append(p.Choices, c)
-	}
-	p.Choices[i].Dispatches++
-}
-
 // Setting is what a choice may be set to: numbers by the names of its fields.
 type Setting map[string]int64
 
@@ -57,21 +44,5 @@ type Site struct {
 // Key tells sites apart.
 func (s *Site) Key() string { return s.Choice + "|" + s.Kernel + "|" + s.Shape }
 
-// Reads reports whether a dispatch of the site's phase is one of those that it is about.
-func (s *Site) Reads(d *Dispatch) bool { return s.values[d.Value] }
-
 // Add makes the dispatches of a value of the graph some of those that the site is about.
 func (s *Site) Add(value int32) { s.values[value] = true }
-
-// SiteOf returns the index of a site, which is added where it is new.
-func (p *Phase) SiteOf(site Site) int {
-	i := slices.IndexFunc(p.Sites, func(have Site) bool {
-		return have.Choice == site.Choice && have.Kernel == site.Kernel && have.Shape == site.Shape
-	})
-	if i < 0 {
-		i = len(p.Sites)
-		site.values = map[int32]bool{}
-		p.Sites = append(p.Sites, site)
-	}
-	return i
-}

@@ -246,3 +246,32 @@ type Binding struct {
 	Write  bool  // the kernel writes it (it may read it too)
 	Read   bool
 }
+
+// Note counts a choice of a dispatch.
+func (p *Phase) Note(c Choice) {
+	i := slices.IndexFunc(p.Choices, func(have Choice) bool {
+		have.Dispatches = 0
+		return have == c
+	})
+	if i < 0 {
+		i = len(p.Choices)
+		p.Choices = append(p.Choices, c)
+	}
+	p.Choices[i].Dispatches++
+}
+
+// SiteOf returns the index of a site, which is added where it is new.
+func (p *Phase) SiteOf(site Site) int {
+	i := slices.IndexFunc(p.Sites, func(have Site) bool {
+		return have.Choice == site.Choice && have.Kernel == site.Kernel && have.Shape == site.Shape
+	})
+	if i < 0 {
+		i = len(p.Sites)
+		site.values = map[int32]bool{}
+		p.Sites = append(p.Sites, site)
+	}
+	return i
+}
+
+// Reads reports whether a dispatch of the site's phase is one of those that it is about.
+func (s *Site) Reads(d *Dispatch) bool { return s.values[d.Value] }

@@ -252,3 +252,26 @@ func (p *Plan) validateDispatch(ph *Phase, d *Dispatch) error {
 	}
 	return nil
 }
+
+func (b *Buffer) validateOwners(p *Plan) error {
+	o := b.Owners
+	seqlens := func() bool {
+		for i := range p.Buffers {
+			if p.Buffers[i].Kind == Input && p.Buffers[i].Name == sym.CuSeqlens {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case b.Kind != Input || b.DType != dtype.I32:
+		return errors.New("it has owners, and is no input of integers")
+	case o.Tile < 1 || o.Tile > math.MaxInt16 || o.Least < 1 || o.Most < o.Least || o.Most > MaxTokens:
+		return fmt.Errorf("owners %+v", *o)
+	case !seqlens():
+		return fmt.Errorf("owners without %s", sym.CuSeqlens)
+	case b.Bytes.String() != o.Bytes().String():
+		return fmt.Errorf("%s bytes of owners, want %s", b.Bytes, o.Bytes())
+	}
+	return nil
+}
