@@ -41,23 +41,23 @@ func batchVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "batch MODEL --in F.jsonl --out F.jsonl",
-		Short: "Answer a file of requests, many at a time",
-		Long: `Reads requests, a JSON object a line, and writes an answer for each, a JSON object a
-line, as they are completed. A line has a "prompt", to which the start token is added
-where the model has one, or "tokens" as they are, or "messages" (with "tools",
-"tool_choice" and "parallel_tool_calls"), which are put into the model's template; "id"
-(a string; default the line's number), "n" (default 128), "temp" (default 0), "top_k",
-"top_p", "min_p", "seed", "stop", "logprobs" (alternatives to each token) and
-"ignore_stop" are as they like; "schema" is a JSON schema that the answer must match, as
-the arguments of calls match their tools'.
+		Short: "Answer a file of requests in batches",
+		Long: `Reads requests, one JSON object per line, and writes answers, one JSON object per line,
+in order of completion. A line has one of "prompt", which gets the start token if the
+model has one, "tokens", which are fed unchanged, or "messages" (with "tools",
+"tool_choice" and "parallel_tool_calls"), which the model's template renders. Optional
+are "id" (a string; default the line's number), "n" (default 128), "temp" (default 0),
+"top_k", "top_p", "min_p", "seed", "stop", "logprobs" (alternatives per token),
+"ignore_stop", and "schema", a JSON schema that the answer must match. Arguments of
+calls match their tools' schemas.
 
-A line that is wrong is answered by one with "error", and the others go on. Where --out
-has answers already, their lines are skipped, so that a run that was cut off goes on;
-lines that ended with errors are tried again.
+An invalid line is answered with "error", and the others continue. Requests that --out
+already answers are skipped, so that an interrupted run resumes; those with errors are
+retried.
 
-With --speculate ngram or a --draft model, tokens are guessed and verified several in a
-step, as many as make it faster. Greedy answers are the same; of a draft, those that are
-drawn are others, as likely.`,
+--speculate ngram or a --draft model enables speculative decoding: a step verifies
+several drafted tokens, as many as make it faster. Greedy answers do not change; sampled
+answers with a draft differ, from the same distribution.`,
 		Example: `  smelt batch model.gguf --in requests.jsonl --out answers.jsonl --parallel 16
   echo '{"prompt": "Once upon a time", "n": 20}' | smelt batch model.gguf`,
 		Args: modelArg,
@@ -67,13 +67,13 @@ drawn are others, as likely.`,
 	device.add(flags)
 	device.addWeights(flags)
 	template.add(flags)
-	flags.StringVar(&in, "in", "-", "the requests; - is standard input")
-	flags.StringVar(&out, "out", "-", "the answers; - is standard output")
-	flags.IntVar(&parallel, "parallel", compiler.DefaultSequences, "most requests at once")
-	flags.Int64Var(&cacheBytes, "cache-bytes", 0, "size of the cache (default: as many whole contexts, at most half of the free memory)")
-	flags.StringVar(&speculate, "speculate", engine.SpeculateOff, "how tokens are guessed: ngram (by what stands elsewhere in the text, and in other answers) or off")
+	flags.StringVar(&in, "in", "-", "file of requests; - is standard input")
+	flags.StringVar(&out, "out", "-", "file of answers; - is standard output")
+	flags.IntVar(&parallel, "parallel", compiler.DefaultSequences, "maximum number of concurrent requests")
+	flags.Int64Var(&cacheBytes, "cache-bytes", 0, "size of the KV cache (default: --parallel full contexts, at most half of the free memory)")
+	flags.StringVar(&speculate, "speculate", engine.SpeculateOff, "speculative decoding: ngram (drafts from the text and from other answers) or off")
 	form.add(flags)
-	flags.StringVar(&draft, "draft", "", "a smaller model of the same vocabulary that guesses tokens")
+	flags.StringVar(&draft, "draft", "", "draft model for speculative decoding, of the same vocabulary")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
 			return nil
@@ -157,17 +157,17 @@ drawn are others, as likely.`,
 	return cmd
 }
 
-// keeper makes prompts and constraints of lines.
+// keeper makes prompts and constraints from lines.
 type keeper struct {
 	asker      func() (*asker, error)
 	vocabulary func() (*constrain.Vocabulary, error)
-	whole      *constrain.Constraint // what all lines are kept to that have no schema
+	whole      *constrain.Constraint // the constraint of lines without a schema
 
-	schema     string // of the last line that had one, and what was made of it
+	schema     string // the last schema, and its constraint or error
 	constraint *constrain.Constraint
 }
 
-// ofSchema makes a constraint of a schema; of none it gives what all lines are kept to.
+// ofSchema returns the constraint of a schema, or k.whole for no schema.
 func (k *keeper) ofSchema(schema json.RawMessage) (*constrain.Constraint, error) {
 	if schema == nil {
 		return k.whole, nil
@@ -186,7 +186,7 @@ func (k *keeper) ofSchema(schema json.RawMessage) (*constrain.Constraint, error)
 	return c, err
 }
 
-// ofQuestion makes a prompt of a conversation, and a constraint of what is asked for.
+// ofQuestion returns the prompt and the constraint of a conversation.
 func (k *keeper) ofQuestion(q question) (ids []int32, c *constrain.Constraint, err error) {
 	a, err := k.asker()
 	if err != nil {
@@ -239,14 +239,14 @@ type batchAlternative struct {
 	Logprob float32 `json:"logprob"`
 }
 
-// finishError is the finish of a line that went wrong.
+// finishError is the "finish" of a line with an error.
 const finishError = "error"
 
 func (r *batchResult) fail(err error) {
 	r.Finish, r.Error = finishError, lo.ToPtr(err.Error())
 }
 
-// finite is what JSON has in the place of a logarithm of 0.
+// finite replaces −∞, the logarithm of 0, which JSON lacks.
 func finite(logprob float32) float32 { return max(logprob, -math.MaxFloat32) }
 
 func (r *batchResult) add(t *smelt.Token, logprobs bool) {
@@ -265,15 +265,15 @@ func (r *batchResult) take(u *smelt.Usage) {
 	}
 }
 
-// results is where answers go, and what is there already.
+// results is the file of answers and the ids that it already holds.
 type results struct {
 	io.Writer
 	io.Closer
-	answered map[string]bool   // without an error
-	failed   map[string]string // with this one
+	answered map[string]bool   // ids answered without an error
+	failed   map[string]string // the errors of other ids
 }
 
-// openResults opens a file of answers and cuts off a last line that is not whole.
+// openResults opens a file of answers and truncates an incomplete last line.
 func openResults(stdout io.Writer, path, in string) (*results, error) {
 	r := &results{answered: map[string]bool{}, failed: map[string]string{}}
 	if path == "-" {
@@ -303,7 +303,7 @@ func openResults(stdout io.Writer, path, in string) (*results, error) {
 	return r, nil
 }
 
-// resume reads the answers that a file has, and leaves it at the end of the last whole one.
+// resume reads the answers in a file, and seeks to the end of the last complete line.
 func (r *results) resume(f *os.File) error {
 	from, end := bufio.NewReader(f), int64(0)
 	for n := 1; ; n++ {
@@ -334,7 +334,7 @@ func (r *results) resume(f *os.File) error {
 	return err
 }
 
-// write adds an answer. An error that is there already is not told again.
+// write appends an answer, unless the file already holds the same error.
 func (r *results) write(b *batchResult) error {
 	if was, failed := r.failed[b.ID]; failed && b.Error != nil && *b.Error == was {
 		return nil
@@ -370,11 +370,10 @@ type batchLine struct {
 	Parallel   *bool             `json:"parallel_tool_calls"`
 }
 
-// batchKeys are those of a line.
+// batchKeys are the keys of a line of requests.
 var batchKeys = []string{"id", "prompt", "tokens", "messages", "n", "temp", "top_k", "top_p", "min_p", "seed", "stop", "logprobs", "ignore_stop", "schema", "tools", "tool_choice", "parallel_tool_calls"}
 
-// parseLine reads a request. The id is that of the line, whatever is wrong with it
-// otherwise, where it has one.
+// parseLine parses a request. It returns the line's id, if any, with every error.
 func parseLine(text []byte, number int, k *keeper) (id string, r smelt.Request, err error) {
 	id = strconv.Itoa(number)
 	var keys map[string]json.RawMessage
@@ -452,20 +451,20 @@ func (l *batchLine) request(k *keeper) (r smelt.Request, err error) {
 	return r, g.Sampling.Validate()
 }
 
-// batchRun answers lines.
+// batchRun answers the lines of a file.
 type batchRun struct {
 	engine *smelt.Engine
 	keeper *keeper
-	path   string // of the model
+	path   string // MODEL
 	start  time.Time
 
 	mu                       sync.Mutex
 	results                  *results
 	answered, failed, before int // lines
-	prompts, cached, n       int // tokens; n are those that were generated, answers under way included
+	prompts, cached, n       int // tokens; n: generated ones, including those of unfinished answers
 }
 
-// progress sums up what was done so far.
+// progress returns a summary of the answers so far.
 func (b *batchRun) progress() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -481,8 +480,8 @@ func (b *batchRun) progress() string {
 	return text
 }
 
-// run answers all lines, so many at once. What is wrong with one is its answer; an error is
-// what keeps all from being answered.
+// run answers all lines, several concurrently. An error about one line becomes its answer; run
+// returns errors that stop all lines.
 func (b *batchRun) run(ctx context.Context, lines io.Reader, most int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -509,7 +508,7 @@ func (b *batchRun) run(ctx context.Context, lines io.Reader, most int) error {
 	return context.Cause(ctx)
 }
 
-// read hands over the requests that have no answer yet, and answers lines that are none.
+// read sends the requests without an answer, and answers invalid lines with an error.
 func (b *batchRun) read(lines io.Reader, begin func(id string, q smelt.Request) error) error {
 	seen := map[string]int{}
 	from := bufio.NewReader(lines)
@@ -546,17 +545,17 @@ func (b *batchRun) read(lines io.Reader, begin func(id string, q smelt.Request) 
 	}
 }
 
-// refuse answers a line that is no request.
+// refuse answers an invalid line.
 func (b *batchRun) refuse(id string, err error) error {
 	r := batchResult{ID: id, Tokens: []int32{}}
 	r.fail(err)
 	return b.finish(&r)
 }
 
-// answer answers one request. An error is not of the request alone.
+// answer answers one request. It returns errors that concern the whole run.
 func (b *batchRun) answer(ctx context.Context, id string, q smelt.Request) error {
 	r := batchResult{ID: id, Tokens: []int32{}}
-	if q.Generation.N < 0 { // nothing is asked for; the prompt counts all the same
+	if q.Generation.N < 0 { // no tokens requested; count the prompt's
 		ids, err := q.Tokens, error(nil)
 		if len(ids) == 0 {
 			ids, err = b.engine.Loaded().Encode(q.Prompt)

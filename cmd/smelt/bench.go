@@ -27,21 +27,19 @@ func benchVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench MODEL",
 		Short: "Measure tokens per second",
-		Long: `Measures a prompt of -p tokens (pp) and the generation of -n tokens, one at a time
-(tg), each -r times after a warm-up, at a sequence that is --depth tokens long
-already. On cpu weights are rearranged before, which run and serve do between the
-first steps. arch:NAME is measured with random weights of --type.
+		Long: `Measures prefill of -p tokens (pp) and decoding of -n tokens (tg), each -r times after
+a warm-up, in a sequence of --depth tokens. On cpu it rearranges weights first, as run
+and serve do between the first steps. arch:NAME gets random weights of --type.
 
-With --parallel, as many sequences as each of its numbers says generate -n tokens at
-once, each after a prompt of its own of -p tokens, which is fed before the clock starts;
-the rate is that of all together.
+With --parallel, each of its numbers of sequences decodes -n tokens concurrently, each
+sequence after a prompt of -p tokens that is fed before the clock starts; the rate is
+the sum over sequences.
 
-With --profile, the prompt and one token are run -r times more with each dispatch
-timed, and a table tells by kernel and op where the time goes: beside it the bytes and
-operations that the dispatches need at least, the rates reached, and how near these
-come to what the machine could do. That is measured on cpu, and looked up for Apple's
-chips. Dispatches then run one after the other, so the times can add up to more than
-a usual step takes.`,
+With --profile, prefill and one decode step run -r times more with each dispatch timed.
+A table lists by kernel and op the time, the minimum bytes and operations of the
+dispatches, the rates achieved, and their share of the machine's limits, which are
+probed on cpu and looked up for Apple's chips. Dispatches then run without overlap, so
+the times can add up to more than a normal step takes.`,
 		Example: `  smelt bench arch:qwen3-0.6b --type q4_0 --threads 2
   smelt bench model.gguf -p 128 -n 16 --profile`,
 		Args: modelArg,
@@ -50,12 +48,12 @@ a usual step takes.`,
 	compile.add(flags)
 	on.add(flags)
 	on.addWeights(flags)
-	flags.IntVarP(&prompt, "prompt", "p", 512, "tokens of the prompt; 0 leaves it out")
-	flags.IntVarP(&n, "n", "n", 64, "tokens to generate; 0 leaves it out")
-	flags.IntVar(&depth, "depth", 0, "tokens in the cache before either, of random contents")
+	flags.IntVarP(&prompt, "prompt", "p", 512, "tokens of the prompt; 0 skips prefill")
+	flags.IntVarP(&n, "n", "n", 64, "tokens to generate; 0 skips decoding")
+	flags.IntVar(&depth, "depth", 0, "tokens in the cache before either, with random contents")
 	flags.IntVarP(&runs, "runs", "r", 3, "repetitions")
-	flags.IntSliceVar(&parallel, "parallel", nil, "also with so many sequences at once: 1,4,16")
-	flags.BoolVar(&profile, "profile", false, "also say where the time goes, by kernel and op")
+	flags.IntSliceVar(&parallel, "parallel", nil, "also measure n concurrent sequences, for each n, such as 1,4,16")
+	flags.BoolVar(&profile, "profile", false, "also profile by kernel and op")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -82,7 +80,7 @@ a usual step takes.`,
 		} else if compile.context != 0 && compile.context < need {
 			return usagef("--ctx %d: the measurement needs %d", compile.context, need)
 		}
-		// Else runs would be measured while weights are still being rearranged.
+		// Rearrange now, so that it does not overlap the measured runs.
 		on.rearrange = device.RearrangeNow
 		s, p, err := openBench(cmd, args[0], &compile, &on)
 		if err != nil {
@@ -123,7 +121,7 @@ a usual step takes.`,
 			limit = ceilingsOf(info)
 		}
 		if len(parallel) > 0 {
-			if err := s.Loaded().Close(); err != nil { // its memory is for the engine
+			if err := s.Loaded().Close(); err != nil { // free its memory for the engine
 				return err
 			}
 			more, err := benchParallel(cmd, p, &on, parallel, depth+prompt, n, runs)
@@ -165,13 +163,13 @@ a usual step takes.`,
 
 type result struct {
 	Test     string    `json:"test"`
-	Parallel int       `json:"parallel,omitempty"` // sequences, where there may be several
+	Parallel int       `json:"parallel,omitempty"` // sequences; 0: a test of one session
 	Depth    int       `json:"depth"`
-	Median   float64   `json:"tps_median"` // of all together
+	Median   float64   `json:"tps_median"` // the sum over sequences
 	TPS      []float64 `json:"tps"`
 }
 
-// openBench is openSession, but gives a shape random weights.
+// openBench is openSession that also gives an arch:NAME random weights.
 func openBench(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Session, *smelt.Program, error) {
 	if !isArch(path) {
 		return openSession(cmd, path, compile, device)
@@ -210,7 +208,7 @@ func decode(ctx context.Context, s *smelt.Session, ids []int32) error {
 	return nil
 }
 
-// measure times run on random tokens, each time at the same depth.
+// measure times repetitions of run on random tokens, all at the same depth.
 func measure(ctx context.Context, s *smelt.Session, name string, depth, tokens, runs int, run func(context.Context, *smelt.Session, []int32) error) (*result, error) {
 	if err := fillTo(s, depth); err != nil {
 		return nil, err
@@ -233,13 +231,13 @@ func measure(ctx context.Context, s *smelt.Session, name string, depth, tokens, 
 	return r, nil
 }
 
-// fillTo makes the sequence depth tokens long. What they are does not change the time of what
-// follows, and a prompt of them would take minutes.
+// fillTo makes the sequence depth tokens long, with random contents, since a prompt of them
+// would take minutes and later times do not depend on the contents.
 func fillTo(s *smelt.Session, depth int) error {
 	return s.FillRandom(depth, rand.New(rand.NewPCG(1, 3)))
 }
 
-// randomTokens returns a source of token ids, the same each time.
+// randomTokens returns a source of token ids with a fixed seed.
 func randomTokens(s *smelt.Session) func(n int) []int32 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	return func(n int) []int32 {

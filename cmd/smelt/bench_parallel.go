@@ -13,8 +13,8 @@ import (
 	"github.com/smelt-ml/smelt/internal/parallel"
 )
 
-// benchParallel measures the generation of n tokens by several sequences at once, each after
-// a prompt of its own, for each number of sequences.
+// benchParallel measures the decoding of n tokens by concurrent sequences, each after a prompt of
+// its own, for each number of sequences.
 func benchParallel(cmd *cobra.Command, p *smelt.Program, device *deviceFlags, sequences []int, prompt, n, runs int) ([]result, error) {
 	prompt = max(prompt, 1)
 	if p.Stages != nil {

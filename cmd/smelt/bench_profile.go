@@ -22,25 +22,24 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// timedRow is what the dispatches of a kernel, for an op of the graph, take in a test
-// whose dispatches are timed one by one.
+// timedRow is the cost in a test of one kernel's dispatches for one op.
 type timedRow struct {
 	Test       string `json:"test"`
-	Phase      string `json:"phase"` // of the plan, that ran
+	Phase      string `json:"phase"` // phase of the plan
 	Kernel     string `json:"kernel"`
 	Op         string `json:"op"`
 	Dispatches int    `json:"dispatches"`
 	NS         int64  `json:"ns"`    // the median of the repetitions
-	Bytes      int64  `json:"bytes"` // the least that must be read and written: see predict.Cost
+	Bytes      int64  `json:"bytes"` // minimum bytes read and written, see predict.Cost
 	Ops        int64  `json:"ops"`
 
-	int8Ops  int64   // of Ops, those of dispatches that multiply bytes
-	int4Ops  int64   // those that multiply nibbles with bytes
-	int16Ops int64   // those that multiply integers of 16 bits
+	int8Ops  int64   // of Ops, those of dispatches that multiply 8-bit integers
+	int4Ops  int64   // of Ops, those that multiply 4-bit by 8-bit integers
+	int16Ops int64   // of Ops, those that multiply 16-bit integers
 	times    []int64 // ns, by repetition
 }
 
-// ceilings are what a device could do at most; zero is unknown.
+// ceilings are the limits of a device; zero is unknown.
 type ceilings struct {
 	Source     string  `json:"source"` // "probe" of this machine, or the "table" of chips
 	Name       string  `json:"name"`   // of the instruction set or the chip
@@ -50,8 +49,8 @@ type ceilings struct {
 	NibbleGOPs float64 `json:"-"` // at least Int8GOPs
 }
 
-// ceilingsOf probes the CPU or looks a GPU up; nil where neither says anything. What the
-// emulator takes, no limit of a machine explains.
+// ceilingsOf probes the CPU or looks a GPU's limits up. It returns nil for an unknown device and
+// for the emulator, whose time no limit of a machine explains.
 func ceilingsOf(info device.Info) *ceilings {
 	switch {
 	case info.GPU != "":
@@ -65,15 +64,15 @@ func ceilingsOf(info device.Info) *ceilings {
 	return nil
 }
 
-// timedTest is a test of bench whose dispatches were timed.
+// timedTest is a test of bench with a time for each dispatch.
 type timedTest struct {
 	name  string
-	rows  []*timedRow // the longest first
-	steps int         // that the test takes
-	ns    int64       // in all, the median of the repetitions
+	rows  []*timedRow // in order of decreasing time
+	steps int         // steps of the test
+	ns    int64       // total time, the median of the repetitions
 }
 
-// profileTests times the prompt and one token of the generation, where they are asked for.
+// profileTests times the dispatches of prefill and of one decode step, as requested.
 func profileTests(ctx context.Context, s *smelt.Session, plan *plan.Plan, prompt, n, depth, runs int) ([]*timedTest, error) {
 	var tests []*timedTest
 	for _, test := range []struct {
@@ -92,7 +91,7 @@ func profileTests(ctx context.Context, s *smelt.Session, plan *plan.Plan, prompt
 	return tests, nil
 }
 
-// profileTest times the dispatches of a test, as often as measure repeats it.
+// profileTest times the dispatches of a test, with the repetitions of measure.
 func profileTest(ctx context.Context, s *smelt.Session, plan *plan.Plan, name string, depth, tokens, runs int) (*timedTest, error) {
 	sequence, err := engine.NewSequence(plan, s.Loaded().OnDevice())
 	if err != nil {
@@ -125,8 +124,8 @@ func profileTest(ctx context.Context, s *smelt.Session, plan *plan.Plan, name st
 	return t, nil
 }
 
-// add adds a repetition, and returns its time. All cost the same, so only the first is
-// counted.
+// add adds a repetition, and returns its time. It counts bytes and operations once, since every
+// repetition has the same.
 func (t *timedTest) add(plan *plan.Plan, on *smelt.Loaded, steps []engine.Profiled) (total int64) {
 	natives, halves := on.OnDevice().Natives(), on.Info().HalfIntegers
 	type key struct{ phase, kernel, op string }
@@ -170,10 +169,10 @@ func (t *timedTest) add(plan *plan.Plan, on *smelt.Loaded, steps []engine.Profil
 	return total
 }
 
-// hasNibbles tells whether a type's elements have four bits or fewer, its scales beside them.
+// hasNibbles reports whether a type's elements have at most four bits, stored apart from the scales.
 func hasNibbles(w dtype.Type) bool { return w.IsQuantized() && w.Bytes(256) <= 256*5/8 }
 
-// reads tells whether a dispatch reads weights of some type.
+// reads reports whether a dispatch reads weights of a type that is accepts.
 func reads(compiled *plan.Plan, d *plan.Dispatch, some func(dtype.Type) bool) bool {
 	return slices.ContainsFunc(d.Bindings, func(b plan.Binding) bool {
 		of := &compiled.Buffers[b.Buffer]
@@ -189,8 +188,8 @@ func median(ns []int64) int64 {
 	return int64(stats.Median(floats))
 }
 
-// profileNote says how a device times dispatches, what that leaves out, and what the
-// limits are.
+// profileNote returns a note on the clock that times dispatches, what it excludes, and the
+// limits.
 func profileNote(info device.Info, c *ceilings) string {
 	how := "by the clock of the host"
 	switch {
@@ -221,8 +220,8 @@ func printProfiles(out io.Writer, tests []*timedTest, c *ceilings) error {
 	return nil
 }
 
-// shares says how near a row comes to what the device could do: the time that its
-// bytes and its operations would take at the limits, of the time taken.
+// shares returns a row's share of the limits: the time of its bytes and of its operations at the
+// limits, divided by its time.
 func (c *ceilings) shares(r *timedRow) string {
 	if c == nil {
 		return "·"
@@ -232,7 +231,7 @@ func (c *ceilings) shares(r *timedRow) string {
 	if c.ReadGBs > 0 {
 		of = append(of, fmt.Sprintf("%.0f %% memory", 100*float64(r.Bytes)/c.ReadGBs/ns))
 	}
-	bytes := r.int8Ops + 2*r.int16Ops // as dot products of bytes, of which an instruction does twice as many
+	bytes := r.int8Ops + 2*r.int16Ops // an instruction does half as many 16-bit products as 8-bit ones
 	if c.F32GOPs > 0 && (bytes+r.int4Ops == 0 || c.Int8GOPs > 0) {
 		least := float64(r.Ops-r.int8Ops-r.int4Ops-r.int16Ops) / c.F32GOPs
 		if bytes+r.int4Ops > 0 {
@@ -243,7 +242,7 @@ func (c *ceilings) shares(r *timedRow) string {
 	return strings.Join(of, ", ")
 }
 
-// String says what the limits are and where they come from.
+// String returns the limits and their source.
 func (c *ceilings) String() string {
 	switch {
 	case c == nil:

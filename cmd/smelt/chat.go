@@ -34,23 +34,23 @@ func chatVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "chat MODEL",
-		Short: "Talk with a model",
-		Long: `Talks with a model in the template that it comes with. Lines are turns; a line that ends
-with \ goes on, and so does text between """ and """. Ctrl-C stops an answer or drops a line,
-and a second one leaves, as Ctrl-D does. What the model thinks is dimmed.
+		Short: "Chat with a model",
+		Long: `Chats with a model, in the model's own template. Each line is a turn; a line that ends
+with \ continues on the next line, and """ encloses several lines. Ctrl-C stops an answer
+or discards a line; a second Ctrl-C exits, as Ctrl-D does. Thinking is dimmed.
 
-  /reset          begins anew, with the same system text
-  /system [TEXT]  sets the system text, or takes it away
-  /retry          asks for the last answer again
+  /reset          starts over, with the same system text
+  /system [TEXT]  sets or removes the system text
+  /retry          generates the last answer again
   /save FILE      writes the conversation as JSON
-  /load FILE      goes on with one
-  /exit           leaves, as Ctrl-D does
-  /help           lists these
+  /load FILE      loads a saved conversation
+  /exit           exits, as Ctrl-D does
+  /help           lists the commands
 
-With input from a file or a pipe, answers alone are printed. With --json, standard input is
-a list of messages, or an object with "messages", "tools", "tool_choice", "parallel_tool_calls",
-which are as OpenAI's API has them, and "schema", which an answer must match that calls no tool.
-One JSON object is printed.`,
+With input from a file or a pipe, only answers are printed. With --json, standard input is a
+list of messages, or an object with "messages", "tools", "tool_choice", "parallel_tool_calls",
+as in OpenAI's API, and "schema", which an answer without tool calls must match. The output is
+one JSON object.`,
 		Example: `  smelt chat model.gguf --system 'Answer in one sentence.'
   echo '[{"role": "user", "content": "Hello"}]' | smelt chat model.gguf --json`,
 		Args: modelArg,
@@ -61,10 +61,10 @@ One JSON object is printed.`,
 	device.addWeights(flags)
 	sampling.add(flags)
 	template.add(flags)
-	flags.StringVar(&system, "system", "", "what the model is told before anything else")
-	flags.IntVarP(&n, "n", "n", 0, "most tokens of an answer; 0: as many as the context has room for")
-	flags.BoolVar(&forget, "forget", false, "go on without the oldest turns once the context is full")
-	flags.BoolVar(&asJSON, "json", false, "answer one conversation on standard input, as JSON")
+	flags.StringVar(&system, "system", "", "system text at the start of the conversation")
+	flags.IntVarP(&n, "n", "n", 0, "maximum number of tokens of an answer; 0: the rest of the context")
+	flags.BoolVar(&forget, "forget", false, "drop the oldest turns when the context is full")
+	flags.BoolVar(&asJSON, "json", false, "read one conversation from standard input and print the answer as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
 			return nil
@@ -73,9 +73,9 @@ One JSON object is printed.`,
 		case n < 0:
 			return usagef("-n %d: want 0 or more", n)
 		case asJSON && system != "":
-			return usagef("--system does not go with --json, whose messages may have one")
+			return usagef("--system does not go with --json: put a system message into the conversation")
 		case asJSON && isTerminal(cmd.InOrStdin()):
-			return usagef("--json wants a conversation on standard input")
+			return usagef("--json reads a conversation from standard input, which is a terminal")
 		}
 		if err := errors.Join(sampling.check(), template.check()); err != nil {
 			return err
@@ -129,17 +129,17 @@ type talker struct {
 	*asker
 	program    *smelt.Program
 	engine     *smelt.Engine
-	generation smelt.Generation // N is 0 for as many as there is room for
+	generation smelt.Generation // N 0: the rest of the context
 	times      laps
 }
 
 // question is a conversation to answer.
 type question struct {
 	chat.Conversation
-	schema json.RawMessage // that an answer matches; nil for none
+	schema json.RawMessage // schema of the answer, or nil
 }
 
-// asker makes prompts of conversations.
+// asker renders conversations to prompts.
 type asker struct {
 	plain, tools *chat.Template
 	variables    map[string]json.RawMessage
@@ -148,7 +148,7 @@ type asker struct {
 	noted        sync.Once
 }
 
-// ask makes a prompt that an answer is wanted to.
+// ask returns the prompt for an answer to a conversation.
 func (a *asker) ask(c chat.Conversation) (*chat.Template, chat.Prompt, error) {
 	template := a.plain
 	if len(c.Tools) > 0 {
@@ -159,7 +159,7 @@ func (a *asker) ask(c chat.Conversation) (*chat.Template, chat.Prompt, error) {
 	return template, prompt, err
 }
 
-// keep is what the answer to a prompt is kept to; nil for nothing.
+// keep returns the constraint of the answer to a prompt, or nil.
 func (a *asker) keep(template *chat.Template, q question, prompt chat.Prompt) (*constrain.Constraint, error) {
 	if q.schema == nil && len(q.Tools) == 0 && q.ToolChoice == (chat.ToolChoice{}) {
 		return nil, nil
@@ -176,17 +176,17 @@ func (a *asker) keep(template *chat.Template, q question, prompt chat.Prompt) (*
 	return k, err
 }
 
-// answer is what a model said.
+// answer is a generated message.
 type answer struct {
 	message        chat.Message
-	tokens         []int32 // a stop token included
+	tokens         []int32 // with the stop token
 	finish         string
 	prompt, cached int // tokens
-	forgotten      int // messages that there was no room for
+	forgotten      int // messages dropped for lack of room
 }
 
-// fit drops the oldest turns of a conversation until there is room for it and for an answer.
-// Without leave to forget, or where the last turn alone is too long, it is an error.
+// fit drops the oldest turns of a conversation until it and an answer fit the context. Without
+// --forget, or if the last turn alone does not fit, it returns an error.
 func (t *talker) fit(c *chat.Conversation, forget bool) (*chat.Template, chat.Prompt, int, error) {
 	for forgotten := 0; ; {
 		template, prompt, err := t.ask(*c)
@@ -212,8 +212,8 @@ func (t *talker) fit(c *chat.Conversation, forget bool) (*chat.Template, chat.Pr
 	}
 }
 
-// oldest is how many messages, those of the system aside, the oldest turn has: up to the next
-// that the user says; 0 where it is the only one.
+// oldest returns the number of messages of the oldest turn, without system messages: those before
+// the next user message; 0 if there is one turn only.
 func oldest(list []chat.Message) int {
 	n := 0
 	for _, m := range list {
@@ -228,8 +228,8 @@ func oldest(list []chat.Message) int {
 	return 0
 }
 
-// answer generates an answer. Where it is broken off or fails, what was said until then
-// comes with the error.
+// answer generates an answer. If generation stops or fails, it returns the partial answer with
+// the error.
 func (t *talker) answer(ctx context.Context, q question, forget bool, each func(chat.Delta) error) (answer, error) {
 	a := answer{tokens: []int32{}}
 	template, prompt, forgotten, err := t.fit(&q.Conversation, forget)
@@ -239,7 +239,7 @@ func (t *talker) answer(ctx context.Context, q question, forget bool, each func(
 	a.forgotten, a.prompt = forgotten, len(prompt.Tokens())
 	t.times = laps{}
 	g := t.generation
-	g.NoText = true // the parser makes it
+	g.NoText = true // the parser decodes the tokens
 	if room := t.engine.Context() - a.prompt; g.N == 0 || g.N > room {
 		g.N = room
 	}
@@ -266,11 +266,11 @@ func (t *talker) answer(ctx context.Context, q question, forget bool, each func(
 	return a, err
 }
 
-// maxConversation bounds what is read as a conversation.
+// maxConversation bounds the bytes of a conversation.
 const maxConversation = 64 << 20
 
-// readQuestion reads a list of messages, or an object with messages, tools, whether to call them,
-// and a schema.
+// readQuestion reads a list of messages, or an object with messages, tools, tool_choice and a
+// schema.
 func readQuestion(r io.Reader) (q question, err error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxConversation+1))
 	if err != nil {
@@ -345,7 +345,7 @@ func (t *talker) timings(a *answer) timings {
 	}
 }
 
-// saved writes a conversation where --json and /load read it.
+// saved writes a conversation in the form that --json and /load read.
 func saved(path string, messages []chat.Message) error {
 	return writeFile(path, nil, func(w io.Writer) error {
 		e := json.NewEncoder(w)
@@ -373,22 +373,22 @@ func loaded(path string) (chat.Conversation, error) {
 	return q.Conversation, err
 }
 
-// pace sums an answer up.
+// pace returns the timings of an answer.
 func (t *talker) pace(a *answer) string {
 	s := t.timings(a)
 	text := fmt.Sprintf("%d tokens, %.1f tokens/s; %d of %d prompt tokens from the cache", len(a.tokens), s.DecodeTPS, a.cached, a.prompt)
 	if a.forgotten > 0 {
-		text += fmt.Sprintf("; the oldest %d messages are forgotten", a.forgotten)
+		text += fmt.Sprintf("; the oldest %d messages were dropped", a.forgotten)
 	}
 	return text
 }
 
-// templateFlags say how conversations become texts.
+// templateFlags are the flags about chat templates.
 type templateFlags struct{ file, think string }
 
 func (f *templateFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.file, "template", "", "a file with the chat template, or one of "+strings.Join(chat.Builtins(), ", ")+" (default: the model's own)")
-	flags.StringVar(&f.think, "think", "", "on or off: what the template is told about thinking (default: what it does by itself)")
+	flags.StringVar(&f.file, "template", "", "chat template: a file, or one of "+strings.Join(chat.Builtins(), ", ")+" (default: the model's own)")
+	flags.StringVar(&f.think, "think", "", "the template's switch for thinking: on or off (default: the template's)")
 }
 
 func (f *templateFlags) check() error {
@@ -398,7 +398,7 @@ func (f *templateFlags) check() error {
 	return nil
 }
 
-// variables are the switches that templates have for thinking.
+// variables returns the template variables that switch thinking.
 func (f *templateFlags) variables() map[string]json.RawMessage {
 	if f.think == "" {
 		return nil
@@ -407,15 +407,15 @@ func (f *templateFlags) variables() map[string]json.RawMessage {
 	return map[string]json.RawMessage{"enable_thinking": value, "thinking": value}
 }
 
-// of returns the templates for conversations without and with tools: those that the flag names,
-// or the model's.
+// of returns the templates for conversations without and with tools, from --template or the
+// model.
 func (f *templateFlags) of(m *smelt.Model) (plain, tools *chat.Template, err error) {
 	if f.file == "" {
 		if plain, err = m.ChatTemplate(false); err == nil {
 			tools, err = m.ChatTemplate(true)
 		}
 		if errors.Is(err, chat.ErrNoTemplate) {
-			err = fmt.Errorf("%w; --template F takes one from a file, or by one of these names", err)
+			err = fmt.Errorf("%w; --template sets one, by file or by one of these names", err)
 		}
 		return plain, tools, err
 	}
@@ -437,7 +437,7 @@ func (f *templateFlags) of(m *smelt.Model) (plain, tools *chat.Template, err err
 	return plain, plain, nil
 }
 
-// asker makes prompts in the templates that the flags ask for; notes take what a person should know.
+// asker returns an asker with the templates of the flags; it writes notes for the user to notes.
 func (f *templateFlags) asker(m *smelt.Model, notes io.Writer) (*asker, error) {
 	plain, tools, err := f.of(m)
 	if err != nil {

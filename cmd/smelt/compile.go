@@ -18,11 +18,11 @@ func compileVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compile MODEL -o FILE.plan",
 		Short: "Compile ahead of time",
-		Long: `Writes a plan: what run would compile, without the weights. "smelt run FILE.plan"
-looks for the model beside it. The same model and flags give the same bytes.
+		Long: `Writes a plan: the compiled program without its weights. "smelt run FILE.plan" looks for
+the model beside the plan. The same model and flags give the same bytes.
 
---chip makes the choices by size for an Apple chip; explain lists them. A plan without
-suits every chip, none of them best.`,
+--chip selects kernel variants by size for an Apple chip; explain lists them. A plan
+without --chip runs on every chip, with variants tuned for none.`,
 		Example: `  smelt compile model.gguf --target cpu -o model.plan && smelt run model.plan --device cpu -p 'Once'`,
 		Args:    modelArg,
 	}
@@ -30,7 +30,7 @@ suits every chip, none of them best.`,
 	compile.add(flags)
 	flags.StringVarP(&output, "output", "o", "", "the plan file, whose name ends in .plan")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
-	flags.StringVar(&chip, "chip", "", "choose by size for this chip: "+strings.Join(predict.Chips(), ", "))
+	flags.StringVar(&chip, "chip", "", "select kernel variants for this chip: "+strings.Join(predict.Chips(), ", "))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
 			return nil

@@ -26,16 +26,16 @@ func constrainVerb() *cobra.Command {
 	var lines bool
 	cmd := &cobra.Command{
 		Use:   "constrain MODEL (--schema F | --regex R | --grammar F | --lines)",
-		Short: "Say what a constraint lets through",
-		Long: `Reads texts, a JSON string a line, and follows each with the model's tokens through a
+		Short: "Test texts against a constraint",
+		Long: `Reads texts, one JSON string per line, and feeds the model's tokens of each to a
 constraint: a JSON schema, a regular expression of ECMA-262 for the whole text, or a
-grammar in the form of GBNF or of Lark. For each it prints whether the text is let
-through, at which byte it was refused, its number of tokens, and the microseconds that the
-mask before each of them took.
+grammar in GBNF or Lark. For each text it prints whether the constraint accepts it, the
+byte at which it rejects it, the number of tokens, and the microseconds of each mask.
 
-With --lines a line is {"schema": …, "instances": [texts]}, and the answer has why the
-schema is refused, or null, the microseconds that it took to compile, and the texts'
-answers. What a schema says and the constraint does not check is noted on standard error. A GGUF file that holds only a vocabulary will do.`,
+With --lines a line is {"schema": …, "instances": [texts]}, and the answer has the error
+that rejects the schema, or null, the microseconds of its compilation, and the results of
+the texts. Notes on standard error list keywords of a schema that the constraint does not
+check. A GGUF file with a vocabulary alone suffices.`,
 		Example: `  echo '"{\"a\": 1}"' | smelt constrain model.gguf --schema schema.json
   echo '"2026-11-23"' | smelt constrain model.gguf --regex '\d{4}-\d\d-\d\d'
   echo '{"schema": {"type": "integer"}, "instances": ["12", "true"]}' | smelt constrain model.gguf --lines`,
@@ -43,8 +43,8 @@ answers. What a schema says and the constraint does not check is noted on standa
 	}
 	flags := cmd.Flags()
 	form.add(flags)
-	flags.BoolVar(&lines, "lines", false, "each line has a schema with its texts")
-	flags.StringVar(&order, "order", "schema", "of properties: schema, or any")
+	flags.BoolVar(&lines, "lines", false, "each line holds a schema and its texts")
+	flags.StringVar(&order, "order", "schema", "order of properties: schema, or any")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := form.check(); err != nil {
 			return err
@@ -90,7 +90,7 @@ func fromFile(file string, compile func([]byte) (*constrain.Constraint, error)) 
 	return compile(text)
 }
 
-// eachLine answers the lines of in that are not empty, each by a line of JSON.
+// eachLine answers each non-empty line of in by a line of JSON.
 func eachLine(in io.Reader, out io.Writer, answer func(number int, line []byte) (any, error)) error {
 	r := bufio.NewReader(in)
 	w := bufio.NewWriter(out)
@@ -117,17 +117,17 @@ func eachLine(in io.Reader, out io.Writer, answer func(number int, line []byte) 
 	}
 }
 
-// answers are how JSON is written that a model makes: with white space, one that has lost
-// its way goes on with that for ever.
+// answers are the schema options for generated JSON: compact, since a model that is free to emit
+// white space can repeat it forever.
 var answers = constrain.Options{NoWhitespace: true}
 
-// constraintFlags ask for the form of an answer.
+// constraintFlags are the flags that constrain a generated text.
 type constraintFlags struct{ schema, regex, grammar string }
 
 func (f *constraintFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.schema, "schema", "", "a file with a JSON schema that the text must match")
-	flags.StringVar(&f.regex, "regex", "", "a regular expression that the whole text must match")
-	flags.StringVar(&f.grammar, "grammar", "", "a file with a grammar that the text must match, in the form of GBNF or of Lark")
+	flags.StringVar(&f.schema, "schema", "", "file of a JSON schema that the text must match")
+	flags.StringVar(&f.regex, "regex", "", "regular expression that the whole text must match")
+	flags.StringVar(&f.grammar, "grammar", "", "file of a grammar that the text must match, in GBNF or Lark")
 }
 
 func (f *constraintFlags) check() error {
@@ -137,7 +137,8 @@ func (f *constraintFlags) check() error {
 	return nil
 }
 
-// constraint is what was asked for, or nil. What it does not check is noted.
+// constraint returns the constraint of the flags, or nil. It notes keywords of a schema that the
+// constraint does not check.
 func (f *constraintFlags) constraint(notes io.Writer, vocabulary func() (*constrain.Vocabulary, error), o constrain.Options) (c *constrain.Constraint, err error) {
 	if *f == (constraintFlags{}) {
 		return nil, nil
@@ -168,7 +169,7 @@ func tellNotes(w io.Writer, from string, c *constrain.Constraint) {
 	}
 }
 
-// follower reads texts through constraints.
+// follower feeds texts to constraints.
 type follower struct {
 	*constrain.Vocabulary
 	tok     *tokenizer.Tokenizer
@@ -176,13 +177,13 @@ type follower struct {
 	mask    []uint64
 }
 
-// followed is what became of a text.
+// followed is the result for a text.
 type followed struct {
 	Accepted bool      `json:"accepted"`
 	At       *int      `json:"at"`
 	Tokens   int       `json:"tokens"`
 	MaskUS   []float64 `json:"mask_us"`
-	Error    string    `json:"error,omitempty"` // a bound was met on the way
+	Error    string    `json:"error,omitempty"` // the bound that was exceeded
 }
 
 // schemaAnswer is the answer to a line with a schema.
@@ -223,8 +224,8 @@ func (f *follower) schemaLine(line []byte, notes io.Writer, number int) (any, er
 
 func microseconds(since time.Time) float64 { return float64(time.Since(since).Nanoseconds()) / 1000 }
 
-// encode gives the tokens that a model would write text with: without the space that some
-// vocabularies put before a text.
+// encode returns the tokens of text within an answer: without the space that some vocabularies
+// put before a text.
 func (f *follower) encode(text string) []int32 {
 	return f.tok.EncodeAfter(f.tok.Encode("\n", false), text, false)
 }

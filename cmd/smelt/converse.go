@@ -18,7 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 )
 
-// conversation is one under way, with a person or with a pipe.
+// conversation is a running conversation, on a terminal or a pipe.
 type conversation struct {
 	*talker
 	chat.Conversation
@@ -26,18 +26,18 @@ type conversation struct {
 	out     io.Writer
 	notes   io.Writer
 	look    look
-	stopped <-chan os.Signal // Ctrl-C on a terminal; nil elsewhere, where it ends the program
-	leaving bool             // nothing was typed since Ctrl-C, and another one leaves
-	answers uint64           // that were asked for
+	stopped <-chan os.Signal // Ctrl-C on a terminal; nil elsewhere, where it exits the process
+	leaving bool             // nothing was typed since Ctrl-C; a second Ctrl-C exits
+	answers uint64           // number of answers requested
 }
 
-// look is how an answer is shown: on a terminal, with what the model thinks, and dimmed.
+// look is the style of printed answers; a terminal also shows thinking, dimmed.
 type look struct {
 	terminal  bool
 	dim, full string // escape sequences, "" without colours
 }
 
-// lookOf says how to write to a file.
+// lookOf returns the look for a file.
 func lookOf(w io.Writer) look {
 	l := look{terminal: showsBars(w)}
 	if l.terminal && os.Getenv("NO_COLOR") == "" {
@@ -46,13 +46,13 @@ func lookOf(w io.Writer) look {
 	return l
 }
 
-// converse talks until the input ends.
+// converse answers turns until the input ends.
 func converse(cmd *cobra.Command, t *talker, system string, forget bool) error {
 	c := &conversation{talker: t, forget: forget, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), look: lookOf(cmd.OutOrStdout())}
 	c.setSystem(system)
 	var in turns = &pipe{bufio.NewReader(cmd.InOrStdin())}
 	if isTerminal(cmd.InOrStdin()) {
-		// Ctrl-C stops an answer here, where it would end the program.
+		// Here Ctrl-C stops an answer and not the process.
 		stopped := make(chan os.Signal, 1)
 		signal.Reset(os.Interrupt)
 		signal.Notify(stopped, os.Interrupt)
@@ -65,7 +65,7 @@ func converse(cmd *cobra.Command, t *talker, system string, forget bool) error {
 			line.SetMultiLineMode(true)
 			line.SetCompleter(completeCommand)
 			in = &editor{line}
-			fmt.Fprintln(c.notes, "smelt: /help lists the commands, Ctrl-D leaves")
+			fmt.Fprintln(c.notes, "smelt: /help lists the commands, Ctrl-D exits")
 		} else {
 			in = newKeyboard(cmd.InOrStdin(), c.notes, stopped)
 		}
@@ -82,7 +82,7 @@ func converse(cmd *cobra.Command, t *talker, system string, forget bool) error {
 			return errStopped
 		case errors.Is(err, liner.ErrPromptAborted):
 			c.leaving = true
-			c.note("Ctrl-C again leaves")
+			c.note("Ctrl-C again exits")
 			continue
 		case err != nil:
 			return err
@@ -96,7 +96,7 @@ func converse(cmd *cobra.Command, t *talker, system string, forget bool) error {
 	}
 }
 
-// turn reads a turn, unless Ctrl-C was pressed since the last.
+// turn reads a turn, unless Ctrl-C was pressed since the last one.
 func (c *conversation) turn(in turns) (string, error) {
 	select {
 	case <-c.stopped:
@@ -106,12 +106,12 @@ func (c *conversation) turn(in turns) (string, error) {
 	}
 }
 
-// turns are where lines come from.
+// turns is a source of lines.
 type turns interface {
 	line(prompt string) (string, error)
 }
 
-// editor is a line that is edited on a terminal, with what was typed before.
+// editor reads lines from a terminal, with line editing and a history.
 type editor struct{ *liner.State }
 
 func (e *editor) line(prompt string) (string, error) {
@@ -122,7 +122,7 @@ func (e *editor) line(prompt string) (string, error) {
 	return line, err
 }
 
-// pipe is input that nobody types.
+// pipe reads lines from a file or a pipe.
 type pipe struct{ from *bufio.Reader }
 
 func (p *pipe) line(string) (string, error) {
@@ -133,7 +133,7 @@ func (p *pipe) line(string) (string, error) {
 	return strings.TrimRight(line, "\r\n"), nil
 }
 
-// keyboard is a terminal whose lines are not edited, since what is said goes elsewhere.
+// keyboard reads lines from a terminal without line editing, for output that goes elsewhere.
 type keyboard struct {
 	lines   chan typed
 	prompts io.Writer
@@ -170,8 +170,8 @@ func (k *keyboard) line(prompt string) (string, error) {
 
 const fence = `"""`
 
-// readTurn reads a turn: a line, lines of which all but the last end with \, or what stands
-// between two fences. The end of the input ends a turn too.
+// readTurn reads a turn: a line, lines of which all but the last end with \, or the text between
+// two fences. The end of the input also ends a turn.
 func readTurn(in turns) (string, error) {
 	line, err := in.line("> ")
 	if err != nil {
@@ -207,9 +207,9 @@ func readTurn(in turns) (string, error) {
 	return text, nil
 }
 
-// command is what a line that begins with / does; an error is told, and ends nothing.
+// command is the action of a line that begins with /; its errors do not end the conversation.
 type command struct {
-	argument string // "" for none
+	argument string // placeholder in the help; "": no argument
 	does     string
 	run      func(c *conversation, ctx context.Context, argument string) error
 }
@@ -219,7 +219,7 @@ var (
 	commandNames = []string{"/reset", "/system", "/retry", "/save", "/load", "/exit", "/help"}
 )
 
-// completeCommand lists the commands that a line begins.
+// completeCommand returns the commands that begin with line.
 func completeCommand(line string) (list []string) {
 	for _, name := range commandNames {
 		if strings.HasPrefix(line, "/") && strings.HasPrefix(name, line) {
@@ -229,7 +229,7 @@ func completeCommand(line string) (list []string) {
 	return list
 }
 
-// note tells a person something; a program that reads the answers needs none of it.
+// note prints a note on a terminal, and nothing elsewhere.
 func (c *conversation) note(format string, args ...any) {
 	if c.stopped != nil {
 		fmt.Fprintf(c.notes, "%ssmelt: %s%s\n", c.look.dim, fmt.Sprintf(format, args...), c.look.full)
@@ -238,12 +238,12 @@ func (c *conversation) note(format string, args ...any) {
 
 func init() {
 	chatCommands = map[string]command{
-		"/reset": {"", "begins anew, with the same system text", func(c *conversation, _ context.Context, _ string) error {
+		"/reset": {"", "starts over, with the same system text", func(c *conversation, _ context.Context, _ string) error {
 			c.Messages = c.Messages[:c.systemTexts()]
-			c.note("begun anew")
+			c.note("the conversation is empty")
 			return nil
 		}},
-		"/system": {"[TEXT]", "sets the system text, or takes it away", func(c *conversation, _ context.Context, text string) error {
+		"/system": {"[TEXT]", "sets or removes the system text", func(c *conversation, _ context.Context, text string) error {
 			c.setSystem(text)
 			if text == "" {
 				c.note("there is no system text")
@@ -252,13 +252,13 @@ func init() {
 			}
 			return nil
 		}},
-		"/retry": {"", "asks for the last answer again", func(c *conversation, ctx context.Context, _ string) error {
+		"/retry": {"", "generates the last answer again", func(c *conversation, ctx context.Context, _ string) error {
 			last := len(c.Messages)
 			for last > 0 && c.Messages[last-1].Role != "user" {
 				last--
 			}
 			if last == 0 {
-				return errors.New("nothing was asked yet")
+				return errors.New("there is no question yet")
 			}
 			c.Messages = c.Messages[:last]
 			return c.reply(ctx)
@@ -273,11 +273,11 @@ func init() {
 			}
 			return err
 		}},
-		"/load": {"FILE", "goes on with one", func(c *conversation, _ context.Context, file string) error {
+		"/load": {"FILE", "loads a saved conversation", func(c *conversation, _ context.Context, file string) error {
 			from, err := loaded(file)
 			if err == nil {
 				c.Conversation = from
-				c.note("goes on after %d messages", len(from.Messages))
+				c.note("%d messages loaded", len(from.Messages))
 			}
 			return err
 		}},
@@ -293,7 +293,7 @@ func init() {
 	}
 }
 
-// take does what a turn says, or answers it. An error ends the conversation.
+// take runs a turn's command, or answers the turn. An error ends the conversation.
 func (c *conversation) take(ctx context.Context, text string) error {
 	if strings.TrimSpace(text) == "" {
 		return nil
@@ -304,9 +304,9 @@ func (c *conversation) take(ctx context.Context, text string) error {
 	if cmd, ok := chatCommands[name]; ok {
 		switch {
 		case cmd.argument == "" && argument != "":
-			err = fmt.Errorf("%s takes nothing", name)
+			err = fmt.Errorf("%s takes no argument", name)
 		case cmd.argument == "FILE" && argument == "":
-			err = fmt.Errorf("%s wants a file", name)
+			err = fmt.Errorf("%s requires a FILE", name)
 		default:
 			err = cmd.run(c, ctx, argument)
 		}
@@ -316,7 +316,7 @@ func (c *conversation) take(ctx context.Context, text string) error {
 		c.Messages = append(c.Messages, chat.Message{Role: "user", Content: text})
 		if err = c.reply(ctx); errors.Is(err, smelt.ErrContext) {
 			c.Messages = c.Messages[:len(c.Messages)-1]
-			err = fmt.Errorf("%w; /reset begins anew, and with --forget the oldest turns are left out", err)
+			err = fmt.Errorf("%w; /reset starts over, and --forget drops the oldest turns", err)
 		}
 	}
 	var fatal *fatalError
@@ -329,12 +329,12 @@ func (c *conversation) take(ctx context.Context, text string) error {
 	return nil
 }
 
-// fatalError ends a conversation: what is wrong is not what was said.
+// fatalError ends a conversation: its cause is not the turn.
 type fatalError struct{ err error }
 
 func (e *fatalError) Error() string { return e.err.Error() }
 
-// systemTexts is how many messages at the beginning are the system's.
+// systemTexts returns the number of leading system messages.
 func (c *conversation) systemTexts() int {
 	n := 0
 	for n < len(c.Messages) && c.Messages[n].Role == "system" {
@@ -352,7 +352,7 @@ func (c *conversation) setSystem(text string) {
 	c.Messages = append(c.Messages, rest...)
 }
 
-// reply answers the last message. An answer that was broken off is part of the conversation.
+// reply answers the last message. It keeps a partial answer in the conversation.
 func (c *conversation) reply(ctx context.Context) error {
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -369,7 +369,7 @@ func (c *conversation) reply(ctx context.Context) error {
 		}
 	}()
 	seed := c.generation.Sampling.Seed
-	c.generation.Sampling.Seed += c.answers // another answer each time
+	c.generation.Sampling.Seed += c.answers // so that /retry samples another answer
 	c.answers++
 	show := &shown{look: c.look, out: c.out}
 	a, err := c.answer(own, question{Conversation: c.Conversation}, c.forget, show.add)
@@ -384,25 +384,25 @@ func (c *conversation) reply(ctx context.Context) error {
 	switch {
 	case broken && errors.Is(err, context.Canceled):
 		c.leaving = true
-		c.note("stopped; Ctrl-C again leaves")
+		c.note("stopped; Ctrl-C again exits")
 	case err != nil && len(a.tokens) == 0 && ctx.Err() == nil && !errors.Is(err, smelt.ErrNaN):
-		return err // nothing was said: the conversation is too long, or the template refuses it
+		return err // before the first token: the conversation is too long, or the template rejects it
 	case err != nil:
 		return &fatalError{err}
 	}
 	c.Messages = append(c.Messages, a.message)
 	if a.prompt+len(a.tokens) >= c.engine.Context() && a.finish == smelt.FinishLength {
-		fmt.Fprintln(c.notes, "smelt: the answer ends here, where the context is full")
+		fmt.Fprintln(c.notes, "smelt: the answer ends here: the context is full")
 	}
 	if c.stopped != nil && err == nil {
 		c.note("%s", c.pace(&a))
 	} else if a.forgotten > 0 {
-		fmt.Fprintf(c.notes, "smelt: the oldest %d messages are forgotten\n", a.forgotten)
+		fmt.Fprintf(c.notes, "smelt: the oldest %d messages were dropped\n", a.forgotten)
 	}
 	return nil
 }
 
-// shown writes an answer as it comes.
+// shown streams an answer to a writer.
 type shown struct {
 	look
 	out     io.Writer
@@ -438,8 +438,8 @@ func (s *shown) add(d chat.Delta) error {
 	return err
 }
 
-// printable leaves out what would move a terminal's cursor or change its state: a model may
-// say anything.
+// printable removes control characters, since a model can generate escape sequences that change
+// the terminal's state.
 func (s *shown) printable(text string) string {
 	if !s.terminal {
 		return text
@@ -452,7 +452,7 @@ func (s *shown) printable(text string) string {
 	}, text)
 }
 
-// end ends the answer's last line.
+// end terminates the answer's last line.
 func (s *shown) end() error {
 	text := ""
 	if s.dimmed {

@@ -24,10 +24,10 @@ func dotVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "dot MODEL",
-		Short: "Draw the graph, as written, fused or scheduled",
-		Long: `Writes the graph of one stage as DOT: source is the model as its definition says it,
-fused is what the passes made of it, plan is the kernel launches with what each
-reads from which. --svg writes a picture instead; no Graphviz is needed.`,
+		Short: "Draw the source graph, fused graph or plan",
+		Long: `Writes the graph of one stage as DOT: source is the graph of the model's definition,
+fused the graph after the passes, plan the dispatches and their data dependences.
+--svg writes a picture instead; Graphviz is not required.`,
 		Example: `  smelt dot arch:qwen3-0.6b --stage fused --phase decode --layers 0-0 --svg -o layer.svg`,
 		Args:    modelArg,
 	}
@@ -35,10 +35,10 @@ reads from which. --svg writes a picture instead; no Graphviz is needed.`,
 	compile.add(flags)
 	flags.StringVar(&stage, "stage", "fused", "source, fused or plan")
 	flags.StringVar(&phase, "phase", "decode", "prefill or decode")
-	flags.StringVar(&layers, "layers", "", "only layers A-B, counted from 0, and stubs of what they read and who reads them (default: all)")
-	flags.StringVarP(&output, "output", "o", "", "file (default: standard output)")
+	flags.StringVar(&layers, "layers", "", "only layers A-B, counted from 0, with stubs for their operands and readers (default: all)")
+	flags.StringVarP(&output, "output", "o", "", "file to write (default: standard output)")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
-	flags.BoolVar(&svg, "svg", false, "a picture instead of DOT")
+	flags.BoolVar(&svg, "svg", false, "write SVG instead of DOT")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
 			return nil
@@ -87,7 +87,7 @@ reads from which. --svg writes a picture instead; no Graphviz is needed.`,
 	return cmd
 }
 
-// readPlan reads a plan to be drawn: it has one stage, and no model is needed.
+// readPlan reads a plan to draw, without its model. A plan has one stage.
 func readPlan(cmd *cobra.Command, path, stage string) (*compiler.Program, error) {
 	switch {
 	case stage != "plan" && cmd.Flags().Changed("stage"):
@@ -104,7 +104,7 @@ func readPlan(cmd *cobra.Command, path, stage string) (*compiler.Program, error)
 	return &compiler.Program{Plan: f.Plan}, nil
 }
 
-// compileFor compiles MODEL for a target that this machine need not have.
+// compileFor compiles MODEL for a target, whether or not this machine has its device.
 func compileFor(path string, compile *compileFlags, target, phase string, stderr io.Writer) (*smelt.Program, error) {
 	if !slices.Contains(flagValues["phase"], phase) {
 		return nil, usagef("--phase %s: want prefill, decode or copy", phase)
@@ -113,7 +113,7 @@ func compileFor(path string, compile *compileFlags, target, phase string, stderr
 	if err != nil {
 		return nil, err
 	}
-	if phase == "copy" { // one block has nobody to be copied for
+	if phase == "copy" { // a contiguous cache of one block has no copy phase
 		opts.Block = compiler.DefaultBlock
 	}
 	if _, err := targetOf(target); err != nil {
@@ -127,7 +127,7 @@ func compileFor(path string, compile *compileFlags, target, phase string, stderr
 	return program(path, opts, compile, "")
 }
 
-// layerRange admits layers from A to B; the zero value admits everything.
+// layerRange selects layers from A to B; the zero value selects everything.
 type layerRange struct {
 	from, to int
 	some     bool

@@ -34,9 +34,9 @@ func embedVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "embed MODEL [--pooling none|mean|cls|last] [--raw]",
 		Short: "Write an embedding of each line of standard input",
-		Long: "Writes {\"index\", \"embedding\", \"tokens\" (a count)} for each line of standard input, from 0 on, pooled as the model says; null of a line without tokens. " +
-			"Embeddings have the length of one unless --raw; with --pooling none there is one of each token, as the model computes it. " +
-			"With --tokens and -o, an array of float32 for these tokens, [1, width], or [tokens, width] with --pooling none.",
+		Long: "Writes {\"index\", \"embedding\", \"tokens\" (a count)} for each line of standard input, with index from 0; the embedding of a line without tokens is null. " +
+			"Embeddings are normalised to length 1 unless --raw; with --pooling none each token has an unnormalised embedding of its own. " +
+			"With --tokens and -o it writes a float32 array for these tokens, [1, width], or [tokens, width] with --pooling none.",
 		Example: `  smelt embed model.gguf < lines.txt
   smelt embed model.gguf --tokens 101,2023,102 -o embedding.npy`,
 		Args: modelArg,
@@ -44,10 +44,10 @@ func embedVerb() *cobra.Command {
 	flags := cmd.Flags()
 	f.compile.add(flags)
 	f.device.add(flags)
-	flags.StringVar(&f.pooling, "pooling", "", "how tokens' embeddings become one: "+oneOf(engine.Poolings)+" (default: as the model says)")
-	flags.BoolVar(&f.raw, "raw", false, "embeddings as the model computes them, of any length")
-	flags.StringVar(&f.tokens, "tokens", "", "token ids, separated by commas, as they are, in place of standard input")
-	flags.StringVarP(&f.output, "output", "o", "", "with --tokens: the file to write (- for standard output)")
+	flags.StringVar(&f.pooling, "pooling", "", "pooling of tokens' embeddings: "+oneOf(engine.Poolings)+" (default: the model's)")
+	flags.BoolVar(&f.raw, "raw", false, "do not normalise embeddings to length 1")
+	flags.StringVar(&f.tokens, "tokens", "", "token ids to embed, separated by commas, in place of standard input")
+	flags.StringVarP(&f.output, "output", "o", "", "with --tokens: file to write (- for standard output)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) }
 	return cmd
 }
@@ -106,7 +106,7 @@ func (f *embedFlags) run(cmd *cobra.Command, path string) error {
 // none reports whether each token has an embedding of its own.
 func (f *embedFlags) none(e *smelt.Embedder) bool { return e.Pooling() == "none" }
 
-// array writes the embedding of tokens as they are.
+// array writes the embedding of token ids.
 func (f *embedFlags) array(cmd *cobra.Command, e *smelt.Embedder, ids []int32, vocab int) error {
 	for i, id := range ids {
 		if int(id) >= vocab {
@@ -133,19 +133,19 @@ func (f *embedFlags) array(cmd *cobra.Command, e *smelt.Embedder, ids []int32, v
 	return nil
 }
 
-// embedded is a line of output. Embedding is a list of numbers, or one of lists for each
-// token; null of a line without tokens.
+// embedded is a line of output. Embedding is a list of numbers, with --pooling none a list per
+// token, and null for a line without tokens.
 type embedded struct {
 	Index     int `json:"index"`
 	Embedding any `json:"embedding"`
 	Tokens    int `json:"tokens"`
 }
 
-// maxPending bounds the lines that wait for others to share a step with.
+// maxPending bounds the lines of one batch.
 const maxPending = 256
 
-// lines embeds each line of standard input, together with what else is there to read. Those
-// before one that fails are written.
+// lines embeds the lines of standard input, in batches of those that are already buffered. It
+// writes all lines before one that fails.
 func (f *embedFlags) lines(cmd *cobra.Command, e *smelt.Embedder) error {
 	in := bufio.NewReaderSize(cmd.InOrStdin(), 1<<16)
 	out := bufio.NewWriter(cmd.OutOrStdout())
@@ -170,7 +170,7 @@ func (f *embedFlags) lines(cmd *cobra.Command, e *smelt.Embedder) error {
 	}
 }
 
-// nextLine returns the tokens of a line, or io.EOF behind the last.
+// nextLine returns the tokens of a line, or io.EOF after the last.
 func nextLine(in *bufio.Reader, e *smelt.Embedder, number int) ([]int32, error) {
 	line, err := in.ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -186,7 +186,7 @@ func nextLine(in *bufio.Reader, e *smelt.Embedder, number int) ([]int32, error) 
 	return ids, err
 }
 
-// write embeds lines, of which the first has a number, and writes what comes of them.
+// write embeds a batch of lines and writes the results; first is the index of the first line.
 func (f *embedFlags) write(ctx context.Context, out *bufio.Writer, e *smelt.Embedder, first int, lines [][]int32) error {
 	made, err := e.Embed(ctx, lo.Reject(lines, func(ids []int32, _ int) bool { return len(ids) == 0 }))
 	if err != nil {
@@ -205,7 +205,7 @@ func (f *embedFlags) write(ctx context.Context, out *bufio.Writer, e *smelt.Embe
 	return out.Flush()
 }
 
-// shaped is an embedding as it is written.
+// shaped returns an embedding in its JSON form.
 func (f *embedFlags) shaped(e *smelt.Embedder, vector []float32) any {
 	if f.none(e) {
 		return slices.Collect(slices.Chunk(vector, e.Width()))

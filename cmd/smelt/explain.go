@@ -36,39 +36,37 @@ func explainVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "explain MODEL",
-		Short: "Say what the compiler did",
-		Long: `Shows, for one phase, how many ops each stage of the graph has, what each fusion
-rule rewrote and what it saves, and what a step executes: dispatches, barriers,
-command buffers, kernels, and the memory it needs.
+		Short: "Report the compiler's fusions, dispatches and memory",
+		Long: `Prints, for one phase, the number of ops of each stage of the graph, the matches and
+savings of each fusion rule, and what a step executes: dispatches, barriers, command
+buffers, kernels and memory.
 
-What a rule saves is what the same step takes more when it is compiled without that
-rule alone: dispatches, bytes, and time as --chip is predicted to run it (` + defaultChip + ` if
-no chip is named). Rules build on each other and stand in for each other, so the
-figures do not add up to that of all of them together.
+A rule's savings are the difference to the same step compiled without that rule alone:
+dispatches, bytes, and predicted time on --chip (default ` + defaultChip + `). Rules build on
+each other and replace each other, so savings do not add up.
 
---sequences says how many sequences the step has: of one token each where they decode,
-and of --tokens each where they begin.
+--sequences sets the number of sequences of the step: of one token each for decode, of
+--tokens each for prefill.
 
-With --same-bits, what a step is predicted to take longer for it stands there too.
+With --same-bits, the predicted cost of batch invariance is printed too.
 
---chip compiles for an Apple chip: tiles, rows a simdgroup and the cut of attention
-follow from its family and cores. It also predicts how long a step takes there, from
-the bytes and operations of each dispatch. That is a model; nothing is measured. --html writes a
-page with the graph after every pass, pictures of the stages, the predicted
-timeline and the arena.`,
+--chip compiles for an Apple chip: tiles, rows per simdgroup and attention's split follow
+from its family and cores. It also predicts the time of a step there, from the bytes and
+operations of each dispatch; nothing is measured. --html writes a page with the graph
+after every pass, pictures of the stages, the predicted timeline and the arena.`,
 		Example: `  smelt explain arch:qwen3-0.6b --phase decode
   smelt explain arch:llama3.1-8b --type q4_0 --chip m4-max --html llama.html`,
 		Args: modelArg,
 	}
 	flags := cmd.Flags()
 	compile.add(flags)
-	flags.Lookup("ctx").Usage = "slots of the KV cache (default 512)"
-	flags.StringVar(&phase, "phase", "decode", "prefill, decode, or copy: of blocks of the cache that sequences share")
+	flags.Lookup("ctx").Usage = "tokens of the KV cache (default 512)"
+	flags.StringVar(&phase, "phase", "decode", "prefill, decode, or copy (of shared cache blocks)")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
 	flags.IntVar(&tokens, "tokens", 512, "tokens of a prefill step")
 	flags.IntVar(&many, "sequences", 1, "sequences of the step")
-	flags.StringVar(&chip, "chip", "", "choose by size for this chip and predict a step on it: "+strings.Join(predict.Chips(), ", "))
-	flags.StringVar(&html, "html", "", "write a page to this file (its timeline is of --chip, by default "+defaultChip+")")
+	flags.StringVar(&chip, "chip", "", "select kernel variants for this chip and predict a step on it: "+strings.Join(predict.Chips(), ", "))
+	flags.StringVar(&html, "html", "", "file to write an HTML page to (timeline of --chip, default "+defaultChip+")")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -91,7 +89,7 @@ timeline and the arena.`,
 		var trace page.Trace
 		if html != "" {
 			compile.observer = func(of, pass string, f *ir.Func) {
-				if of == phase || of == "batch" && phase == "decode" && many > 1 { // the last one that is seen
+				if of == phase || of == "batch" && phase == "decode" && many > 1 { // the trace keeps the last such phase
 					trace.Observe(pass, f)
 				}
 			}
@@ -140,7 +138,7 @@ timeline and the arena.`,
 	return cmd
 }
 
-// explanation is what the compiler did, with what was asked for beside it.
+// explanation is the report of a phase, with the optional predictions.
 type explanation struct {
 	*smelt.Explanation
 	Prediction *predict.Prediction `json:"prediction,omitempty"`
@@ -148,7 +146,7 @@ type explanation struct {
 	*compiler.Savings
 }
 
-// defaultChip is what times are predicted for where no chip is asked for.
+// defaultChip is the chip of predicted times without --chip.
 const defaultChip = "m4-max"
 
 func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *explanation, trace *page.Trace, chip string, sequences int) error {
@@ -167,7 +165,7 @@ func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *explanatio
 	})
 }
 
-// fusions are the rows of a page's table of rules.
+// fusions returns the rows of a page's table of rules.
 func fusions(e *explanation) (rows []page.Fusion) {
 	if e.Savings == nil {
 		return nil
@@ -233,7 +231,7 @@ func printExplanation(out io.Writer, p *smelt.Program, e *explanation, sequences
 	return w.Flush()
 }
 
-// printFusions prints what each rule matched and saves.
+// printFusions prints the matches and savings of each rule.
 func printFusions(w io.Writer, e *explanation) {
 	if e.Savings == nil {
 		return
@@ -253,7 +251,7 @@ func printFusions(w io.Writer, e *explanation) {
 	row("all of them, together", "", e.Savings.Together)
 }
 
-// printChoices prints what the sizes decided.
+// printChoices prints the kernel variants chosen by size.
 func printChoices(w io.Writer, choices []plan.Choice) {
 	if len(choices) == 0 {
 		return
@@ -264,7 +262,7 @@ func printChoices(w io.Writer, choices []plan.Choice) {
 	}
 }
 
-// count prints nothing for zero, so that tables show where something is.
+// count formats a number for a table, 0 as a dot.
 func count[N int | int64](n N) string {
 	if n == 0 {
 		return "·"

@@ -29,7 +29,7 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// maxSequences bounds the sequences of a step, whose logits are a row of the vocabulary each.
+// maxSequences bounds the sequences of a step, each of which needs a row of logits.
 const maxSequences = 1024
 
 const planSuffix = ".plan"
@@ -37,7 +37,7 @@ const planSuffix = ".plan"
 func isPlan(path string) bool { return strings.HasSuffix(path, planSuffix) }
 func isArch(path string) bool { return strings.HasPrefix(path, checkpoint.ArchPrefix) }
 
-// openModel opens what MODEL names, other than a plan.
+// openModel opens MODEL, which must not be a plan.
 func openModel(path, weightType string) (*smelt.Model, error) {
 	if !isArch(path) && weightType != "" {
 		return nil, usagef("--type goes with arch:NAME: the weights of %s have their types", path)
@@ -65,8 +65,7 @@ func openModel(path, weightType string) (*smelt.Model, error) {
 	return m, err
 }
 
-// localModel returns where MODEL lies: in the cache, if it is the name of a model of the hub or a
-// URL. What else it may be is returned as it is.
+// localModel returns the cached path of a hub name or URL, and any other MODEL unchanged.
 func localModel(model string) (string, error) {
 	if _, err := os.Lstat(model); err == nil || model == "" || isArch(model) {
 		return model, nil
@@ -82,7 +81,7 @@ func localModel(model string) (string, error) {
 	return path, err
 }
 
-// known reports a name that is not on the list of such things.
+// known returns a usage error for a name that is not in names.
 func known(thing, name string, names []string) error {
 	if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) }) {
 		return nil
@@ -90,7 +89,7 @@ func known(thing, name string, names []string) error {
 	return usagef("no %s is called %q%s (known: %s)", thing, name, suggestion(name, "", names), strings.Join(names, ", "))
 }
 
-// suggestion names what was probably meant, if anything comes near.
+// suggestion returns a "did you mean" clause for the nearest name, or "" if none is near.
 func suggestion(name, prefix string, names []string) string {
 	away := func(other string) int { return levenshtein.ComputeDistance(name, other) }
 	best := lo.MinBy(names, func(a, b string) bool { return away(a) < away(b) })
@@ -107,35 +106,35 @@ type compileFlags struct {
 	kv      string
 	weights string
 	context int
-	prefill int // most tokens of a prefill step; no flag of its own
+	prefill int // maximum number of tokens of a prefill step; no flag of its own
 	same    bool
 	theta   float64
 	scaling string
 
-	sequences int  // of a step; 0 for one; no flag of its own
-	paged     bool // the cache is for an engine: blocks, and a row of logits for each sequence
-	guesses   bool // and rows for guesses
+	sequences int  // sequences of a step; 0: one; no flag of its own
+	paged     bool // compile for an engine: a paged cache, one row of logits per sequence
+	guesses   bool // with paged: more rows, for speculation
 
 	flags    *pflag.FlagSet
-	products string                               // where matrix products go
-	chip     string                               // that choices by size are made for
+	products string                               // see lower.ParsePlacement
+	chip     string                               // GPU whose kernel variants are chosen
 	observer func(phase, pass string, f *ir.Func) // see smelt.Options
 }
 
 func (f *compileFlags) add(flags *pflag.FlagSet) {
 	f.flags = flags
-	flags.IntVarP(&f.level, "optimize", "O", 1, "0 runs the source graph as it is, 1 optimises")
-	flags.StringVar(&f.debug, "debug", "", "NAME/off|dump|time|stats[,…] of a pass or fusion rule, or a layout of the cache; help lists them")
+	flags.IntVarP(&f.level, "optimize", "O", 1, "0 runs the source graph unchanged, 1 optimises")
+	flags.StringVar(&f.debug, "debug", "", "NAME/off|dump|time|stats[,…] of a pass or fusion rule, or a cache layout; help lists them")
 	flags.StringVar(&f.kv, "kv", "f16", "element type of the KV cache: "+oneOf(cacheTypes()))
-	flags.StringVar(&f.weights, "type", "", "with arch:NAME: the type of its weights (default f16)")
-	flags.StringVar(&f.products, "products", "gpu", "in plans for Metal, what multiplies matrices: gpu, cpu, auto, or from how many multiply-adds on the CPU")
-	flags.BoolVar(&f.same, "same-bits", false, "on metal and emu: a token's logits do not depend, in any bit, on who is beside it, how its prompt is cut or what was cached")
-	flags.Float64Var(&f.theta, "rope-theta", 0, "the base of RoPE's angles, in place of the file's")
-	flags.StringVar(&f.scaling, "rope-scaling", "", "how angles are scaled for long contexts, in place of what the file says: none, or linear, yarn or dynamic with a factor, such as yarn:4")
-	flags.IntVar(&f.context, "ctx", 0, "slots of the KV cache (default: what the model was trained for, at most 4096)")
+	flags.StringVar(&f.weights, "type", "", "with arch:NAME: type of the weights (default f16)")
+	flags.StringVar(&f.products, "products", "gpu", "in plans for Metal, the processor of matrix products: gpu, cpu, auto, or the number of multiply-adds from which the CPU computes them")
+	flags.BoolVar(&f.same, "same-bits", false, "on metal and emu: batch-invariant logits, bit-identical for any batch, prefill chunks and prefix cache")
+	flags.Float64Var(&f.theta, "rope-theta", 0, "base of RoPE's frequencies (default: the file's)")
+	flags.StringVar(&f.scaling, "rope-scaling", "", "RoPE scaling for long contexts: none, or linear, yarn or dynamic with a factor, such as yarn:4 (default: the file's)")
+	flags.IntVar(&f.context, "ctx", 0, "tokens of the KV cache (default: the model's trained context, at most 4096)")
 }
 
-// setChip makes choices by size for a chip, or for none in particular.
+// setChip validates --chip against --target and sets the chip whose kernel variants are chosen.
 func (f *compileFlags) setChip(chip, target string) error {
 	if chip != "" && !slices.Contains(predict.Chips(), strings.ToLower(chip)) {
 		return usagef("--chip %s: want one of %s", chip, strings.Join(predict.Chips(), ", "))
@@ -149,7 +148,7 @@ func (f *compileFlags) setChip(chip, target string) error {
 	return nil
 }
 
-// targetOf returns what --target names.
+// targetOf returns the target that --target names.
 func targetOf(name string) (*lower.Target, error) {
 	t, err := lower.NewTarget(name)
 	if err != nil {
@@ -158,13 +157,13 @@ func targetOf(name string) (*lower.Target, error) {
 	return t, nil
 }
 
-// maxContext is far above what any model was trained for.
+// maxContext bounds --ctx; it exceeds the trained context of any model.
 const maxContext = 1 << 24
 
-// compiledIn are the flags whose values a plan has in it.
+// compiledIn are the flags whose values a plan fixes.
 var compiledIn = []string{"optimize", "debug", "kv", "type", "ctx", "act", "products", "same-bits", "rope-theta", "rope-scaling"}
 
-// checkPlan reports flags that do not go with MODEL being a plan, or not being one.
+// checkPlan returns a usage error for flags that apply only to plans, or only to other MODELs.
 func checkPlan(flags *pflag.FlagSet, path string) error {
 	if !isPlan(path) {
 		if flags.Changed("weights") {
@@ -180,7 +179,7 @@ func checkPlan(flags *pflag.FlagSet, path string) error {
 	return nil
 }
 
-// options checks the flags and turns them into compile options.
+// options validates the flags and returns them as compile options.
 func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	opts := smelt.Options{Level: f.level, Chip: f.chip, Context: f.context, Prefill: f.prefill, Sequences: f.sequences, SameBits: f.same, Observer: f.observer}
 	if f.level == 0 {
@@ -209,7 +208,7 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	if knobs.Products, err = lower.ParsePlacement(f.products, f.chip); err != nil {
 		return opts, usagef("--products %s: want gpu, cpu, auto or a number of multiply-adds", f.products)
 	}
-	if knobs.Products == nil && f.flags.Changed("products") { // asked for, so no target may ignore it
+	if knobs.Products == nil && f.flags.Changed("products") { // non-nil, so that checkProducts sees an explicit gpu
 		knobs.Products = func(lower.Product) bool { return false }
 	}
 	if opts.SameBits && knobs.Products != nil {
@@ -223,7 +222,7 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 		if f.guesses {
 			opts.Rows = compiler.GuessedRows(f.sequences)
 		}
-		if !knobs.Debug.XSplit { // which has blocks of its own size
+		if !knobs.Debug.XSplit { // that layout sets its own block size
 			opts.Block = compiler.DefaultBlock
 		}
 		if f.context > 0 && opts.Block > 0 {
@@ -233,18 +232,18 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	return opts, nil
 }
 
-// cacheTypes are what --kv takes.
+// cacheTypes returns the values of --kv.
 func cacheTypes() []string {
 	return lo.Map(lower.CacheTypes(), func(t dtype.Type, _ int) string { return t.String() })
 }
 
-// oneOf lists two values and more in words.
+// oneOf joins two or more values as "a, b or c".
 func oneOf(values []string) string {
 	last := len(values) - 1
 	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
-// help prints the list of passes where --debug=help asks for it.
+// help prints the list of passes and reports true if --debug=help is given.
 func (f *compileFlags) help(cmd *cobra.Command) bool {
 	d, err := passes.ParseDebug(f.debug)
 	if err != nil || !d.Help {
@@ -261,32 +260,32 @@ type deviceFlags struct {
 	act     string
 	weights string
 
-	rearrange device.Rearrange // no flag: what a verb wants
+	rearrange device.Rearrange // set by verbs, no flag
 }
 
 func (f *deviceFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.device, "device", "auto", "auto, metal, cpu or emu")
-	flags.IntVar(&f.threads, "threads", 0, "threads (default: one a core)")
+	flags.IntVar(&f.threads, "threads", 0, "threads (default: one per core)")
 	flags.StringVar(&f.act, "act", "", "on metal and emu: element type of activations, f16 or f32 (default f16)")
 }
 
 // addWeights adds the flag of verbs that also run plans.
 func (f *deviceFlags) addWeights(flags *pflag.FlagSet) {
-	flags.StringVar(&f.weights, "weights", "", "with a plan: the model that it was made from (default: beside the plan)")
+	flags.StringVar(&f.weights, "weights", "", "with a plan: the model that it was compiled from (default: beside the plan)")
 }
 
-// samplingFlags say how tokens are chosen.
+// samplingFlags are the flags of every verb that samples.
 type samplingFlags struct{ smelt.Sampling }
 
 func (f *samplingFlags) add(flags *pflag.FlagSet) {
-	flags.Float64Var(&f.Temperature, "temp", 0, "temperature; 0 always takes the most likely token")
-	flags.IntVar(&f.TopK, "top-k", 0, "choose among the k most likely tokens; 0: all")
-	flags.Float64Var(&f.TopP, "top-p", 1, "choose among the fewest tokens that together are this likely")
-	flags.Float64Var(&f.MinP, "min-p", 0, "choose among tokens this likely, relative to the most likely")
-	flags.Uint64Var(&f.Seed, "seed", 0, "of the random choices; 0: another each time")
+	flags.Float64Var(&f.Temperature, "temp", 0, "sampling temperature; 0: greedy")
+	flags.IntVar(&f.TopK, "top-k", 0, "sample from the k most likely tokens; 0: all")
+	flags.Float64Var(&f.TopP, "top-p", 1, "sample from the smallest set of tokens whose probabilities sum to p")
+	flags.Float64Var(&f.MinP, "min-p", 0, "sample from tokens with at least p times the probability of the most likely")
+	flags.Uint64Var(&f.Seed, "seed", 0, "seed of sampling; 0: random")
 }
 
-// check reports a value that makes no sense, and draws a seed where none is given.
+// check validates the flags and draws a seed if none is given.
 func (f *samplingFlags) check() error {
 	for flag, s := range map[string]smelt.Sampling{
 		"temp": {Temperature: f.Temperature}, "top-k": {TopK: f.TopK}, "top-p": {TopP: f.TopP}, "min-p": {MinP: f.MinP},
@@ -301,8 +300,8 @@ func (f *samplingFlags) check() error {
 	return nil
 }
 
-// resolve replaces auto by the device that it stands for, and fills in the compile
-// options that follow from it.
+// resolve replaces auto by a device of this machine, and sets the compile options that
+// depend on the device.
 func (f *deviceFlags) resolve(opts *smelt.Options) error {
 	if f.threads < 0 || f.threads > 1024 {
 		return usagef("--threads %d: want 1 to 1024", f.threads)
@@ -332,7 +331,7 @@ func (f *deviceFlags) resolve(opts *smelt.Options) error {
 	return nil
 }
 
-// checkProducts reports --products where the target has no GPU.
+// checkProducts rejects --products for a target without a GPU.
 func checkProducts(opts smelt.Options) error {
 	if t, err := targetOf(opts.Target); err != nil {
 		return err
@@ -342,7 +341,7 @@ func checkProducts(opts smelt.Options) error {
 	return nil
 }
 
-// open opens what MODEL names, other than a plan, with what the flags say of it.
+// open opens MODEL, which must not be a plan, and applies the flags about its weights and RoPE.
 func (f *compileFlags) open(path string) (*smelt.Model, error) {
 	m, err := openModel(path, f.weights)
 	if err != nil || f.theta == 0 && f.scaling == "" {
@@ -362,14 +361,14 @@ func (f *compileFlags) open(path string) (*smelt.Model, error) {
 	return m, nil
 }
 
-// chooseFor has choices by size made for a chip.
+// chooseFor selects the chip whose kernel variants are chosen.
 func chooseFor(opts *smelt.Options, chip *predict.Chip) {
 	knobs := compiler.KnobsOf(opts)
 	opts.Chip, knobs.Family, knobs.Cores = chip.Name, chip.Family, chip.Cores
 }
 
-// loadPlan reads a Plan file and opens the model that it belongs to: weights, or, if that is "",
-// the file beside the Plan.
+// loadPlan reads a Plan file and opens the model that it was compiled from: weights, or, if that
+// is "", the file beside the Plan.
 func loadPlan(path, weights string) (*smelt.Program, error) {
 	if weights == "" {
 		var err error
@@ -388,7 +387,7 @@ func loadPlan(path, weights string) (*smelt.Program, error) {
 	return p, err
 }
 
-// program compiles MODEL, or loads it where it is a plan.
+// program compiles MODEL, or loads it if it is a plan.
 func program(path string, opts smelt.Options, compile *compileFlags, weightsPath string) (*smelt.Program, error) {
 	if isPlan(path) {
 		weights, err := localModel(weightsPath)
@@ -412,8 +411,8 @@ func program(path string, opts smelt.Options, compile *compileFlags, weightsPath
 	return p, nil
 }
 
-// checkOutput reports a destination that cannot be written, before work is put
-// into what should go there; name is what the tool calls it.
+// checkOutput returns an error for a destination that cannot be written, so that a verb fails
+// before its work; name is the flag or argument.
 func checkOutput(name, path string) error {
 	if path == "-" {
 		return nil
@@ -428,8 +427,8 @@ func checkOutput(name, path string) error {
 	return nil
 }
 
-// writeFile writes a result to a file, or to standard output for "" and "-". A
-// file appears only once it is whole.
+// writeFile writes a result to a file, or to standard output for "" and "-". It replaces
+// the file atomically.
 func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error {
 	if path == "" || path == "-" {
 		return write(stdout)
@@ -437,7 +436,7 @@ func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error
 	if err := checkOutput("-o", path); err != nil {
 		return err
 	}
-	// What is no plain file, such as /dev/stdout, is written to and never replaced.
+	// Anything but a regular file, such as /dev/stdout, is opened and never replaced.
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|os.O_CREATE, 0o644)
 		if err != nil {

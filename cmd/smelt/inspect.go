@@ -24,19 +24,19 @@ func inspectVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
-		Short: "Say what a file holds",
+		Short: "List what a file holds",
 		Long: "Lists the metadata and tensors of a GGUF file or a Hugging Face folder, or the tables of a compiled plan.\n" +
-			"A note names each tensor that must be copied to be used, because of where it lies.\n\n" +
-			"--weights lists the weights that a model is run with, and what is done to each: how it comes of the\n" +
-			"tensors that the file stores, and what the device does to it, which is in place, copied, rearranged\n" +
-			"(in an order that its kernels read fastest, as memory allows) or scales apart (from the codes).",
+			"A note names each tensor that loading copies because it is misaligned in the file.\n\n" +
+			"--weights lists the weights of the compiled model: how each derives from the tensors that the file\n" +
+			"stores, and what the device does to it: in place, copied, rearranged (into the order that its kernels\n" +
+			"read fastest, if memory allows) or scales apart (separated from the codes).",
 		Example: `  smelt inspect model.gguf
   smelt inspect model/ --weights --target metal`,
 		Args: modelArg,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&weights, "weights", false, "list what is done to each weight between the file and the kernels")
-	cmd.Flags().StringVar(&target, "target", "", "with --weights: metal or cpu (default: what run would take here)")
+	cmd.Flags().BoolVar(&weights, "weights", false, "list how each weight is transformed between the file and the kernels")
+	cmd.Flags().StringVar(&target, "target", "", "with --weights: metal or cpu (default: that of --device auto here)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if weights {
 			list, err := inspectWeights(args[0], target, cmd.ErrOrStderr())
@@ -63,25 +63,25 @@ func inspectVerb() *cobra.Command {
 	return cmd
 }
 
-// sheet is what inspect shows of any file.
+// sheet is the output of inspect.
 type sheet struct {
 	File     string      `json:"file"`
 	Format   string      `json:"format"`
 	Metadata []entry     `json:"metadata"`
 	Tensors  []tensorRow `json:"tensors"`
-	// Misaligned lists the tensors that no kernel can read where they lie.
+	// Misaligned lists the tensors that no kernel can read in place.
 	Misaligned []misaligned `json:"misaligned,omitempty"`
 }
 
-// misaligned is a tensor that is copied to be used, because of its address.
+// misaligned is a tensor that loading copies because of its offset.
 type misaligned struct {
 	Name      string `json:"name"`
 	Offset    int64  `json:"offset"`
-	Alignment int    `json:"alignment"` // that the address must be a multiple of
+	Alignment int    `json:"alignment"` // required, in bytes
 }
 
-// check notes where a tensor cannot be used in place. Types that we cannot read are not
-// used at all.
+// check adds a tensor to Misaligned if its offset is misaligned. It skips types that smelt does
+// not read.
 func (s *sheet) check(name string, t dtype.Type, offset int64, data []byte) {
 	if len(data) > 0 && (t.IsFloat() || t.IsQuantized()) && !device.Aligned(data, t) {
 		s.Misaligned = append(s.Misaligned, misaligned{name, offset, device.Alignment(t)})
@@ -190,7 +190,7 @@ func inspectModel(path string) (*sheet, error) {
 	return s, nil
 }
 
-// metadata is shown short to people, and whole in JSON.
+// metadata is abbreviated in the table and complete in JSON.
 type metadata struct{ gguf.Value }
 
 func (m metadata) MarshalJSON() ([]byte, error) { return json.Marshal(m.Any()) }

@@ -14,27 +14,27 @@ import (
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
-// weightRow is a weight that a model is run with, and what is done to it on its way from the
-// file to the kernels.
+// weightRow is a weight of a compiled model and its transformations between the file and the
+// kernels.
 type weightRow struct {
 	Name  string   `json:"name"`
 	Type  string   `json:"type"`
 	Shape []int    `json:"shape"`
-	Way   string   `json:"way"`            // one of checkpoint's
-	From  []string `json:"from,omitempty"` // tensors that it is derived from; none: it is stored under its name
-	How   string   `json:"how"`            // in words, down to what is stored
-	// Device is what the device does to it: "in place", "copied", "rearranged" or "scales apart".
+	Way   string   `json:"way"`            // one of package checkpoint's ways
+	From  []string `json:"from,omitempty"` // tensors that it derives from; none: stored under its own name
+	How   string   `json:"how"`            // the derivation in words
+	// Device is the device's treatment: "in place", "copied", "rearranged" or "scales apart".
 	Device string `json:"device"`
 }
 
-// weightList is what inspect --weights shows.
+// weightList is the output of inspect --weights.
 type weightList struct {
 	File    string      `json:"file"`
 	Target  string      `json:"target"`
 	Weights []weightRow `json:"weights"`
 }
 
-// inspectWeights lists the weights of a model as a plan for the target reads them.
+// inspectWeights returns the weights of a model that a plan for the target reads.
 func inspectWeights(path, target string, stderr io.Writer) (*weightList, error) {
 	opts := smelt.DefaultOptions()
 	if target == "" {
@@ -81,7 +81,7 @@ func inspectWeights(path, target string, stderr io.Writer) (*weightList, error) 
 	return s, nil
 }
 
-// deviceDoes returns what a device does to a weight when it loads a plan, or after its first step.
+// deviceDoes returns a device's treatment of a weight, when it loads a plan or after the first step.
 func deviceDoes(b *plan.Buffer, t *checkpoint.Tensor) string {
 	switch {
 	case b != nil && b.Rearrange:

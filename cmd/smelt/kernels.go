@@ -23,30 +23,30 @@ func kernelsVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "kernels",
-		Short: "List the kernels, or count what one does",
+		Short: "List the kernels, or profile one's memory accesses",
 		Long: `Lists every kernel: its host name, the file of its source, its threadgroup memory,
 its largest threadgroup, and whether this machine has a native version for the
 device cpu. A kernel without one runs there from its Metal source.
 
---profile counts what the dispatches of one kernel, or of a family, ask of an Apple
-GPU's memory, as compiled for some models: bytes that pass between memory and the
-last cache, against the least that would do; the share of the touched lines that is
-used; conflicts of threadgroup memory's banks; barriers; and branches that part the
-lanes of a simdgroup. The kernels run on the CPU from their sources, and the counts
-are of models that docs/kernels.md states; nothing is measured on a GPU.`,
+--profile counts the memory accesses on an Apple GPU of one kernel's or family's
+dispatches, as compiled for some models: bytes between memory and the last-level cache,
+against the minimum; the used share of touched cache lines (coalescing); bank conflicts
+of threadgroup memory; barriers; and divergent branches of simdgroups. The kernels run
+on the CPU from their sources, and the counts follow the hardware models that
+docs/kernels.md states; nothing is measured on a GPU.`,
 		Example: `  smelt kernels --profile linear_vec
   smelt kernels --profile attention_tile_f16_f16 --model arch:qwen3-8b --tokens 256 --chip m1`,
 		Args: subcommand,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
-	flags.StringVar(&p.name, "profile", "", "count what this kernel or family does; all counts every kernel")
-	flags.StringArrayVar(&p.models, "model", profiled, "with --profile: a MODEL whose dispatches to count; may be repeated")
-	flags.StringVar(&p.weights, "type", "", "with --profile and arch:NAME: the type of its weights (default f16)")
-	flags.StringVar(&p.chip, "chip", defaultChip, "with --profile: whose cache, cores and ridge: "+strings.Join(predict.Chips(), ", "))
+	flags.StringVar(&p.name, "profile", "", "kernel or family to profile; all profiles every kernel")
+	flags.StringArrayVar(&p.models, "model", profiled, "with --profile: MODEL whose dispatches to profile; may be repeated")
+	flags.StringVar(&p.weights, "type", "", "with --profile and arch:NAME: type of the weights (default f16)")
+	flags.StringVar(&p.chip, "chip", defaultChip, "with --profile: chip that sets cache, cores and ridge: "+strings.Join(predict.Chips(), ", "))
 	flags.IntVar(&p.tokens, "tokens", 512, "with --profile: tokens of the prefill step")
-	flags.IntVar(&p.context, "ctx", 4096, "with --profile: keys that the longest decode step sees")
-	flags.BoolVar(&p.whole, "whole", false, "with --profile: run all of every grid, however long it takes")
+	flags.IntVar(&p.context, "ctx", 4096, "with --profile: keys of the longest decode step")
+	flags.BoolVar(&p.whole, "whole", false, "with --profile: run every grid completely, not a sample of it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if flags.Changed("profile") {
 			return p.run(cmd, asJSON)
@@ -71,9 +71,9 @@ func listKernels(out io.Writer, asJSON bool) error {
 			ThreadgroupBytes int    `json:"threadgroup_bytes"`
 			MaxThreads       int    `json:"max_threads"`
 			Native           bool   `json:"native"`
-			// Published are the kernels of other engines that this one computes too.
+			// Published lists kernels of other engines that compute the same.
 			Published []string `json:"published"`
-			Kept      string   `json:"kept,omitempty"` // why, where no plan reaches it
+			Kept      string   `json:"kept,omitempty"` // reason to keep a kernel that no plan uses
 		}
 		published := map[string][]string{}
 		for _, o := range kernels.Origins() {
@@ -93,10 +93,10 @@ func listKernels(out io.Writer, asJSON bool) error {
 	return w.Flush()
 }
 
-// profiled are the models whose dispatches are counted where none is named.
+// profiled are the default models of --profile.
 var profiled = []string{"arch:qwen3-0.6b", "arch:llama3.1-8b"}
 
-// everyKernel as the name of a profile.
+// everyKernel is the --profile name of all kernels.
 const everyKernel = "all"
 
 type profileFlags struct {

@@ -20,7 +20,7 @@ func logitsVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "logits MODEL --tokens 1,2,3 -o FILE.npy",
 		Short:   "Write the logits at every position",
-		Long:    "Feeds the tokens as they are, without a start token, and writes an array of float32, [tokens, vocabulary].",
+		Long:    "Feeds the token ids unchanged, without a start token, and writes a float32 array, [tokens, vocabulary].",
 		Example: `  smelt logits model.gguf --tokens 704,703,258,513 -o logits.npy`,
 		Args:    modelArg,
 	}
@@ -29,7 +29,7 @@ func logitsVerb() *cobra.Command {
 	device.add(flags)
 	device.addWeights(flags)
 	flags.StringVar(&tokens, "tokens", "", "token ids, separated by commas")
-	flags.StringVarP(&output, "output", "o", "", "the file to write (- for standard output)")
+	flags.StringVarP(&output, "output", "o", "", "file to write (- for standard output)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
 			return nil

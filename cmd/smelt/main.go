@@ -4,31 +4,32 @@
 //
 //	smelt pull NAME|URL          fetch a model
 //	smelt run MODEL -p TEXT      continue a text
-//	smelt chat MODEL             talk with a model
-//	smelt batch MODEL            answer a file of requests, many at a time
-//	smelt serve MODEL…           answer HTTP requests in the form of OpenAI's API
-//	smelt dot MODEL              draw the graph, as written, fused or scheduled
-//	smelt explain MODEL          say what the compiler did
+//	smelt chat MODEL             chat with a model
+//	smelt batch MODEL            answer a file of requests in batches
+//	smelt serve MODEL…           serve models over OpenAI's HTTP API
+//	smelt dot MODEL              draw the source graph, fused graph or plan
+//	smelt explain MODEL          report the compiler's fusions, dispatches and memory
 //	smelt compile MODEL -o PLAN  compile ahead of time
 //	smelt bench MODEL            measure tokens per second
-//	smelt tune MODEL             measure what is chosen by size, and keep the best
+//	smelt tune MODEL             time kernel variants on this device and keep the fastest
 //	smelt logits MODEL           write the logits at every position
-//	smelt perplexity MODEL       measure how well it predicts a text
-//	smelt verify MODEL           check that every way to run it agrees
-//	smelt tokenize MODEL         turn text into token ids, and back
-//	smelt constrain MODEL        say what a schema, an expression or a grammar lets through
-//	smelt inspect FILE           say what a file holds
-//	smelt quantize IN OUT        write a model with another type of weights
-//	smelt synth arch:NAME        make a model of real shape with random weights
-//	smelt kernels                list the kernels, or count what one does
+//	smelt embed MODEL            write embeddings of lines of text
+//	smelt perplexity MODEL       measure the perplexity of a text
+//	smelt verify MODEL           compare all ways to run a model
+//	smelt tokenize MODEL         convert text to token ids, and back
+//	smelt constrain MODEL        test texts against a schema, an expression or a grammar
+//	smelt inspect FILE           list what a file holds
+//	smelt quantize IN OUT        convert a model's weights to another type
+//	smelt synth arch:NAME        write a model of a known shape with random weights
+//	smelt kernels                list the kernels, or profile one's memory accesses
 //
 // MODEL is a .gguf file, a folder with config.json and *.safetensors, a compiled
 // .plan, or arch:NAME for a known shape without weights; or the name or URL of a model
-// that smelt pull, or one of Hugging Face's tools, has fetched: org/name, org/name:Q4_K_M,
-// org/name/file.gguf. Every verb explains its flags with --help.
+// that smelt pull or one of Hugging Face's tools has fetched: org/name, org/name:Q4_K_M,
+// org/name/file.gguf. Every verb lists its flags with --help.
 //
 // Standard output carries data only; notes and progress go to standard error. The
-// exit status is 2 for a wrong call, 1 for a failure, 130 after Ctrl-C.
+// exit status is 2 for wrong usage, 1 for a failure, 130 after Ctrl-C.
 package main
 
 import (
@@ -49,33 +50,33 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Work that cannot be interrupted, such as the layout of a graph, is left behind.
+	// Exit even while uninterruptible work, such as the layout of a graph, still runs.
 	context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { os.Exit(exitStopped) }) })
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// grace is how long a verb has to stop, and to clean up, after Ctrl-C.
+// grace is the time after Ctrl-C in which a verb must stop and clean up.
 const grace = time.Second
 
-// Exit statuses of the contract.
+// Exit statuses, which scripts rely on.
 const (
 	exitFailure = 1
 	exitUsage   = 2
 	exitStopped = 130
 )
 
-// usageError is a wrong call: a flag, an argument, or how they go together.
+// usageError is wrong usage: a flag, an argument or their combination.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// errStopped is the end of a verb that takes Ctrl-C for itself.
+// errStopped is returned by a verb that handles Ctrl-C itself.
 var errStopped = errors.New("stopped")
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// run is main, testable.
+// run runs the tool and returns its exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
 	defer func() {
 		if r := recover(); r != nil { // a broken invariant of ours
@@ -103,8 +104,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return exitFailure
 }
 
-// noteRun makes ran report whether a command's own code was reached; what fails
-// before is the parsing of its flags and arguments.
+// noteRun makes ran report whether a command's own code was reached; earlier errors are
+// usage errors from the parsing of flags and arguments.
 func noteRun(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -155,7 +156,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// subcommand reports words that are not below a command.
+// subcommand returns a usage error for an argument that is no subcommand.
 func subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -167,14 +168,14 @@ func subcommand(cmd *cobra.Command, args []string) error {
 	return known(lo.Ternary(cmd.HasParent(), "shell", "verb"), args[0], names)
 }
 
-// missing shows what could stand below a command that is nothing by itself.
+// missing prints the help of a command that requires a subcommand, and returns a usage error.
 func missing(cmd *cobra.Command, _ []string) error {
 	cmd.SetOut(cmd.ErrOrStderr())
 	_ = cmd.Help()
 	return usagef("%s what?", cmd.CommandPath())
 }
 
-// flagError adds to an unknown flag the one that was probably meant.
+// flagError adds the nearest known flag to the error about an unknown one.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -185,7 +186,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef("%w%s", err, suggestion(unknown.GetSpecifiedName(), "--", names))
 }
 
-// flagValues are completed in the shell.
+// flagValues are the shell completions of flags' values.
 var flagValues = map[string][]string{
 	"device": {"auto", "metal", "cpu", "emu"}, "target": {"metal", "cpu"},
 	"stage": {"source", "fused", "plan"}, "phase": {"prefill", "decode", "copy"},
@@ -201,12 +202,12 @@ func completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// verbs makes each command afresh, so that tests can run several in one process.
+// verbs are constructors, so that tests can run several commands in one process.
 var verbs = []func() *cobra.Command{
 	pullVerb, runVerb, chatVerb, batchVerb, serveVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, constrainVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
 }
 
-// modelArg asks for exactly one argument, a model; --debug=help needs none.
+// modelArg requires exactly one argument, a model; --debug=help needs none.
 func modelArg(cmd *cobra.Command, args []string) error {
 	if f := cmd.Flags().Lookup("debug"); len(args) == 0 && f != nil && f.Value.String() == "help" {
 		return nil

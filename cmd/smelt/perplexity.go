@@ -23,11 +23,11 @@ func perplexityVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "perplexity MODEL --file F",
-		Short: "Measure how well a model predicts a text",
-		Long: `Encodes a text as one, cuts it into windows that follow each other, and scores
-each from an empty cache: every token after the first, given those before it in the
-window. A window begins with the start token where the model has one. What fills no
-window at the end is dropped.`,
+		Short: "Measure the perplexity of a text",
+		Long: `Encodes a text, splits the tokens into consecutive windows, and scores each window from
+an empty cache: every token after the first, given the earlier tokens of the window. A
+window begins with the start token if the model has one. An incomplete last window is
+dropped.`,
 		Example: `  smelt perplexity model.gguf --file valid.txt --window 512`,
 		Args:    modelArg,
 	}
@@ -35,8 +35,8 @@ window at the end is dropped.`,
 	compile.add(flags)
 	device.add(flags)
 	device.addWeights(flags)
-	flags.StringVar(&file, "file", "", "the text to score")
-	flags.IntVar(&window, "window", 512, "tokens of a window, a start token included")
+	flags.StringVar(&file, "file", "", "file of the text to score")
+	flags.IntVar(&window, "window", 512, "tokens of a window, the start token included")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -87,8 +87,8 @@ window at the end is dropped.`,
 	return cmd
 }
 
-// countBar shows how many of some things are done, once that takes a while. On
-// what is no terminal it shows nothing.
+// countBar shows a progress bar of n things after patience has passed. It shows
+// nothing off a terminal.
 func countBar(w io.Writer, what string) (progress func(done, total int), finish func()) {
 	if !showsBars(w) {
 		return func(int, int) {}, func() {}

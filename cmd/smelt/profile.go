@@ -54,7 +54,7 @@ func (f *profileFlags) run(cmd *cobra.Command, asJSON bool) error {
 	return printProfile(cmd.OutOrStdout(), rows)
 }
 
-// count profiles one model and notes the families that it runs.
+// count profiles one model and records the families that it runs.
 func (f *profileFlags) count(cmd *cobra.Command, name string, chip *predict.Chip, budget int64, ran map[string]bool) ([]profile.Row, error) {
 	opts := smelt.Options{Target: "metal", Context: max(f.context, f.tokens), Prefill: f.tokens}
 	m, err := openModel(name, f.weights)
@@ -91,12 +91,12 @@ func printProfile(out io.Writer, rows []profile.Row) error {
 	return w.Flush()
 }
 
-// kilobytes has a decimal where there are few.
+// kilobytes formats bytes as KB, with a decimal for small numbers.
 func kilobytes(n int64) string {
 	return fmt.Sprintf("%.*f", lo.Ternary(n < 1e6, 1, 0), float64(n)/1e3)
 }
 
-// divergence is the share of the branches that part lanes.
+// divergence returns the share of branches that diverge within a simdgroup.
 func divergence(r *profile.Row) string {
 	if r.Divergent == 0 {
 		return "0"

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/term"
 )
 
-// patience is how long something may take before a bar is shown for it.
+// patience is the time after which a bar appears.
 const patience = time.Second
 
-// bar shows progress in bytes, once it is clear that it will take a while. On
-// what is no terminal it shows nothing.
+// bar shows a progress bar in bytes after patience has passed. It shows nothing
+// off a terminal.
 func bar(w io.Writer, what string) (progress func(done, total int64), finish func()) {
 	if !showsBars(w) {
 		return func(int64, int64) {}, func() {}
@@ -37,11 +37,10 @@ func bar(w io.Writer, what string) (progress func(done, total int64), finish fun
 	}
 }
 
-// spin shows that something of unknown length goes on, until the returned function
-// is called.
+// spin shows a spinner until the returned function is called.
 func spin(w io.Writer, what string) (stop func()) { return watch(w, func() string { return what }) }
 
-// watch is spin for what can be told more of as it goes on.
+// watch is spin with a text that changes.
 func watch(w io.Writer, what func() string) (stop func()) {
 	if !showsBars(w) {
 		return func() {}

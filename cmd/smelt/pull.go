@@ -16,17 +16,17 @@ func pullVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pull NAME|URL",
 		Short: "Fetch a model",
-		Long: `Fetches a model of Hugging Face's hub, or the file at a URL, into the cache that Hugging
-Face's tools share, and prints where it lies. Every verb takes the same name as MODEL then.
-What has come before a break is gone on with; what is there is not fetched again.
+		Long: `Fetches a model from Hugging Face's hub, or the file at a URL, into the cache that Hugging
+Face's tools share, and prints its path. Every verb then takes the same name as MODEL.
+Interrupted downloads resume, and cached files are not fetched again.
 
 NAME is org/name, org/name:TYPE for the GGUF file of that type of weights, or
-org/name/file.gguf, each with @REVISION behind the name; hf: or hf.co/ may stand before
-it. Without a TYPE it means the only GGUF file, else that of the type ` + hub.DefaultType + `, else, of a
-repository without any, config.json, the safetensors and what belongs to them.
+org/name/file.gguf, each with an optional @REVISION after org/name and an optional prefix hf:
+or hf.co/. Without a TYPE it selects the only GGUF file, else that of the type ` + hub.DefaultType + `, and in a
+repository without GGUF files config.json, the safetensors and the tokenizer's files.
 
-HF_TOKEN, or the file of Hugging Face's login, has the token for models that not everybody
-may see; HF_ENDPOINT, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE mean what they mean there.`,
+HF_TOKEN, or the file of Hugging Face's login, holds the token for gated and private models;
+HF_ENDPOINT, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE have Hugging Face's meanings.`,
 		Example: `  smelt pull Qwen/Qwen3-0.6B-GGUF:Q8_0
   smelt run Qwen/Qwen3-0.6B-GGUF:Q8_0 -p 'Once upon a time'`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -55,11 +55,11 @@ may see; HF_ENDPOINT, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE mean what they me
 	}
 }
 
-// reportEvery is how often a line says how far a file has come, where there is no bar.
+// reportEvery is the interval between lines of progress where there is no bar.
 const reportEvery = 10 * time.Second
 
-// fetching shows the progress of files that come one after the other: a bar on a terminal, else a
-// line when one begins, at times, and when it is there.
+// fetching shows the progress of sequential downloads: a bar on a terminal, else a line when a
+// file begins, every reportEvery, and when it is complete.
 func fetching(w io.Writer) (progress hub.Progress, finish func()) {
 	var (
 		current string

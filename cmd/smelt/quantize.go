@@ -25,12 +25,11 @@ func quantizeVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "quantize IN OUT --type T",
-		Short: "Write a model with another type of weights",
-		Long: `Reads a GGUF file or a folder of safetensors and writes a GGUF file of the mixture of
+		Short: "Convert a model's weights to another type",
+		Long: `Reads a GGUF file or a folder of safetensors and writes a GGUF file with the mixture of
 types that llama.cpp's quantizer makes for --type: ` + strings.Join(checkpoint.WeightTypes(), ", ") + `.
-Metadata are kept, norms are F32. Where rows are no whole number of a type's blocks, a
-tensor gets the type that llama.cpp falls back to. OUT appears once it is whole, and
-replaces what was there; "-" is standard output.`,
+Metadata are kept, norms are F32. A tensor whose rows are no whole number of blocks gets
+llama.cpp's fallback type. OUT is replaced atomically; "-" is standard output.`,
 		Example: `  smelt quantize model-f16.gguf model-q4_k_m.gguf --type q4_k_m`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -103,11 +102,11 @@ replaces what was there; "-" is standard output.`,
 	return cmd
 }
 
-// checkApart reports that OUT is a file of the model that is read.
+// checkApart returns an error if OUT is a file of the model that is read.
 func checkApart(m *smelt.Model, in, out string) error {
 	target, err := os.Stat(out)
 	if err != nil {
-		return nil // there is none yet
+		return nil // OUT does not exist
 	}
 	files := lo.Uniq(lo.Map(m.File().Tensors(), func(t checkpoint.Tensor, _ int) string { return t.File }))
 	for _, file := range append(files, in) {
@@ -120,7 +119,7 @@ func checkApart(m *smelt.Model, in, out string) error {
 	return nil
 }
 
-// report tells a person what the file has become, and what they may not expect.
+// report prints the types and sizes of the new file, with notes on fallbacks and requantized tensors.
 func report(w io.Writer, q *quantize.Result) {
 	counts := lo.FilterMap(dtype.All(), func(t dtype.Type, _ int) (string, bool) {
 		n := q.Tensors[t]
@@ -128,9 +127,9 @@ func report(w io.Writer, q *quantize.Result) {
 	})
 	fmt.Fprintf(w, "smelt: tensors: %s; %s became %s\n", strings.Join(counts, ", "), device.FormatBytes(q.Before), device.FormatBytes(q.After))
 	if q.Narrow > 0 {
-		fmt.Fprintf(w, "smelt: %d tensors have another type: their rows are no whole number of blocks\n", q.Narrow)
+		fmt.Fprintf(w, "smelt: %d tensors have a fallback type: their rows are no whole number of blocks\n", q.Narrow)
 	}
 	if q.Again > 0 {
-		fmt.Fprintf(w, "smelt: %d tensors were quantized before, and have now lost precision twice\n", q.Again)
+		fmt.Fprintf(w, "smelt: %d tensors were already quantized and have lost precision twice\n", q.Again)
 	}
 }

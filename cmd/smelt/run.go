@@ -36,9 +36,9 @@ func runVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run MODEL -p TEXT",
 		Short: "Continue a text",
-		Long: `Prints the continuation of a text as it is made. Special tokens in the text are
-recognised, and the start token is added where the model has one. Without -p, on a
-terminal, each line typed is continued by itself.`,
+		Long: `Streams the continuation of a text. Special tokens in the text are recognised, and the
+start token is added if the model has one. Without -p, on a terminal, each typed line
+is continued separately.`,
 		Example: `  smelt run model.gguf -p 'Once upon a time' -n 200 --temp 0.8 --seed 1
   smelt run model.plan -p 'Once upon a time' --json`,
 		Args: modelArg,
@@ -48,7 +48,7 @@ terminal, each line typed is continued by itself.`,
 	device.add(flags)
 	device.addWeights(flags)
 	flags.StringVarP(&prompt, "prompt", "p", "", "the text to continue")
-	flags.IntVarP(&n, "n", "n", 128, "most tokens to generate")
+	flags.IntVarP(&n, "n", "n", 128, "maximum number of tokens to generate")
 	sampling.add(flags)
 	form.add(flags)
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object instead of the text")
@@ -104,8 +104,7 @@ terminal, each line typed is continued by itself.`,
 	return cmd
 }
 
-// engineOfOne starts an engine that runs the program as it is, for one sequence at a time,
-// with a cache for one context.
+// engineOfOne starts an engine for one sequence at a time, with a cache of one context.
 func engineOfOne(l *smelt.Loaded, times *laps) (*smelt.Engine, error) {
 	plan := l.Program().Plan
 	block := plan.Block()
@@ -116,7 +115,7 @@ func engineOfOne(l *smelt.Loaded, times *laps) (*smelt.Engine, error) {
 	return l.NewEngine(smelt.EngineOptions{Sequences: 1, BlockSize: block, CacheBytes: m.Cache, Metrics: times})
 }
 
-// laps are the times of a request as the engine has them: who takes its tokens may be late.
+// laps are the times of a request as the engine measures them, without the consumer's delays.
 type laps struct{ prefill, decode time.Duration }
 
 func (l *laps) FirstToken(t time.Duration) { l.prefill += t }
@@ -124,25 +123,25 @@ func (l *laps) NextToken(t time.Duration)  { l.decode += t }
 func (l *laps) Stepped(smelt.EngineStep)   {}
 func (l *laps) Ended(smelt.Usage, error)   {}
 
-// continuation continues a prompt, and says how many tokens it has.
+// continuation continues a prompt, and returns the prompt's number of tokens.
 func continuation(ctx context.Context, e *smelt.Engine, prompt string, g smelt.Generation) (int, iter.Seq2[smelt.Token, error], error) {
 	ids, err := e.Loaded().Encode(prompt)
-	if err == nil && len(ids) > e.Context() { // also where nothing is asked for
+	if err == nil && len(ids) > e.Context() { // the engine does not check where N < 0
 		err = fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d of %d", smelt.ErrContext, len(ids), e.Context(), e.Context())
 	}
 	return len(ids), e.Generate(ctx, smelt.Request{Tokens: ids, Generation: g}), err
 }
 
-// hintNaN adds to an error about NaNs what finds their source.
+// hintNaN adds the command that finds the source of NaNs to an error about them.
 func hintNaN(path string, err error) error {
 	if !errors.Is(err, smelt.ErrNaN) {
 		return err
 	}
-	return fmt.Errorf("%s: %w; smelt verify --bisect says where they come from", path, err)
+	return fmt.Errorf("%s: %w; smelt verify --bisect finds their source", path, err)
 }
 
-// executionOptions checks the flags of a verb that executes, resolves the device and
-// turns both into compile options.
+// executionOptions validates the flags of a verb that executes, resolves the device and
+// returns the compile options.
 func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, on *deviceFlags) (smelt.Options, error) {
 	if err := checkPlan(cmd.Flags(), path); err != nil {
 		return smelt.Options{}, err
@@ -191,13 +190,13 @@ func openProgram(cmd *cobra.Command, path string, compile *compileFlags, device 
 		return nil, err
 	}
 	if !p.Model().HasWeights() {
-		return nil, fmt.Errorf("%s: %w; smelt synth makes a file with random ones", path, smelt.ErrNoWeights)
+		return nil, fmt.Errorf("%s: %w; smelt synth writes a file with random ones", path, smelt.ErrNoWeights)
 	}
 	return p, nil
 }
 
-// draftProgram compiles a draft for the device and as the model is compiled that it is for, or
-// loads it where it is a plan.
+// draftProgram compiles a draft with the options and device of its model, or loads it if it is a
+// plan.
 func draftProgram(cmd *cobra.Command, path string, compile compileFlags, device *deviceFlags) (*smelt.Program, error) {
 	compile.guesses, compile.debug = false, ""
 	opts, err := compile.options(cmd.ErrOrStderr())
@@ -207,7 +206,7 @@ func draftProgram(cmd *cobra.Command, path string, compile compileFlags, device 
 	if err != nil {
 		return nil, err
 	}
-	compiler.KnobsOf(&opts).Tuning, _ = compiler.LoadTuning(device.device, device.threads) // what is wrong with it was told
+	compiler.KnobsOf(&opts).Tuning, _ = compiler.LoadTuning(device.device, device.threads) // useTuning reported the error
 	p, err := program(path, opts, &compileFlags{}, "")
 	if err == nil && !p.Model().HasWeights() {
 		err = fmt.Errorf("%s: %w", path, smelt.ErrNoWeights)
@@ -215,8 +214,8 @@ func draftProgram(cmd *cobra.Command, path string, compile compileFlags, device 
 	return p, err
 }
 
-// hintDevice adds what would work to an error about a device that is the wrong one for
-// a program, or that is not there.
+// hintDevice adds a device that works to an error about a device that is missing or does not
+// fit the program.
 func hintDevice(p *smelt.Program, err error) error {
 	target, unknown := lower.NewTarget(p.Plan.Target)
 	switch {
@@ -243,7 +242,7 @@ func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*sm
 	return s, err
 }
 
-// load loads a program, with a sign of life where that takes a while.
+// load loads a program, and shows a spinner if that takes long.
 func load(cmd *cobra.Command, p *smelt.Program, on *deviceFlags) (*smelt.Loaded, error) {
 	done := sync.OnceFunc(spin(cmd.ErrOrStderr(), "loading "+p.Plan.Model))
 	defer done()
@@ -263,7 +262,7 @@ func isTerminal(r io.Reader) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// continueText prints a continuation piece by piece, and a line's end after it.
+// continueText streams a continuation, followed by a newline.
 func continueText(ctx context.Context, out io.Writer, e *smelt.Engine, prompt string, g smelt.Generation) error {
 	_, tokens, err := continuation(ctx, e, prompt, g)
 	if err != nil {
@@ -287,10 +286,10 @@ func continueText(ctx context.Context, out io.Writer, e *smelt.Engine, prompt st
 	return err
 }
 
-// continueLines continues each line that is typed, by itself.
+// continueLines continues each typed line separately.
 func continueLines(cmd *cobra.Command, e *smelt.Engine, g smelt.Generation) error {
 	lines := make(chan string)
-	go func() { // reading cannot be interrupted; Ctrl-C ends the program around it
+	go func() { // a read cannot be interrupted; Ctrl-C exits the process
 		defer close(lines)
 		in := bufio.NewReader(cmd.InOrStdin())
 		for {
@@ -370,7 +369,7 @@ func runJSON(cmd *cobra.Command, e *smelt.Engine, p *smelt.Program, times *laps,
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// perSecond is 0 where nothing was timed, since JSON has no infinity.
+// perSecond returns the rate of n in d, 0 if either is 0, since JSON has no infinity.
 func perSecond(n int, d time.Duration) float64 {
 	if n <= 0 || d <= 0 {
 		return 0

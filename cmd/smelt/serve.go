@@ -27,7 +27,7 @@ import (
 	"github.com/smelt-ml/smelt/serve"
 )
 
-// serveFlags are those of the verb serve.
+// serveFlags are the flags of the verb serve.
 type serveFlags struct {
 	compile compileFlags
 	device  deviceFlags
@@ -51,14 +51,14 @@ func serveVerb() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve MODEL…",
-		Short: "Answer HTTP requests in the form of OpenAI's API",
-		Long: `Serves models over HTTP. Once it is ready, its address is the one line on standard output;
-port 0 takes a free one. A model's name is that of its file, or --name. It answers
+		Short: "Serve models over OpenAI's HTTP API",
+		Long: `Serves models over HTTP. Once ready, it prints its address, the only line on standard
+output; port 0 selects a free port. A model's name is that of its file, or --name. Endpoints:
 
 ` + endpointList() + `
-A model whose attention goes both ways makes embeddings; --embeddings has the others do so too.
+A model with bidirectional attention serves embeddings; --embeddings makes other models do so.
 
-SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain bounds that.`,
+On SIGTERM or Ctrl-C it rejects new requests and finishes running ones, within --drain.`,
 		Example: `  smelt serve model.gguf
   smelt serve model.gguf --addr 127.0.0.1:0 --name story --parallel 32 --api-key-file keys.txt`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -71,26 +71,26 @@ SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain
 	flags := cmd.Flags()
 	f.compile.add(flags)
 	f.device.add(flags)
-	flags.StringVar(&f.address, "addr", "127.0.0.1:8080", "where to listen")
-	flags.StringArrayVar(&f.names, "name", nil, "what a model is called; once for each MODEL, in their order")
-	flags.IntVar(&f.parallel, "parallel", compiler.DefaultSequences, "most sequences of a model at once")
-	flags.Int64Var(&f.cacheBytes, "cache-bytes", 0, "size of each model's cache (default: as many whole contexts, at most half of the free memory)")
-	flags.Int64Var(&f.options.Memory, "memory", 0, "bytes for the weights, caches and arenas of all models: they are loaded when they are asked for, and the one longest unused makes room (default: all are loaded, and stay)")
-	flags.StringVar(&f.speculate, "speculate", engine.SpeculateOff, "how tokens are guessed: ngram or off")
-	flags.IntVar(&f.options.MaxQueue, "max-queue", serve.DefaultMaxQueue, "most sequences that wait for a model; who comes then is told to come again")
-	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests under way may take once the server shall stop")
-	flags.StringVar(&f.keyFile, "api-key-file", "", "a file of keys, one a line, of which clients have to know one")
-	flags.DurationVar(&f.options.Timeout, "timeout", 0, "most time of a request, waiting included; 0: any")
-	flags.IntVar(&f.connections, "max-connections", 1024, "most connections at once; further ones wait")
-	flags.BoolVar(&f.options.SaltByUser, "salt-by-user", false, `share what was computed only among requests with the same "user"`)
-	flags.Float64Var(&f.sampling.Temperature, "temp", 1, "temperature of requests that give none; 0 always takes the most likely token")
-	flags.IntVar(&f.sampling.TopK, "top-k", 0, "likewise: choose among the k most likely tokens; 0: all")
-	flags.Float64Var(&f.sampling.TopP, "top-p", 1, "likewise: choose among the fewest tokens that together are this likely")
-	flags.Float64Var(&f.sampling.MinP, "min-p", 0, "likewise: choose among tokens this likely, relative to the most likely")
-	flags.BoolVar(&f.log, "log", false, "a line for each request on standard error, without texts")
-	flags.BoolVar(&f.options.Page, "page", true, "a page at / to talk with the models, which shows their graphs and schedules")
-	flags.StringVar(&f.cacheEvents, "cache-events", "", "where routers learn what the cache holds, such as tcp://127.0.0.1:5557: ZeroMQ, in vLLM's form, with the tokens of prompts")
-	flags.BoolVar(&f.embeddings, "embeddings", false, "serve embeddings of all models, and no answers")
+	flags.StringVar(&f.address, "addr", "127.0.0.1:8080", "address to listen on")
+	flags.StringArrayVar(&f.names, "name", nil, "name of a model; once for each MODEL, in order")
+	flags.IntVar(&f.parallel, "parallel", compiler.DefaultSequences, "maximum number of concurrent sequences of a model")
+	flags.Int64Var(&f.cacheBytes, "cache-bytes", 0, "size of each model's KV cache (default: --parallel full contexts, at most half of the free memory)")
+	flags.Int64Var(&f.options.Memory, "memory", 0, "bytes for weights, caches and arenas of all models, which are then loaded on demand and evicted least recently used first (default: load all, evict none)")
+	flags.StringVar(&f.speculate, "speculate", engine.SpeculateOff, "speculative decoding: ngram or off")
+	flags.IntVar(&f.options.MaxQueue, "max-queue", serve.DefaultMaxQueue, "maximum number of queued sequences per model; further requests get 429")
+	flags.DurationVar(&f.drain, "drain", 30*time.Second, "time for running requests to finish when the server stops")
+	flags.StringVar(&f.keyFile, "api-key-file", "", "file of API keys, one per line; requests must carry one")
+	flags.DurationVar(&f.options.Timeout, "timeout", 0, "timeout of a request, queueing included; 0: none")
+	flags.IntVar(&f.connections, "max-connections", 1024, "maximum number of open connections; further ones wait")
+	flags.BoolVar(&f.options.SaltByUser, "salt-by-user", false, `share cached prefixes only among requests with the same "user"`)
+	flags.Float64Var(&f.sampling.Temperature, "temp", 1, "default temperature of requests; 0: greedy")
+	flags.IntVar(&f.sampling.TopK, "top-k", 0, "default top_k of requests: sample from the k most likely tokens; 0: all")
+	flags.Float64Var(&f.sampling.TopP, "top-p", 1, "default top_p of requests: sample from the smallest set of tokens whose probabilities sum to p")
+	flags.Float64Var(&f.sampling.MinP, "min-p", 0, "default min_p of requests: sample from tokens with at least p times the probability of the most likely")
+	flags.BoolVar(&f.log, "log", false, "log each request on standard error, without texts")
+	flags.BoolVar(&f.options.Page, "page", true, "serve a chat page at /, which also shows the models' graphs and schedules")
+	flags.StringVar(&f.cacheEvents, "cache-events", "", "address at which to publish KV cache events for routers, such as tcp://127.0.0.1:5557: ZeroMQ, in vLLM's format, with prompts' token ids")
+	flags.BoolVar(&f.embeddings, "embeddings", false, "serve embeddings only, with every model")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.compile.help(cmd) {
 			return nil
@@ -100,7 +100,7 @@ SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain
 	return cmd
 }
 
-// endpointList lists what the server answers, a line each.
+// endpointList returns one line for each endpoint.
 func endpointList() string {
 	var b strings.Builder
 	for _, e := range serve.Endpoints() {
@@ -126,7 +126,7 @@ func (f *serveFlags) check(models []string) error {
 	case f.drain < 0 || f.options.Timeout < 0:
 		return usagef("--drain %v --timeout %v: want no less than 0", f.drain, f.options.Timeout)
 	case f.cacheEvents != "" && (f.embeddings || len(models) > 1):
-		return usagef("--cache-events are those of one model, which answers")
+		return usagef("--cache-events takes one MODEL, without --embeddings")
 	case len(f.names) > 0 && len(f.names) != len(models):
 		return usagef("--name is given %d times for %d models", len(f.names), len(models))
 	}
@@ -142,7 +142,7 @@ func (f *serveFlags) check(models []string) error {
 			f.names = append(f.names, strings.TrimSuffix(filepath.Base(model), ".gguf"))
 		}
 		if slices.Contains(f.names[:i], f.names[i]) {
-			return usagef("two models would be called %q: --name gives other names", f.names[i])
+			return usagef("two models have the name %q: --name sets others", f.names[i])
 		}
 	}
 	return nil
@@ -162,9 +162,9 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 		f.options.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	}
 	if f.options.MaxQueue == 0 {
-		f.options.MaxQueue = -1 // none, where 0 is the default
+		f.options.MaxQueue = -1 // no queue; 0 would select the default
 	}
-	// The address comes first: one that is taken shall not show after the models were loaded.
+	// Listen first: an address in use must fail before the models load.
 	listener, err := net.Listen("tcp", f.address)
 	if err != nil {
 		return fmt.Errorf("--addr: %w", err)
@@ -181,7 +181,7 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 	}
 	h := &http.Server{Handler: server, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(cmd.ErrOrStderr(), nil), slog.LevelWarn)}
-	// What ends other verbs here begins an end in order; a second one is not waited for.
+	// The first signal drains requests; a second one exits at once.
 	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -195,13 +195,13 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 	case <-cmd.Context().Done():
 	}
 	stop()
-	listener.Close() // who connects now is refused, and another process may listen there
+	listener.Close() // reject new connections, and free the address for another process
 	fmt.Fprintf(cmd.ErrOrStderr(), "smelt: stopping; requests under way have %v\n", f.drain)
 	ended := time.Now().Add(f.drain)
 	last, cancel := context.WithDeadline(context.WithoutCancel(cmd.Context()), ended)
 	defer cancel()
 	err = server.Drain(last)
-	// What was said at last is yet to be written.
+	// The last responses may be still unwritten.
 	if soon := time.Now().Add(lastWords); soon.After(ended) {
 		ended = soon
 	}
@@ -217,11 +217,10 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 	return err
 }
 
-// lastWords is how long clients have to take the last of what they are told.
+// lastWords is the minimum time for clients to read the last responses.
 const lastWords = time.Second
 
-// add has a server answer with a model: from now until end is called, or, within a bound on
-// memory, while it is asked for.
+// add adds a model to a server until end is called. With --memory, the server loads it on demand.
 func (f *serveFlags) add(cmd *cobra.Command, server *serve.Server, path, name string) (end func() error, err error) {
 	metrics := server.Metrics(name)
 	if f.options.Memory > 0 {
@@ -243,7 +242,7 @@ func (f *serveFlags) add(cmd *cobra.Command, server *serve.Server, path, name st
 	return r.Close, nil
 }
 
-// load makes a model ready to answer, or to make embeddings.
+// load loads a model and starts its engine or embedder.
 func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.Metrics) (r serve.Resident, err error) {
 	compile, device := f.compile, f.device
 	m, err := compile.open(path)
@@ -261,13 +260,13 @@ func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.M
 		if err == nil {
 			return
 		}
-		if usage := (usageError{}); !errors.As(err, &usage) { // which is of a flag, and of all models
+		if usage := (usageError{}); !errors.As(err, &usage) { // a usage error concerns all models
 			err = fmt.Errorf("%s: %w", path, err)
 		}
 		err = errors.Join(err, r.Close())
 	}()
 	if !m.HasWeights() {
-		return r, fmt.Errorf("%w; smelt synth makes a file with random ones", smelt.ErrNoWeights)
+		return r, fmt.Errorf("%w; smelt synth writes a file with random ones", smelt.ErrNoWeights)
 	}
 	embeds := f.embeddings || m.File() != nil && m.File().Config.Both
 	if !embeds {
@@ -306,7 +305,7 @@ func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.M
 	}
 	o := smelt.EngineOptions{Sequences: f.parallel, CacheBytes: cache, Speculate: f.speculate, Metrics: metrics}
 	if f.cacheEvents != "" {
-		host, _ := os.Hostname() // without a name it is ""
+		host, _ := os.Hostname() // "" on an error
 		events, err := cacheevents.Listen(f.cacheEvents, fmt.Sprintf("kv@%s@%s", host, name))
 		if err != nil {
 			return r, fmt.Errorf("--cache-events: %w", err)
@@ -325,9 +324,9 @@ func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.M
 	return r, nil
 }
 
-// cache is the size of a model's cache; 0: what an engine takes by itself. Within a bound on
-// memory that is no matter of what happens to be free, so that a model takes as much each time: it
-// is as many whole contexts as there are sequences, in half of what the weights leave.
+// cache returns the size of a model's cache; 0 selects the engine's default. With --memory the
+// size does not depend on free memory, so that each load takes equally much: --parallel full
+// contexts, at most half of the memory that the weights leave.
 func (f *serveFlags) cache(l *smelt.Loaded) (int64, error) {
 	if f.cacheBytes > 0 || f.options.Memory == 0 {
 		return f.cacheBytes, nil
@@ -340,7 +339,7 @@ func (f *serveFlags) cache(l *smelt.Loaded) (int64, error) {
 	return max(min(int64(f.parallel)*one.Cache, (f.options.Memory-l.Memory().Weights)/2), one.Cache), nil
 }
 
-// readKeys reads a file of keys: one a line, empty lines and those that begin with # aside.
+// readKeys reads a file of keys, one per line; it skips empty lines and lines that begin with #.
 func readKeys(path string) (keys []string, err error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -18,23 +18,22 @@ func synthVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "synth arch:NAME -o FILE.gguf",
-		Short: "Make a model of real shape with random weights",
+		Short: "Write a model of a known shape with random weights",
 		Long: `Writes a GGUF file with the tensors of a known model, filled with random numbers, in
-the mixture of types that llama.cpp's quantizer would choose for --type, and with a
-placeholder vocabulary. It is for measuring speed: what it says makes no sense.
+the mixture of types that llama.cpp's quantizer makes for --type, and with a placeholder
+vocabulary. It serves to measure speed; its texts are random.
 
---set changes what such a file says, by the file's own names, for a model of another
-geometry. A shape's name may go on with the same for every verb:
-arch:qwen3-0.6b,block_count=4.`,
+--set overrides metadata of the file by their keys, for a model of another geometry. Every
+verb accepts the same settings after a shape's name: arch:qwen3-0.6b,block_count=4.`,
 		Example: `  smelt synth arch:qwen3-0.6b --type q4_0 --seed 1 -o qwen3-0.6b-q4_0.gguf
   smelt synth arch:gemma3-1b --set block_count=6,attention.head_count=3 -o small.gguf`,
 		Args: modelArg,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&weightType, "type", "f16", "type of the weights, such as f16, q8_0, q4_0 or q4_k_m")
-	flags.StringSliceVar(&settings, "set", nil, "KEY=VALUE of the file's metadata, after the architecture")
-	flags.Uint64Var(&seed, "seed", 1, "of the random numbers")
-	flags.StringVarP(&output, "output", "o", "", "the file to write")
+	flags.StringSliceVar(&settings, "set", nil, "KEY=VALUE of the file's metadata, without the architecture's prefix")
+	flags.Uint64Var(&seed, "seed", 1, "seed of the random numbers")
+	flags.StringVarP(&output, "output", "o", "", "file to write")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !isArch(args[0]) {
 			return usagef("%s: want arch:NAME", args[0])

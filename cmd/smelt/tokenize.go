@@ -17,10 +17,10 @@ func tokenizeVerb() *cobra.Command {
 	var decode, noSpecial bool
 	cmd := &cobra.Command{
 		Use:   "tokenize MODEL",
-		Short: "Turn standard input into token ids, and back",
-		Long: `Encodes standard input, byte for byte, and prints a JSON array of token ids.
-No start token is added. With --decode it reads such an array and prints the
-text. A GGUF file that holds only a vocabulary will do.`,
+		Short: "Convert standard input to token ids, and back",
+		Long: `Encodes standard input, byte for byte, and prints a JSON array of token ids,
+without a start token. With --decode it reads such an array and prints the text.
+A GGUF file with a vocabulary alone suffices.`,
 		Example: `  printf 'Hello world' | smelt tokenize model.gguf
   echo '[1, 2, 3]' | smelt tokenize model.gguf --decode`,
 		Args: modelArg,
@@ -69,7 +69,7 @@ func parseIDs(text []byte, vocab int) ([]int32, error) {
 	return ids, nil
 }
 
-// openTokenizer reads just the vocabulary: a GGUF file need not hold a model.
+// openTokenizer reads the vocabulary alone, so that a GGUF file needs no tensors.
 func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	if isPlan(path) || isArch(path) {
 		return nil, usagef("%s holds no vocabulary: want a GGUF file or a folder", path)

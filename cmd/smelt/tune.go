@@ -24,18 +24,17 @@ func tuneVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "tune MODEL",
-		Short: "Measure what the compiler chooses by size, and keep the best",
-		Long: `Times, on this device, what the compiler otherwise chooses by size: how kernels are
-launched, and on cpu how much of a row is worked on at a time, in how many streams, how
-far ahead weights are fetched and in which order they are kept. Each setting runs beside
-the default, in turn, on the model's own weights: in a prompt, in tokens after it, and in steps
-of several sequences; one that changes a bit of the logits, or saves less than 3 %, does not
-count.
+		Short: "Time kernel variants on this device and keep the fastest",
+		Long: `Times, on this device, the variants that the compiler otherwise chooses by size: launch
+shapes of kernels, and on cpu also the tile along a row, the number of streams, the
+prefetch distance and the layout of weights. Each variant alternates with the default, on
+the model's own weights: in prefill, in decode, and in steps of several sequences. A
+variant that changes a bit of the logits, or saves less than 3 %, is rejected.
 
-The winners are kept in the user's cache folder, by chip and by version of the kernels,
-beside those of other models. Plans that are compiled on this machine for this device use
-them where shapes are the same, and explain marks them as measured. SMELT_TUNED=off in the
-environment leaves them out. arch:NAME is measured with random weights of --type.`,
+The winners are stored in the user's cache folder, by chip and version of the kernels,
+for all models together. Plans compiled on this machine for this device use them for equal
+shapes, and explain marks them as measured. The environment variable SMELT_TUNED=off
+disables them. arch:NAME gets random weights of --type.`,
 		Example: `  smelt tune model.gguf
   smelt tune arch:qwen3-0.6b --type q4_0 --device cpu --json`,
 		Args: modelArg,
@@ -43,11 +42,11 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 	flags := cmd.Flags()
 	compile.add(flags)
 	device.add(flags)
-	flags.IntVarP(&t.Prompt, "prompt", "p", 0, "tokens of the prompt that is timed (default: as many as a step takes)")
-	flags.IntVarP(&t.Tokens, "n", "n", 8, "tokens timed one by one, in each round")
-	flags.IntVarP(&t.Rounds, "runs", "r", 7, "rounds of each setting beside the default")
-	flags.IntVar(&t.Sequences, "sequences", compiler.DefaultSequences, "sequences of steps that are timed after those of one (1: none)")
-	flags.StringSliceVar(&t.Only, "only", nil, "measure these choices alone: "+strings.Join(lower.Choices(), ", "))
+	flags.IntVarP(&t.Prompt, "prompt", "p", 0, "tokens of the timed prompt (default: those of one prefill step)")
+	flags.IntVarP(&t.Tokens, "n", "n", 8, "decode steps per round")
+	flags.IntVarP(&t.Rounds, "runs", "r", 7, "rounds of each variant against the default")
+	flags.IntVar(&t.Sequences, "sequences", compiler.DefaultSequences, "sequences of the batched steps, timed after those of one sequence (1: none)")
+	flags.StringSliceVar(&t.Only, "only", nil, "tune these choices only: "+strings.Join(lower.Choices(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -69,7 +68,7 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 			return err
 		}
 		if device.device == "emu" {
-			return usagef("--device emu: how long the emulator takes says nothing of any device")
+			return usagef("--device emu: times of the emulator hold for no device")
 		}
 		t.Device = smelt.Device{Name: device.device, Threads: device.threads}
 		m, err := weighed(cmd, args[0], &compile)
@@ -99,7 +98,7 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 	return cmd
 }
 
-// weighed opens a model with its weights, random ones for a shape.
+// weighed opens a model with its weights, or an arch:NAME with random ones.
 func weighed(cmd *cobra.Command, path string, compile *compileFlags) (*smelt.Model, error) {
 	m, err := compile.open(path)
 	if err != nil || !isArch(path) {
@@ -133,7 +132,7 @@ func printTuned(out io.Writer, found *tune.Found) error {
 	return w.Flush()
 }
 
-// useTuning has a program for a device compiled with what was kept for it.
+// useTuning sets the stored tuning of a device in the compile options.
 func useTuning(stderr io.Writer, d smelt.Device, opts *smelt.Options) {
 	t, err := compiler.LoadTuning(d.Name, d.Threads)
 	if err != nil {
@@ -142,7 +141,7 @@ func useTuning(stderr io.Writer, d smelt.Device, opts *smelt.Options) {
 	compiler.KnobsOf(opts).Tuning = t
 }
 
-// useOwnTuning does so where a target's device is at hand and no chip was asked for.
+// useOwnTuning is useTuning for a target whose device this machine has, without --chip.
 func useOwnTuning(stderr io.Writer, opts *smelt.Options) {
 	device := opts.Target // targets have the names of their devices
 	d := smelt.Device{Name: device}

@@ -25,27 +25,25 @@ func verifyVerb() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "verify MODEL",
-		Short: "Check that every way to run a model gives the same",
-		Long: `Runs the model on fixed tokens in ways that should agree, and prints how far apart
-they are, what they are compared with, and the bound:
+		Short: "Compare all ways to run a model",
+		Long: `Runs the model on fixed tokens in ways that must agree, and prints the difference of each
+from its reference, and the bound:
 
-  bits     what promises the same bits: threads, rearranged weights, orders of
-           execution, a plan from a file; on cpu tokens at once and one by one
-  float64  every op by itself, on native kernels, on their emulation and in half
-           precision: computed in float64 from the operands that the device had, with
-           activations and weights of products rounded as it rounds them. A row of a
-           matrix that is 1 % off is named
-  other    two ways with each other, after all layers: the source graph and the fused
-           one, float and half, native and emulated, on a GPU tokens at once and
-           one by one
+  bits     ways that must be bit-identical: threads, rearranged weights, orders of
+           execution, a plan from a file; on cpu also batched and single tokens
+  float64  every op by itself, on native kernels, in emulation and in half precision,
+           against float64 over the device's operands, with activations and weights of
+           products rounded as the device rounds them. A matrix row that is 1 % off is
+           named
+  other    two ways against each other, after all layers: source and fused graph, float
+           and half, native and emulated, on a GPU batched and single tokens
 
-The exit status is 1 if a difference is out of bounds or a result is no number. Large
-models are emulated in part, and of their products float64 computes some rows; the
-table says which.
+The exit status is 1 if a difference exceeds its bound or a result is NaN or infinite.
+Large models are emulated in part, and float64 computes a sample of the rows of their
+products, which the table lists.
 
---bisect also names the first op that is wrong, the first pass that changes the
-results, and the first value that is NaN or infinite. arch:NAME is verified with random
-weights of --type.`,
+--bisect also names the first wrong op, the first pass that changes the results, and the
+first value that is NaN or infinite. arch:NAME gets random weights of --type.`,
 		Example: `  smelt verify model.gguf
   smelt verify model.gguf --bisect --json`,
 		Args: modelArg,
@@ -54,7 +52,7 @@ weights of --type.`,
 	compile.add(flags)
 	device.add(flags)
 	device.addWeights(flags)
-	flags.BoolVar(&bisect, "bisect", false, "name the first op, pass and value that go wrong")
+	flags.BoolVar(&bisect, "bisect", false, "name the first wrong op, pass and value")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -91,8 +89,8 @@ weights of --type.`,
 
 var errDisagree = errors.New("the ways to run it do not agree")
 
-// openVerify opens what is to be verified: a model, a plan with its model, or a
-// shape, which gets random weights.
+// openVerify opens MODEL for verification: a model, a plan with its model, or an
+// arch:NAME with random weights.
 func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*verify.Job, *smelt.Model, error) {
 	opts, err := executionOptions(cmd, path, compile, device)
 	if err != nil {
@@ -111,7 +109,7 @@ func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *
 			return nil, nil, fmt.Errorf("%s: %w", path, hintDevice(p, err))
 		}
 		v.Plan, v.Program.Target, v.Program.Act, v.Program.Context = plan, plan.Target, plan.Act, plan.Context
-		for _, c := range plan.Caches { // layers with other states have none
+		for _, c := range plan.Caches { // layers with recurrent states have no cache
 			v.Program.KV = cmp.Or(v.Program.KV, c.DType)
 		}
 		return v, p.Model(), nil
@@ -206,7 +204,7 @@ func layerOf(layer int) string {
 	return fmt.Sprintf("of layer %d", layer)
 }
 
-// numbers are the columns that every difference has.
+// numbers returns the columns that every difference has.
 func numbers(d *verify.Difference) string {
 	if d.Verdict == verify.Skipped {
 		return "–\t–\t–"
