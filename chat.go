@@ -7,9 +7,10 @@ import (
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
-// ChatTemplate returns the template that turns conversations into this model's texts: its own,
-// that for conversations with tools where tools is set and it has one, or that of its family. An
-// error wraps [chat.ErrNoTemplate] where there is none; [chat.NewTemplate] takes any.
+// ChatTemplate returns the template that renders conversations for this model: the file's own,
+// its template for tools if tools is set and there is one, or else that of the model's family.
+// If none of them exists, the error wraps [chat.ErrNoTemplate]; [chat.NewTemplate] parses any
+// other template.
 func (m *Model) ChatTemplate(tools bool) (*chat.Template, error) {
 	if m.file == nil {
 		return nil, fmt.Errorf("%s: %w", m.name, checkpoint.ErrNoTokenizer)

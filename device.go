@@ -10,12 +10,12 @@ import (
 	_ "github.com/smelt-ml/smelt/metal"
 )
 
-// Device names where a program runs and how. The name is "cpu", "emu", "metal" or
-// "auto", in any case; none at all is "auto", which [Resolve] explains.
+// Device selects the device that runs a program. The name is "cpu", "emu", "metal" or
+// "auto", in any letter case; "" means "auto", see [Resolve].
 type Device struct {
 	Name    string
-	Threads int // 0: one for each processor
-	// Options are for tests and measurements. Threads in it do not count.
+	Threads int // worker threads on the CPU; 0: one per processor
+	// Options are for tests and measurements; Options.Threads is ignored.
 	Options device.Options
 }
 
@@ -25,11 +25,11 @@ func (d Device) options() device.Options {
 	return o
 }
 
-// Resolve returns the device that d stands for on this machine: where its name is
-// "auto" or empty, "metal" if there is one, else "cpu". Any other name stands for
-// itself, and whether there is such a device shows when it is opened.
+// Resolve replaces the name "auto" or "" by "metal" if this machine has a Metal GPU, else by
+// "cpu". It keeps any other known name, without a check that the device exists, which
+// [Program.Load] makes.
 //
-// Errors wrap [device.ErrDevice].
+// The error about an unknown name wraps [device.ErrDevice].
 func Resolve(d Device) (Device, error) {
 	name, err := device.Resolve(cmp.Or(d.Name, "auto"))
 	if err != nil {
@@ -39,5 +39,5 @@ func Resolve(d Device) (Device, error) {
 	return d, nil
 }
 
-// ErrTarget is matched by errors about a program for one target and a device for another.
+// ErrTarget is wrapped by errors about a program and a device of different targets.
 var ErrTarget = compiler.ErrTarget

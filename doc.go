@@ -1,20 +1,27 @@
 // Package smelt compiles transformer models into scheduled command buffers and
 // runs them.
 //
-// A [Model] is a graph definition with weights: [Open] reads a GGUF file or a
-// Hugging Face folder, [Define] takes a definition written in Go. [Model.Compile]
-// builds the source graph, fuses it, and lowers it to a Plan: a [Program].
-// [Program.Load] binds it to a [Device] with its weights, once: [Loaded]. Each [Session]
-// of that is a sequence, and continues texts; the first example goes from a file to one.
-// An [Engine] continues many at once, over one cache in which they share what they begin
-// with.
+// Five types lead from a file to text:
 //
-// A program is compiled for a target, and a device runs programs of its own: "metal"
-// is Apple's GPU, and "emu" runs the sources of the same Metal kernels on the CPU;
-// "cpu" runs native kernels, of the target that is also called so. [DefaultOptions]
-// and the zero Device belong together; [Resolve] tells what the latter is here.
+//   - A [Model] is a graph definition with weights. [Open] reads a GGUF file or a
+//     Hugging Face folder; [Define] takes a definition written in Go.
+//   - A [Program] is a compiled Model. [Model.Compile] builds the source graph, fuses
+//     it, and lowers it to a Plan of kernel dispatches.
+//   - A [Loaded] is a Program on a [Device], with one copy of the weights for all
+//     sequences. [Program.Load] makes it; [Load] does all of the above.
+//   - A [Session] is one sequence with a KV cache of its own.
+//   - An [Engine] runs many sequences in batches over one paged KV cache, in which
+//     requests share the blocks of common prefixes.
 //
-// The rooms behind it: models and ir hold definitions and graphs, fusion and
-// passes rewrite them, lower makes Plans, kernels holds what Plans launch, and
-// metal executes them; docs/imports.svg draws which of them know which.
+// The first example loads a file and generates text in a Session.
+//
+// A program is compiled for a target, and a device runs the programs of one target. The
+// device "metal" is Apple's GPU and "emu" emulates its kernels on the CPU, from the same
+// Metal sources; both run programs of the target "metal". The device "cpu" runs native
+// kernels, of the target "cpu". The zero [Device] selects a device of this machine, which
+// [Resolve] returns, and the zero [Options] compile for it.
+//
+// Behind the package, models and ir hold definitions and graphs, fusion and passes
+// rewrite graphs, lower makes Plans, kernels holds the kernels, and device and metal
+// execute Plans; docs/imports.svg draws the imports.
 package smelt

@@ -10,9 +10,9 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine"
 )
 
-// Pooling returns how the model makes one embedding of a text: as its file says or, where it
-// does not, by the mean of what attention both ways makes of tokens, and by the last token
-// where it alone has seen all others.
+// Pooling returns the model's pooling of token embeddings: that of its file or, without one,
+// "mean" for bidirectional attention and "last" for causal attention, where only the last token
+// attends to all others.
 func (m *Model) Pooling() string {
 	switch {
 	case m.file != nil && m.file.Config.Pooling != "":
@@ -23,16 +23,16 @@ func (m *Model) Pooling() string {
 	return "last"
 }
 
-// Embedder makes embeddings of texts, many in a step. It is used by one goroutine at a time.
+// Embedder computes embeddings of texts in batches. It is not safe for concurrent use.
 type Embedder struct {
 	loaded   *Loaded
 	pooling  string
 	embedder *engine.Embedder
 }
 
-// NewEmbedder makes embeddings with a program that was compiled for them, see
-// [Options.Embeddings], pooled by "mean", "cls" (the first token) or "last", or "none"
-// at all; or as the model says where pooling is "".
+// NewEmbedder returns an Embedder of a program compiled with [Options.Embeddings]. Pooling
+// is "mean", "cls" (the first token), "last" or "none" (an embedding per token); "" selects
+// [Model.Pooling].
 func (l *Loaded) NewEmbedder(pooling string) (*Embedder, error) {
 	if pooling == "" {
 		pooling = l.program.model.Pooling()
@@ -47,23 +47,23 @@ func (l *Loaded) NewEmbedder(pooling string) (*Embedder, error) {
 	return &Embedder{loaded: l, pooling: pooling, embedder: e}, nil
 }
 
-// Close releases the memory.
+// Close releases the embedder's memory.
 func (e *Embedder) Close() error { return e.embedder.Close() }
 
-// Pooling returns how tokens become one embedding, as [Loaded.NewEmbedder] names it.
+// Pooling returns the pooling, as [Loaded.NewEmbedder] names it.
 func (e *Embedder) Pooling() string { return e.pooling }
 
-// Vocab returns how many tokens the model knows.
+// Vocab returns the size of the vocabulary.
 func (e *Embedder) Vocab() int { return int(e.loaded.program.Plan.Vocab) }
 
-// Width returns the elements of an embedding.
+// Width returns the number of elements of an embedding.
 func (e *Embedder) Width() int { return e.embedder.Width() }
 
-// Longest returns how many tokens a text may have.
+// Longest returns the maximum number of tokens of a text.
 func (e *Embedder) Longest() int { return e.embedder.Longest() }
 
-// Encode turns a text into the tokens that the model embeds: special tokens are recognised, and
-// those that start and end a text are added where the model has them.
+// Encode tokenizes a text for Embed. It recognises special tokens, and adds the start and end
+// tokens that the model has.
 func (e *Embedder) Encode(text string) ([]int32, error) {
 	t, err := e.loaded.Tokenizer()
 	if err != nil {
@@ -76,9 +76,8 @@ func (e *Embedder) Encode(text string) ([]int32, error) {
 	return ids, nil
 }
 
-// Embed returns the embedding of each text, [Width], or with pooling "none" that of each of
-// its tokens, one after the other, [tokens, Width]. They are as the model computes them:
-// [Embedder.Normalize] gives them the length of one.
+// Embed returns the embedding of each text, [Width], or with pooling "none" those of its
+// tokens, [tokens, Width] row-major. They are not normalised, see [Embedder.Normalize].
 func (e *Embedder) Embed(ctx context.Context, texts [][]int32) ([][]float32, error) {
 	rows := batch.All
 	if e.pooling == "last" {
@@ -92,5 +91,5 @@ func (e *Embedder) Embed(ctx context.Context, texts [][]int32) ([][]float32, err
 	return out, err
 }
 
-// Normalize scales an embedding to the Euclidean length of one; one of zeros stays.
+// Normalize scales an embedding in place to Euclidean length 1; zeros stay zeros.
 func (e *Embedder) Normalize(v []float32) { engine.Normalize(v) }

@@ -18,79 +18,75 @@ import (
 	"github.com/smelt-ml/smelt/internal/stops"
 )
 
-// Engine runs many sequences at once over one cache, which is cut into blocks: requests
-// that begin with the same tokens share what was computed of them, and each step takes all
-// sequences further, in one launch of each kernel. Where the cache has no block left, the
-// youngest sequence gives up its own and is computed again later, from its tokens. It is
-// safe for concurrent use.
+// Engine runs many sequences with continuous batching over one paged KV cache. Requests with a
+// common prefix share its blocks, and each step advances all running sequences. When the
+// cache has no free block, the engine preempts the youngest sequence and recomputes it later
+// from its tokens. An Engine is safe for concurrent use.
 type Engine struct {
 	loaded  *Loaded
 	engine  *engine.Engine
 	metrics Metrics
-	own     []*device.Executable // where the loaded programs' do not serve
+	own     []*device.Executable // loaded for this engine, where the Loaded's do not fit
 	close   func() error
 }
 
-// EngineOptions bound an engine. Zero fields take defaults.
+// EngineOptions configure an engine. Zero fields take defaults.
 type EngineOptions struct {
-	Sequences  int   // most that run at once; further requests wait. 0: what the program was compiled for, 16 if that is one
-	StepTokens int   // most tokens of a step, of all sequences together; 0: the most of a prefill step
-	BlockSize  int   // tokens of a cache block; 0: the program's, 64 if it has one block for all
-	CacheBytes int64 // of the cache; 0: what Sequences whole contexts take, at most half of what is free
+	Sequences  int   // maximum batch size; further requests queue. 0: the program's, 16 if that is one
+	StepTokens int   // maximum tokens of a step over all sequences; 0: the program's Prefill
+	BlockSize  int   // tokens per block of the KV cache; 0: the program's, 64 if its cache is contiguous
+	CacheBytes int64 // size of the KV cache; 0: Sequences full contexts, at most half of the free memory
 
-	Metrics Metrics // is told what the engine does; nil: nobody
-	Cache   Cache   // is told which prefixes the engine knows; nil: nobody
+	Metrics Metrics // receives the engine's events; may be nil
+	Cache   Cache   // receives changes of the prefix cache; may be nil
 
-	// Speculate says how tokens are guessed before they are computed, as further rows of the
-	// steps that verify them: "ngram" looks up what followed elsewhere, in the same sequence
-	// and in what was generated for the same salt; "" and "off" look up none. No text depends
-	// on it. Guesses are only taken as far as they make decoding faster, and not for requests
-	// with a Sampler of their own.
+	// Speculate selects speculative decoding without a draft model: "ngram" drafts the tokens
+	// that followed the same n-gram earlier in the sequence, or in texts generated with the same
+	// salt; "" and "off" disable it. It changes no text. The engine drafts only as many tokens
+	// as make decoding faster, and none for requests with a Sampler.
 	Speculate string
-	// Draft is a smaller model of the same vocabulary that guesses tokens, which the engine's
-	// verifies; nil: none does. It has a cache beside the engine's, for as many tokens, and
-	// where its device is of the same kind it runs on the engine's, with its own copy of what
-	// that rearranges. Greedy text does not depend on it; sampled text is another one of the
-	// same distribution. It guesses wherever Speculate does not, or is more often right.
+	// Draft is a draft model of the same vocabulary for speculative decoding; nil: none. It gets
+	// a KV cache of as many tokens and, if its device has the same name, runs on the engine's
+	// device. Greedy text does not change; sampled text differs, from the same distribution.
+	// With Speculate too, the source with the higher acceptance rate drafts.
 	Draft *Loaded
 }
 
-// Cache is told which blocks of tokens an engine can go on after without computing them, and
-// which it has forgotten. It is called where steps are chosen, and must not wait.
+// Cache receives the changes of an engine's prefix cache, block by block. The scheduler calls its
+// methods, so they must not block.
 type Cache interface {
-	// Stored tells of a block. What identifies it is a hash of its tokens, of all before them
-	// and of the salt; parent is the block that it follows, nil where it is a sequence's first.
+	// Stored reports a new block. Its id is a hash of its tokens, of all tokens before them and
+	// of the salt; parent is the id of the preceding block, nil for the first of a sequence.
 	// The tokens are valid during the call.
 	Stored(id [32]byte, parent *[32]byte, tokens []int32)
-	Removed(id [32]byte)
-	Cleared() // of all blocks
+	Removed(id [32]byte) // reports the eviction of a block
+	Cleared()            // reports the removal of all blocks
 }
 
-// guessing is how engines guess beside what their options say: tests have another way.
+// guessing holds defaults of drafting that tests replace.
 var guessing engine.Guessing
 
-// What is wrong with the way in which tokens shall be guessed.
+// Errors about speculative decoding.
 var (
 	errNoDrafts   = errors.New("drafts cannot be made so")
 	errVocabulary = errors.New("it has another vocabulary")
 )
 
-// Request is a prompt that an engine shall continue, as a text or as tokens.
+// Request is a prompt for an engine to continue, as a text or as tokens.
 type Request struct {
-	Prompt     string  // as [Loaded.Encode] reads it
-	Tokens     []int32 // in place of Prompt, as they are
+	Prompt     string  // text, tokenized by [Loaded.Encode]
+	Tokens     []int32 // token ids in place of Prompt, used unchanged
 	Generation Generation
-	Priority   int // requests of higher ones go first
-	// Salt keeps apart what must not be shared: a prefix is taken from the cache only where
-	// it was computed for the same salt. Whoever may not learn how quick a prompt of another
-	// is has a salt of its own.
+	Priority   int // higher priorities run first
+	// Salt isolates tenants in the prefix cache: requests share prefixes only with requests of
+	// the same salt. It prevents tenants from probing each other's prompts by latency.
 	Salt string
 }
 
-// NewEngine starts an engine with a cache and an arena of its own. A program that was
-// compiled with Options.Sequences and Options.Block runs as it is; of any other the engine
-// compiles another Plan, whose rearranged weights take memory beside those of sessions that
-// run too. A Plan from a file is taken as it is or refused.
+// NewEngine starts an engine with a KV cache and an arena of its own. It uses the program if
+// Options.Sequences and Options.Block fit, and otherwise compiles another Plan, whose
+// rearranged weights take memory beside those of sessions. A Plan read from a file that does
+// not fit is an error.
 func (l *Loaded) NewEngine(o EngineOptions) (*Engine, error) {
 	e, err := l.newEngine(o)
 	if err != nil {
@@ -146,7 +142,7 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 		return err
 	})
 	if err := e.start(program, executable, limits, &o); err != nil {
-		_ = e.close() // it never was
+		_ = e.close() // err is the cause
 		return nil, err
 	}
 	if o.Cache != nil {
@@ -164,13 +160,13 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 	return e, nil
 }
 
-// understands returns an error where a draft's tokens are not the model's. Rows of logits may
-// be longer than the vocabulary.
+// understands returns an error if the vocabularies of a draft and the model differ. The lengths
+// of their rows of logits may differ.
 func (l *Loaded) understands(draft *Loaded) error {
 	own, ownErr := l.Tokenizer()
 	other, otherErr := draft.Tokenizer()
 	name := l.program.Plan.Model
-	if ownErr != nil || otherErr != nil { // a model that is defined in Go has none
+	if ownErr != nil || otherErr != nil { // models defined in Go have no tokenizer
 		if has, want := draft.program.Plan.Vocab, l.program.Plan.Vocab; has != want {
 			return fmt.Errorf("%w: of %d tokens, where %s has %d", errVocabulary, has, name, want)
 		}
@@ -188,15 +184,15 @@ func (l *Loaded) understands(draft *Loaded) error {
 	return nil
 }
 
-// loadDraft loads a draft for as many sequences, on the engine's device where that can be:
-// two devices of a kind would wait for each other's threads.
+// loadDraft loads a draft for the given number of sequences, if possible on the engine's device,
+// since two devices of one kind compete for threads.
 func (e *Engine) loadDraft(draft *Loaded, sequences int) (*engine.Draft, error) {
 	program, limits, err := draft.program.forEngine(EngineOptions{Sequences: sequences})
 	if err != nil {
 		return nil, err
 	}
 	device, executable := draft.device, draft.executable
-	mapped := draft.program.model.file != nil || e.loaded.program.model.file == nil // as the engine's device takes weights to be
+	mapped := draft.program.model.file != nil || e.loaded.program.model.file == nil // the engine's device assumes mapped weights if its model has a file
 	if mapped && draft.Info().Name == e.loaded.Info().Name {
 		device = e.loaded.device
 	}
@@ -209,8 +205,8 @@ func (e *Engine) loadDraft(draft *Loaded, sequences int) (*engine.Draft, error) 
 	return &engine.Draft{Plan: program.Plan, Executable: executable, Limits: limits}, nil
 }
 
-// forEngine returns the program itself where it has steps and blocks as they are asked for,
-// or the same model compiled for them.
+// forEngine returns the program itself if its steps and blocks fit the options, or else the same
+// model compiled for them.
 func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 	limits, block := engine.LimitsOf(p.Plan), p.Plan.Block()
 	want := engine.Limits{Sequences: cmp.Or(o.Sequences, limits.Sequences), Tokens: o.StepTokens}
@@ -255,8 +251,8 @@ func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 	return p, want, nil
 }
 
-// start makes the cache. Of its default size only what is used takes memory; where even so
-// much may not be, it is halved, down to one context.
+// start allocates the cache and starts the engine. A cache of the default size takes memory only
+// as it is used; if its allocation fails, start halves it, down to one context.
 func (e *Engine) start(p *Program, executable *device.Executable, limits engine.Limits, o *EngineOptions) error {
 	guessing := guessing
 	if guessing.Lookup = o.Speculate == engine.SpeculateNgram; guessing.Lookup || o.Draft != nil {
@@ -277,7 +273,7 @@ func (e *Engine) start(p *Program, executable *device.Executable, limits engine.
 	blocks, given := context*limits.Sequences, bytes > 0
 	each := max(one.Cache, 1)
 	if given {
-		blocks = math.MaxInt32 / p.Plan.Block() // which is how many slots there are numbers for
+		blocks = math.MaxInt32 / p.Plan.Block() // slot numbers are int32
 	} else {
 		bytes = max(device.AvailableMemory()/2, int64(context)*each)
 	}
@@ -286,7 +282,7 @@ func (e *Engine) start(p *Program, executable *device.Executable, limits engine.
 		return fmt.Errorf("a cache of %d bytes: one block of %d tokens takes %d", bytes, p.Plan.Block(), each)
 	}
 	for {
-		if d := guessing.Draft; d != nil { // as many tokens, and guesses after each
+		if d := guessing.Draft; d != nil { // as many tokens, and draft tokens after each sequence
 			d.Blocks = limits.Sequences + (blocks*p.Plan.Block()-1)/d.Plan.Block() + 1
 		}
 		e.engine, err = engine.New(p.Plan, executable, limits, blocks, guessing)
@@ -300,37 +296,37 @@ func (e *Engine) start(p *Program, executable *device.Executable, limits engine.
 // Close ends all requests and releases the engine's memory. Further calls do nothing.
 func (e *Engine) Close() error { return e.close() }
 
-// Context returns how many tokens of a sequence the cache holds at most.
+// Context returns the maximum number of tokens of a sequence.
 func (e *Engine) Context() int { return e.engine.Context() }
 
-// Sequences returns how many run at once at most.
+// Sequences returns the maximum batch size.
 func (e *Engine) Sequences() int { return e.engine.Limits().Sequences }
 
-// BlockSize returns how many tokens a block of the cache has.
+// BlockSize returns the number of tokens per block of the KV cache.
 func (e *Engine) BlockSize() int { return e.engine.Block() }
 
-// Vocab returns the width of a row of logits.
+// Vocab returns the length of a row of logits.
 func (e *Engine) Vocab() int { return e.engine.Vocab() }
 
-// Loaded returns what the engine was made of.
+// Loaded returns the loaded program that the engine was made from.
 func (e *Engine) Loaded() *Loaded { return e.loaded }
 
-// OnDevice returns the engine as the device has it, with its counters and memory.
+// OnDevice returns the engine's instance on the device, with its counters and memory.
 func (e *Engine) OnDevice() *device.Instance { return e.engine.Instance() }
 
-// EngineStats tell what an engine does, as of its last step, and what it has done.
+// EngineStats holds an engine's gauges as of its last step, and its counters since the start.
 type EngineStats struct {
-	Waiting, Running int   // requests
-	Steps, Tokens    int64 // tokens of all steps, those of prompts included
-	Preempted        int64 // how often a sequence had to give up its blocks
-	Asked, Cached    int64 // tokens that sequences began with, and of these those that were in the cache
-	Blocks, Free     int   // of the cache; what is free may still be shared
-	Evicted, Copied  int64 // blocks
-	Drafted          int64 // tokens that were guessed before they were computed
-	Accepted         int64 // of these, those that were right
+	Waiting, Running int   // queued and running requests
+	Steps, Tokens    int64 // steps, and computed tokens, those of prompts included
+	Preempted        int64 // preemptions of sequences
+	Asked, Cached    int64 // tokens at the start of sequences, and those of them found in the prefix cache
+	Blocks, Free     int   // blocks of the cache; free ones may still hold shared prefixes
+	Evicted, Copied  int64 // blocks evicted from the prefix cache, and copied on write
+	Drafted          int64 // draft tokens of speculative decoding
+	Accepted         int64 // draft tokens that verification accepted
 }
 
-// Stats returns them.
+// Stats returns the engine's statistics.
 func (e *Engine) Stats() EngineStats { return engineStats(e.engine.Stats()) }
 
 func engineStats(s engine.Stats) EngineStats {
@@ -341,16 +337,15 @@ func engineStats(s engine.Stats) EngineStats {
 	}
 }
 
-// Generate continues a prompt: one Token for each that is generated, a stop token included,
-// the last with a Finish and the Usage. An error is the last value; its Token has the text
-// that was held back. It may be called from any goroutine, and the values may be taken at
-// any pace: others do not wait for them. Breaking off the range ends the request, and so
-// does the end of ctx, with its error.
+// Generate continues a prompt and yields each generated token, a stop token included; the last
+// has a Finish and the Usage. An error is the last value, and its Token holds the text that
+// was held back. A slow consumer delays no other request. A break out of the range cancels the
+// request, and so does ctx, with its error.
 //
-// A Sampler is called by a goroutine of the request, and its logits are a copy. The next step
-// waits for it for a quarter of the time that a step takes, half a millisecond at least; then
-// the others go on, and the request takes part in steps again once it has chosen. So one that
-// is slow slows its own request. It must not close the engine.
+// A goroutine of the request calls its Sampler with a copy of the logits. The next step waits
+// for the Sampler for a quarter of a step's time, at least half a millisecond; then it runs
+// without the request, which joins a later step once its token is sampled. A slow Sampler thus
+// slows its own request only. It must not close the engine.
 func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		s, err := e.submit(ctx, r)
@@ -364,7 +359,7 @@ func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Token, error
 	}
 }
 
-// submit returns nil where nothing shall be generated.
+// submit submits a request. It returns nil if Generation.N is negative.
 func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 	ids, err := r.Tokens, error(nil)
 	switch {
@@ -395,21 +390,21 @@ func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 	return s, nil
 }
 
-// stream is a request under way: the engine writes tokens, as they come, and who asked for
-// them reads.
+// stream is a running request: the engine's goroutine writes tokens, and the consumer's reads
+// them.
 type stream struct {
 	cancel context.CancelFunc
 
-	// Of the engine, until over is closed.
+	// Owned by the engine's goroutine until over is closed.
 	text    *stops.Text
 	context int
 	left    int
 	last    *Token
 	metrics Metrics
-	since   time.Time // the last token, or the beginning
+	since   time.Time // time of the last token, or of the submission
 	begun   bool
 
-	news   chan struct{} // holds a value where there are tokens
+	news   chan struct{} // holds a value while tokens is not empty
 	over   chan struct{}
 	mu     sync.Mutex
 	tokens []Token
@@ -417,8 +412,8 @@ type stream struct {
 	usage  Usage
 }
 
-// give hands out a token, which the sequence has that many with, and reports whether another
-// shall come.
+// give queues a token and reports whether generation continues; length is the sequence's length
+// with the token.
 func (s *stream) give(picked engine.Token, length int) (more bool) {
 	s.tell()
 	s.left--
@@ -431,7 +426,7 @@ func (s *stream) give(picked engine.Token, length int) (more bool) {
 	return true
 }
 
-// tell says how long a token took.
+// tell reports a token's latency to the metrics.
 func (s *stream) tell() {
 	if s.metrics == nil {
 		return
@@ -467,7 +462,7 @@ func (s *stream) ended(u engine.Usage, err error) {
 	close(s.over)
 }
 
-// hand gives out tokens until there are no more.
+// hand yields tokens until the request ends.
 func (s *stream) hand(yield func(Token, error) bool) {
 	var taken []Token
 	for over := false; !over; {
@@ -490,7 +485,7 @@ func (s *stream) hand(yield func(Token, error) bool) {
 	}
 }
 
-// end cancels what is left, and returns when the engine calls nobody any more.
+// end cancels the request, and returns once the engine makes no further calls for it.
 func (s *stream) end() {
 	s.cancel()
 	<-s.over

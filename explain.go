@@ -11,46 +11,46 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Explanation is what the compiler did for one phase of a model. The counts equal
-// what a step of that phase executes.
+// Explanation reports the compilation of one phase of a model. Its counts are those
+// of one step of the phase.
 type Explanation struct {
 	Phase  string `json:"phase"`
 	Target string `json:"target"`
 	Layers int    `json:"layers"`
-	// Stages count the ops of a graph, or the kernels of a Plan: "source", "fused", "plan".
+	// Stages counts the ops of the graphs "source" and "fused", and the kernels of "plan".
 	Stages []struct {
 		Name   string         `json:"name"`
 		Values int            `json:"values"`
 		Ops    map[string]int `json:"ops"`
 	} `json:"stages"`
-	// Fusions counts what each rule rewrote.
+	// Fusions counts the rewrites of each rule.
 	Fusions map[string]int `json:"fusions"`
 
 	Dispatches              int `json:"dispatches"`
-	DispatchesPerLayer      int `json:"dispatches_per_layer"` // of the layer that has most
+	DispatchesPerLayer      int `json:"dispatches_per_layer"` // maximum over layers
 	DispatchesOutsideLayers int `json:"dispatches_outside_layers"`
 	Barriers                int `json:"barriers"`
 	CommandBuffers          int `json:"command_buffers"`
 
 	ArenaBytes     int64 `json:"arena_bytes"`
-	MinArenaBytes  int64 `json:"min_arena_bytes"` // what is alive at one dispatch, at most: no arena can be smaller
-	UnplannedBytes int64 `json:"unplanned_bytes"` // if no two values shared memory
+	MinArenaBytes  int64 `json:"min_arena_bytes"` // lower bound: the largest sum of values live at one dispatch
+	UnplannedBytes int64 `json:"unplanned_bytes"` // size without reuse: the sum of all values
 	WeightBytes    int64 `json:"weight_bytes"`
 	CacheBytes     int64 `json:"cache_bytes"`
-	// ScratchBytes of the arena are for widening weights that the CPU multiplies.
+	// ScratchBytes is the part of the arena that holds widened weights of products on the CPU.
 	ScratchBytes int64 `json:"scratch_bytes"`
 
 	Kernels map[string]int `json:"kernels"`
-	// Emulated are those of Kernels that the target's device runs from their Metal source,
-	// for want of one written for its processor: slowly.
+	// Emulated lists the Kernels without a native version, which the device runs slowly from
+	// their Metal source.
 	Emulated []string `json:"emulated,omitempty"`
 
-	// Choices are what the sizes decided, one for each kind of dispatch.
+	// Choices lists the kernel variants chosen by size, one for each kind of dispatch.
 	Choices []plan.Choice `json:"choices"`
 }
 
-// Explain sums up one phase, "prefill", "decode" or "copy": the one that [Program.Phase]
-// returns.
+// Explain reports on the phase that [Program.Phase] returns: "prefill", "decode" or
+// "copy".
 func (p *Program) Explain(phase string, sequences ...int) (*Explanation, error) {
 	ph, stages, err := p.Phase(phase, sequences...)
 	if err != nil {
@@ -118,7 +118,7 @@ func opNames(f *ir.Func) map[string]int {
 	return ops
 }
 
-// cacheBytes is the size of all caches of a sequence at its full context.
+// cacheBytes returns the size of all caches of a sequence at its full context.
 func cacheBytes(plan *plan.Plan, bounds *sym.Sizes) int64 {
 	var total int64
 	for i := range plan.Buffers {

@@ -15,99 +15,99 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Generation says how much to generate and how. Zero fields take defaults.
+// Generation holds the parameters of one generation. Zero fields take defaults.
 type Generation struct {
-	N        int // most tokens to generate; 0: 128, below 0: none
+	N        int // maximum number of tokens to generate; 0: 128; below 0: none
 	Sampling Sampling
 	Adjustments
-	// Stop are texts that end the generation where they appear; they are not given out.
+	// Stop are texts that end the generation; they are not part of Token.Text.
 	Stop []string
-	// IgnoreStop goes on after tokens that end a text.
+	// IgnoreStop continues after stop tokens.
 	IgnoreStop bool
-	// NoText leaves the texts of tokens empty, where there is no Stop to be found: for who makes
-	// text of them in another way, such as a [chat.Parser].
+	// NoText leaves Token.Text empty unless Stop is set, for callers that decode tokens
+	// themselves, such as a [chat.Parser].
 	NoText bool
-	// Logprobs is how many alternatives each token comes with, and its own likelihood.
+	// Logprobs is the number of alternatives in Token.Top; above 0 it also sets Token.Logprob.
 	Logprobs int
-	// Sampler, if there is one, chooses from the logits in place of Sampling. They are
-	// valid during the call and may be changed.
+	// Sampler, if set, samples a token in place of Sampling. It may modify the logits, which are
+	// valid during the call.
 	Sampler func(logits []float32) (int32, error)
-	// Constraint, if there is one, keeps the text to a form: other tokens have the logit -Inf
-	// when one is chosen. It must be of the model's [Loaded.Vocabulary]. A token that must
-	// follow, as no other may, is taken without logits, unless Logprobs or a Sampler want them.
+	// Constraint, if set, masks tokens that violate a form: their logits become -Inf before
+	// sampling. It must be made from the model's [Loaded.Vocabulary]. If it admits a single
+	// token, no logits are computed, unless Logprobs or Sampler need them.
 	Constraint *constrain.Constraint
 }
 
-// defaultGenerated is the most tokens that a Generation asks for which does not say.
+// defaultGenerated is the default of Generation.N.
 const defaultGenerated = 128
 
-// Adjustments change logits before a token is chosen from them. Zero fields change nothing.
-// Tokens of the prompt do not count as said.
+// Adjustments change logits before sampling. Zero fields change nothing. Penalties count
+// generated tokens only, not those of the prompt.
 type Adjustments struct {
-	Bias             map[int32]float32 // is added to the logits of tokens, by id
-	FrequencyPenalty float64           // is taken from a token's logit for each time that it was generated
-	PresencePenalty  float64           // is taken from those that were generated at all
+	Bias             map[int32]float32 // added to the logits of tokens, by id
+	FrequencyPenalty float64           // subtracted from a token's logit for each of its occurrences
+	PresencePenalty  float64           // subtracted once from the logit of a token that occurred
 }
 
-// Sampling says how the next token is chosen; the zero value takes the most likely. The
-// filters apply in this order: TopK, TopP, MinP, then the temperature spreads what is
-// left.
+// Sampling holds the parameters of sampling; the zero value is greedy. The filters apply in
+// the order TopK, TopP, MinP; the temperature then scales the logits of the remaining
+// tokens.
 type Sampling struct {
-	Temperature float64 // 0: always the most likely token
-	TopK        int     // keep the k most likely; 0: all
-	TopP        float64 // keep the fewest tokens whose probabilities reach p; 0 or 1: all
-	MinP        float64 // keep tokens at least this share as likely as the most likely; 0: all
+	Temperature float64 // 0: greedy
+	TopK        int     // keep the k most likely tokens; 0: all
+	TopP        float64 // keep the smallest set of tokens whose probabilities sum to p; 0 or 1: all
+	MinP        float64 // keep tokens with at least p times the largest probability; 0: all
 	Seed        uint64
 }
 
-// Validate reports a parameter outside its range.
+// Validate returns an error about a parameter outside its range.
 func (s Sampling) Validate() error { return engine.Sampling(s).Validate() }
 
-// Token is one that was generated.
+// Token is a generated token.
 type Token struct {
 	ID int32
-	// Text is what is certain with this token: the first bytes of a character wait for
-	// the rest, and what may be the beginning of a stop text for what follows.
+	// Text is the text that this token completes. An incomplete UTF-8 sequence, or a possible
+	// beginning of a stop text, is held back until later tokens decide it.
 	Text string
-	// Logprob is the natural logarithm of the token's probability as the model has it,
-	// whatever the sampling, and Top the most likely tokens, where they were asked for.
+	// Logprob is the natural logarithm of the token's probability before sampling's filters
+	// and temperature, and Top lists the most likely tokens; set if Generation.Logprobs is.
 	Logprob float32
 	Top     []Alternative
-	Finish  string // why the generation ends with this token; "" before
-	Stop    string // of Generation.Stop, the text that ends it; "" for another end
-	// Usage is what the request took, of an [Engine]: on the last value, which may be that
-	// of an error.
+	Finish  string // reason why the generation ends with this token; "" for earlier tokens
+	Stop    string // the text of Generation.Stop that ended the generation, if any
+	// Usage is set by an [Engine] on the last value of a request, including one with an
+	// error.
 	Usage *Usage
 }
 
-// Usage is what a request to an [Engine] took.
+// Usage holds the token counts of a request to an [Engine].
 type Usage struct {
 	PromptTokens int
-	CachedTokens int // of these, those that earlier requests had computed
-	Drafted      int // tokens that were guessed before they were computed
-	Accepted     int // of these, those that were right
+	CachedTokens int // prompt tokens that the prefix cache held
+	Drafted      int // draft tokens of speculative decoding
+	Accepted     int // draft tokens that verification accepted
 }
 
-// Why a generation ends.
+// Values of Token.Finish.
 const (
-	FinishStop   = "stop"   // a token that ends a text, or a stop text
-	FinishLength = "length" // as many tokens as were asked for, or as fit
+	FinishStop   = "stop"   // a stop token or a stop text
+	FinishLength = "length" // Generation.N tokens, or a full context
 )
 
-// Alternative is a token that might have been generated.
+// Alternative is a token of Token.Top with its log probability.
 type Alternative struct {
 	ID      int32
 	Logprob float32
 }
 
-// Generate appends a prompt to the sequence and continues it: one Token for each that is
-// generated, a stop token included, the last with a Finish. An error is the last value;
-// its Token has the text that was held back. Breaking off the range ends the generation,
-// and the sequence has what was generated until then.
+// Generate appends a prompt to the sequence and yields each generated token, a stop token
+// included; the last has a Finish. An error is the last value, and its Token holds the text
+// that was held back. A break out of the range ends the generation; the sequence keeps the
+// tokens generated so far.
 //
-// An empty sequence begins with the start token where the model has one. Later prompts
-// go on from what the sequence has, generated tokens included, as if all of it were one
-// text; an empty one goes on where it stands.
+// An empty sequence begins with the start token if the model has one. A later prompt
+// continues the sequence, generated tokens included, as one text; an empty prompt continues
+// generation.
 func (s *Session) Generate(ctx context.Context, prompt string, g Generation) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		ids, err := s.encodeAfter(prompt)
@@ -119,7 +119,7 @@ func (s *Session) Generate(ctx context.Context, prompt string, g Generation) ite
 	}
 }
 
-// GenerateTokens is Generate for a prompt of tokens, which are taken as they are.
+// GenerateTokens is Generate for a prompt of token ids, which it appends unchanged.
 func (s *Session) GenerateTokens(ctx context.Context, ids []int32, g Generation) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) { s.generate(ctx, ids, g, yield) }
 }
@@ -152,7 +152,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, g Generation, yield
 	}
 }
 
-// picking is the generation as the engine takes it.
+// picking returns the generation in the engine's form.
 func (g *Generation) picking(t *tokenizer.Tokenizer) engine.Picking {
 	return engine.Picking{
 		Sampling: engine.Sampling(g.Sampling), Adjustments: engine.Adjustments(g.Adjustments), Logprobs: g.Logprobs,
@@ -160,7 +160,7 @@ func (g *Generation) picking(t *tokenizer.Tokenizer) engine.Picking {
 	}
 }
 
-// begin returns what picks the tokens of a generation after others, and what makes text of them.
+// begin returns the picker and the detokenizer of a generation that follows the tokens before.
 func (l *Loaded) begin(g *Generation, vocab int, chooses bool, before ...[]int32) (*engine.Picker, *stops.Text, error) {
 	t, err := l.Tokenizer()
 	if errors.Is(err, checkpoint.ErrNoTokenizer) && !slices.ContainsFunc(g.Stop, func(stop string) bool { return stop != "" }) {
@@ -177,8 +177,8 @@ func (l *Loaded) begin(g *Generation, vocab int, chooses bool, before ...[]int32
 	return engine.NewPicker(p, vocab, chooses), stops.NewText(t, o, before...), nil
 }
 
-// tokenOf returns a token that was picked with its text, and with its Finish where it ends the
-// text or is the last one anyway.
+// tokenOf returns a picked token with its text, and with a Finish if it ends the text or is the
+// last token.
 func tokenOf(picked engine.Token, text *stops.Text, last bool) Token {
 	t := Token{ID: picked.ID, Logprob: picked.Logprob}
 	for _, a := range picked.Top {

@@ -6,9 +6,9 @@ import (
 	"github.com/smelt-ml/smelt/internal/compiler"
 )
 
-// Load opens a model as [Open] does, compiles it and loads the program on Options.Device: from a
-// file to sessions and engines in one call. Closing what it returns closes the model too. Of a
-// .plan file, whose model lies beside it, only Options.Device counts.
+// Load opens a model as [Open] does, compiles it and loads the program on Options.Device.
+// Closing the result also closes the model. A path that ends in .plan is a compiled Plan: Load
+// opens the model beside it and ignores all options but Device.
 func Load(path string, opts Options) (*Loaded, error) {
 	p, err := open(path, opts)
 	if err != nil {

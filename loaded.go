@@ -15,24 +15,24 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Loaded is a program on a device with its weights, once for any number of sequences.
-// It is safe for concurrent use: sessions may be made and run from several goroutines,
-// and the device takes their steps in turn, with all its threads for each.
+// Loaded is a program with its weights on a device, shared by any number of sessions and
+// engines. It is safe for concurrent use: the device runs the steps of concurrent
+// sessions one at a time, each with all its threads.
 type Loaded struct {
 	program    *Program
 	device     *device.Device
 	executable *device.Executable
-	session    device.Memory // of each
+	session    device.Memory // memory of one session
 	tokenizer  func() (*tokenizer.Tokenizer, error)
 	vocabulary func() (*constrain.Vocabulary, error)
 	elapsed    time.Duration
 	release    func()
-	owns       bool     // the model, see [Load]
-	engines    sync.Map // of *Engine, which run goroutines until they are closed
+	owns       bool     // Close also closes the model, see [Load]
+	engines    sync.Map // set of open *Engine
 }
 
-// Load opens a device and binds the program's weights there. A device of another target
-// than the program's refuses it, with [ErrTarget].
+// Load opens a device and binds the program's weights there. The error wraps [ErrTarget] if
+// the device is not of the program's target.
 func (p *Program) Load(d Device) (*Loaded, error) {
 	start := time.Now()
 	if !p.model.HasWeights() {
@@ -82,12 +82,12 @@ func (l *Loaded) open(d Device) (err error) {
 	return err
 }
 
-// tensor gives a device the bytes of a weight.
+// tensor returns the bytes of a weight for a device.
 func (m *Model) tensor(name string) ([]byte, dtype.Type, error) {
 	return compiler.Fetch(m.name, m.weights)(name)
 }
 
-// NewSession starts an empty sequence with a cache and an arena of its own.
+// NewSession returns an empty session with a KV cache and an arena of its own.
 func (l *Loaded) NewSession() (*Session, error) {
 	sequence, err := engine.NewSequence(l.program.Plan, l.executable)
 	if err != nil {
@@ -96,8 +96,8 @@ func (l *Loaded) NewSession() (*Session, error) {
 	return &Session{loaded: l, sequence: sequence}, nil
 }
 
-// Close ends the engines and releases the sessions, the weights and the device. Further
-// calls do nothing.
+// Close closes the engines and sessions, and releases the weights and the device.
+// Further calls do nothing.
 func (l *Loaded) Close() error {
 	l.engines.Range(func(e, _ any) bool {
 		_ = e.(*Engine).Close()
@@ -111,21 +111,20 @@ func (l *Loaded) Close() error {
 	return err
 }
 
-// Info describes the device.
+// Info returns a description of the device.
 func (l *Loaded) Info() device.Info { return l.device.Info() }
 
-// Program returns what was loaded.
+// Program returns the program.
 func (l *Loaded) Program() *Program { return l.program }
 
-// OnDevice returns the program as the device has it, with its counters.
+// OnDevice returns the program's executable on the device, with its counters.
 func (l *Loaded) OnDevice() *device.Executable { return l.executable }
 
-// LoadTime is how long opening the device and binding the weights took.
+// LoadTime returns the time of Load: opening the device and binding the weights.
 func (l *Loaded) LoadTime() time.Duration { return l.elapsed }
 
-// Memory returns what the program's weights take, and what each session takes beside them: a
-// cache, an arena for what a step computes on the way, and room for what it is given and for its
-// results, most of which are rows of logits.
+// Memory returns the bytes of the program's weights, and those of each session: its cache, its
+// arena of intermediate values, and its inputs and outputs, mostly rows of logits.
 func (l *Loaded) Memory() device.Memory {
 	m := l.session
 	m.Weights = 0
@@ -139,6 +138,6 @@ func (l *Loaded) Memory() device.Memory {
 // Tokenizer returns the model's tokenizer.
 func (l *Loaded) Tokenizer() (*tokenizer.Tokenizer, error) { return l.tokenizer() }
 
-// Vocabulary is the model's tokens as constraints take them: v.JSONSchema and the like make
-// one for [Generation]. It is made once.
+// Vocabulary returns the model's vocabulary for constraints: its methods, such as JSONSchema,
+// make a [Generation]'s Constraint. It is computed once.
 func (l *Loaded) Vocabulary() (*constrain.Vocabulary, error) { return l.vocabulary() }

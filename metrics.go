@@ -2,31 +2,31 @@ package smelt
 
 import "time"
 
-// Metrics is told what an engine does, as it does it, for whoever exports that: a server's
-// gauges, counters and histograms. Its methods are called by several goroutines at once, and
-// requests wait for them: they should note what they are told, and return.
+// Metrics receives an engine's events, for export as counters, gauges and histograms. Several
+// goroutines call its methods concurrently, and requests wait for them, so they must return
+// quickly.
 //
-// What has a rate is counted: tokens a second are the calls of NextToken, and of FirstToken,
-// in that time; the share of prompts that came from the cache is EngineStats.Cached of Asked.
-// What is waiting, running and free between steps is in [Engine.Stats] at any time.
+// Token throughput is the number of calls of FirstToken and NextToken per second, and the
+// prefix cache's hit rate EngineStats.Cached / EngineStats.Asked. [Engine.Stats] returns queue
+// lengths and free blocks at any time.
 type Metrics interface {
 	// Stepped is called after each step.
 	Stepped(EngineStep)
-	// FirstToken is called with the time that a request took to its first token, and
-	// NextToken with the time between each token of it and the next.
+	// FirstToken is called with the time to first token of each request, and NextToken
+	// with the time between consecutive tokens of a request.
 	FirstToken(time.Duration)
 	NextToken(time.Duration)
-	// Ended is called for each request that the engine took, with the error that ended it.
+	// Ended is called at the end of each submitted request, with its error or nil.
 	Ended(Usage, error)
 }
 
 // EngineStep is one step of an engine.
 type EngineStep struct {
-	Took      time.Duration // on the device
-	Guessing  time.Duration // before it: what it took to guess tokens, a draft's steps included
-	Sequences int           // in it: the size of the batch
-	Tokens    int           // that were computed, those of prompts and guesses included
-	Drafted   int           // of these, those that were guessed
-	Rows      int           // of logits: one for each sequence that a token was chosen for, and one for each guess
-	Stats     EngineStats   // after it
+	Took      time.Duration // time of the step on the device
+	Guessing  time.Duration // time of drafting before the step, a draft model's steps included
+	Sequences int           // batch size
+	Tokens    int           // computed tokens, those of prompts and drafts included
+	Drafted   int           // draft tokens among Tokens
+	Rows      int           // rows of logits: one for each sampled sequence and each draft token
+	Stats     EngineStats   // statistics after the step
 }

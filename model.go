@@ -19,12 +19,12 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Weights is where a model's tensors come from. A model file is one; [Tensors]
+// Weights is a source of a model's tensors. A model file is one; [Tensors]
 // is one in memory.
 type Weights interface {
 	ir.Weights
-	// Data returns a tensor as it is stored: rows of GGUF blocks, little endian. It
-	// is read as long as a Session that uses it is open.
+	// Data returns the stored bytes of a tensor: rows of GGUF blocks, little endian. They
+	// must stay valid while a Session that uses them is open.
 	Data(name string) (t dtype.Type, data []byte, ok bool)
 }
 
@@ -50,22 +50,22 @@ func (t Tensors) Data(name string) (dtype.Type, []byte, bool) {
 	return w.DType, w.Data, ok
 }
 
-// Model is a graph definition and its weights: what Compile starts from.
+// Model is a graph definition with its weights.
 type Model struct {
 	name    string
-	path    string // of the file or folder; "" for others
-	context int    // tokens the model was trained to see; 0 if unknown
-	bounded bool   // and no more: positions beyond have no embedding
+	path    string // path of the file or folder, if any
+	context int    // trained context in tokens; 0 if unknown
+	bounded bool   // context is a hard limit: later positions have no embedding
 	build   func(ir.Options) (*ir.Func, error)
 	weights Weights                // nil for a shape without weights
 	file    *checkpoint.Checkpoint // nil for a model defined in Go
 
 	mu     sync.Mutex
-	users  int // programs that are loaded
+	users  int // number of Loaded programs and running compilations
 	closed bool
 }
 
-// ErrClosed is wrapped where something is used after its Close.
+// ErrClosed is wrapped by errors about a use after Close.
 var ErrClosed = device.ErrClosed
 
 // use keeps the model's file open until release is called.
@@ -81,14 +81,15 @@ func (m *Model) use() (release func(), err error) {
 		defer m.mu.Unlock()
 		m.users--
 		if m.closed && m.users == 0 {
-			_ = m.release() // nobody is left to tell
+			_ = m.release() // Close has returned; no caller takes the error
 		}
 	}, nil
 }
 
-// Open reads a model: a .gguf file, a folder with config.json and safetensors, or
-// arch:NAME, the shape of a known model without weights, whose tensors get the
-// types of weights (a mixture such as "q4_0" or "q4_k_m"; "" means f16).
+// Open opens a model: a .gguf file, a folder with config.json and safetensors, or
+// arch:NAME, the shape of a known model without weights. The argument weights applies to
+// arch:NAME only and sets the tensors' types: a mixture such as "q4_0" or "q4_k_m", "" for
+// f16.
 func Open(path, weights string) (*Model, error) {
 	if name, ok := strings.CutPrefix(path, checkpoint.ArchPrefix); ok {
 		file, err := checkpoint.Arch(name, cmp.Or(weights, "f16"))
@@ -113,7 +114,7 @@ func fromFile(name, path string, file *checkpoint.Checkpoint) *Model {
 	return m
 }
 
-// Define returns a model that is defined in Go.
+// Define returns a model defined in Go, with the given weights.
 func Define(name string, weights Weights, define func(b *ir.Builder)) *Model {
 	return &Model{
 		name: name, weights: weights,
@@ -121,8 +122,8 @@ func Define(name string, weights Weights, define func(b *ir.Builder)) *Model {
 	}
 }
 
-// Close releases the model's file, once nothing that was loaded from it is open.
-// Further calls do nothing.
+// Close releases the model's file, or defers that until every [Loaded] of the model is
+// closed. Further calls do nothing.
 func (m *Model) Close() error {
 	if m == nil {
 		return nil
@@ -148,17 +149,18 @@ func (m *Model) release() error {
 	return m.file.Close()
 }
 
-// Name returns a short name: that of the file, the shape or the definition.
+// Name returns a short name: that of the file without its extension, of the shape or of the
+// definition.
 func (m *Model) Name() string { return m.name }
 
-// File returns what was read from the model's file, or nil for a model that is
-// defined in Go.
+// File returns the model's checkpoint, or nil for a model defined in Go.
 func (m *Model) File() *checkpoint.Checkpoint { return m.file }
 
-// Context returns how many tokens the model was trained to see, 0 if unknown.
+// Context returns the trained context in tokens, 0 if unknown.
 func (m *Model) Context() int { return m.context }
 
-// HasWeights tells a model that can run from a shape that can only be compiled.
+// HasWeights reports whether the model has weights; a shape without weights can only be
+// compiled.
 func (m *Model) HasWeights() bool { return m.weights != nil }
 
 // Tokenizer returns the model's tokenizer.
@@ -169,13 +171,13 @@ func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) {
 	return m.file.Tokenizer()
 }
 
-// Source builds the model's graph as its definition says it.
+// Source builds the model's source graph, before any pass.
 func (m *Model) Source(opts ir.Options) (*ir.Func, error) { return m.build(opts) }
 
-// Weights returns where the model's tensors come from; nil for a shape without.
+// Weights returns the source of the model's tensors, nil for a shape without weights.
 func (m *Model) Weights() Weights { return m.weights }
 
-// ErrNoWeights is wrapped where a shape without weights is asked to run.
+// ErrNoWeights is wrapped by errors about loading a shape without weights.
 var ErrNoWeights = checkpoint.ErrNoWeights
 
 // noWeights returns the error for a model without weights, which is a shape.
@@ -183,10 +185,10 @@ func (m *Model) noWeights() error {
 	return fmt.Errorf("%s: %w", checkpoint.ArchPrefix+m.name, ErrNoWeights)
 }
 
-// errDefined is for what only shapes of known families have.
+// errDefined is returned for a model without a known family.
 var errDefined = errors.New("the model is defined in Go and no shape of a known family")
 
-// Randomise returns the shape with random weights in memory, to be measured.
+// Randomise returns the same shape with random weights in memory, for benchmarks.
 func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
 	if m.file == nil {
 		return nil, fmt.Errorf("%s: %w", m.name, errDefined)
@@ -209,7 +211,7 @@ func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
 	return &Model{name: m.name, path: m.path, context: m.context, build: m.build, file: m.file, weights: weights}, nil
 }
 
-// Float32 returns a weight in memory.
+// Float32 returns an F32 tensor of the given values.
 func Float32(values []float32, shape ...int) Tensor {
 	raw := make([]byte, 0, 4*len(values))
 	for _, x := range values {

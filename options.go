@@ -10,54 +10,56 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Options choose how a model is compiled. Zero fields take defaults: those of an optimised
-// program for Device.
+// Options configure the compilation of a model. Zero fields take defaults, those of an
+// optimised program for Device.
 type Options struct {
-	// Device is the one that the program shall run on, which [Load] opens: its kind and, of a
-	// GPU, its chip decide what is compiled, and so does what smelt tune kept for it.
+	// Device is the device to compile for, which [Load] also opens. Its target, a GPU's chip and
+	// the results of smelt tune for it select the kernels.
 	Device Device
-	// Target, "metal" or "cpu", is that of programs for a machine which need not be this one;
-	// "": the one of Device.
+	// Target, "metal" or "cpu", compiles for another machine in place of Device; "": the target
+	// of Device.
 	Target string
-	Chip   string // with Target: which GPU choices by size are made for, such as "m4-max"; "": none in particular
+	Chip   string // with Target: GPU to select kernel variants for, such as "m4-max"; "": no particular one
 
-	Act     dtype.Type // activations between matrix products; Invalid: what the target prefers
+	Act     dtype.Type // element type of activations between matrix products; Invalid: the target's default
 	KV      dtype.Type // element type of the KV cache; Invalid: F16
-	Context int        // slots of the cache; 0: the model's context, at most 4096
-	Prefill int        // most tokens of a prefill step; 0: 512
-	// Sequences is how many sequences a step may pack; 0: one. Of two and more, steps that
-	// bring one token each have phases of their own.
+	Context int        // maximum tokens of a sequence; 0: the model's context, at most 4096
+	Prefill int        // maximum tokens of a prefill step; 0: 512
+	// Sequences is the maximum number of sequences of a step; 0: one. Above one, the program has
+	// a further phase for decode steps of one token per sequence.
 	Sequences int
-	// Rows is how many rows of logits a step may compute, where that is more than one for
-	// each sequence; 0: 64. Logits for more tokens take several steps.
+	// Rows is the maximum number of rows of logits of a step, at least Sequences; 0: 64. Logits
+	// for more tokens take several steps.
 	Rows int
-	// Embeddings compiles a program that embeds texts, for [Loaded.NewEmbedder]: of up to
-	// Context tokens each (0: 2048), Sequences of them (0: 64) and Prefill tokens a step.
+	// Embeddings compiles a program for [Loaded.NewEmbedder], which returns embeddings in place
+	// of logits. The defaults are then a Context of 2048 tokens per text and 64 Sequences; a step
+	// has at most Prefill tokens.
 	Embeddings bool
-	Block      int // slots of a cache block; 0: Context, so that a sequence has one
-	Level      int // 1 or 0: optimised; [Unoptimised]: the source graph as it is
+	Block      int // tokens per block of the KV cache; 0: Context, a contiguous cache
+	Level      int // 0 or 1: optimised; [Unoptimised]: the source graph unchanged
 
-	// SameBits makes a token's logits the same, bit by bit, in whatever step computes them:
-	// beside whom, however its prompt is cut and whatever of it was cached. Kernels of one
-	// family then serve all rows, which costs time. On target "cpu" they always are.
+	// SameBits makes logits batch-invariant: a token's logits are bit-identical whatever other
+	// sequences its step holds, and however its prompt is chunked or cached. One family of
+	// kernels then serves all batch sizes, which costs time. Target "cpu" is always
+	// batch-invariant.
 	SameBits bool
 
-	// Observer, if set, sees the graph of each phase before the first pass, with an
-	// empty name, and after each pass. It must not keep it; Clone does that.
+	// Observer, if set, is called with the graph of each phase before the first pass, with an
+	// empty pass name, and after each pass. To keep the graph, it must Clone it.
 	Observer func(phase, pass string, f *ir.Func)
 
 	knobs compiler.Knobs
 }
 
-// Unoptimised is the Level of programs that run the source graph as it is: slowly.
+// Unoptimised is the Level that skips optimisation: the program runs the source graph, slowly.
 const Unoptimised = -1
 
-// DefaultOptions returns those of an optimised program for the machine's own device: the
-// one that the zero [Device] stands for.
+// DefaultOptions returns the options of an optimised program for the device that the zero
+// [Device] selects on this machine.
 func DefaultOptions() Options {
 	d, err := Resolve(Device{})
 	if err != nil {
-		panic(err) // it is on the list of names
+		panic(err) // "auto" always resolves
 	}
 	return Options{Device: d, Prefill: compiler.DefaultPrefill, Sequences: 1, Rows: compiler.DefaultRows, Level: 1}
 }
@@ -67,8 +69,7 @@ func init() {
 	compiler.Of = func(program any) *compiler.Program { return program.(*Program).compiled }
 }
 
-// full returns the options as the compiler takes them. Where no target is given they are made for
-// the device.
+// full returns the options in the compiler's form, completed for the device if Target is empty.
 func (o *Options) full() (compiler.Options, error) {
 	full := compiler.Options{
 		Target: o.Target, Chip: o.Chip, Act: o.Act, KV: o.KV, Context: o.Context, Prefill: o.Prefill, Sequences: o.Sequences,
@@ -89,12 +90,12 @@ func (o *Options) full() (compiler.Options, error) {
 		full.ChooseFor(compiler.ChipOf(d.Name))
 	}
 	if full.Tuning == nil {
-		full.Tuning, _ = compiler.LoadTuning(d.Name, d.Threads) // without it a program is slower, and the same
+		full.Tuning, _ = compiler.LoadTuning(d.Name, d.Threads) // optional: it changes speed alone
 	}
 	return full, nil
 }
 
-// optionsOf returns the options that the compiler has filled in, for a device.
+// optionsOf returns the compiler's completed options as Options for a device.
 func optionsOf(d Device, full *compiler.Options) Options {
 	level := full.Level
 	if level == 0 {
@@ -107,7 +108,7 @@ func optionsOf(d Device, full *compiler.Options) Options {
 	}
 }
 
-// silent returns the options with nobody who watches: they have seen the program.
+// silent returns the options without an observer or debug output, for a second compilation.
 func (o Options) silent() Options {
 	o.Observer, o.knobs.DebugOutput = nil, io.Discard
 	return o

@@ -16,10 +16,10 @@ import (
 // Program is a compiled model.
 type Program struct {
 	Plan *plan.Plan
-	// Stages are the graphs that the Plan was made from, one pair for each phase;
-	// nil where the Plan was read from a file.
+	// Stages are the source and fused graphs of each phase; nil for a Plan read from a
+	// file.
 	Stages []passes.Stages
-	// Elapsed is how long compiling took, from the definition to the Plan.
+	// Elapsed is the time of the compilation, from the definition to the Plan.
 	Elapsed time.Duration
 
 	model    *Model
@@ -27,8 +27,8 @@ type Program struct {
 	compiled *compiler.Program
 }
 
-// Compile turns the model into a Plan: build the source graph, run the passes for
-// each phase, lower.
+// Compile builds the source graph, and runs the passes and lowers the result for each
+// phase.
 func (m *Model) Compile(opts Options) (*Program, error) {
 	release, err := m.use()
 	if err != nil {
@@ -46,8 +46,8 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	return &Program{Plan: p.Plan, Stages: p.Stages, Elapsed: p.Elapsed, model: m, device: opts.Device, compiled: p}, nil
 }
 
-// Options returns what the program was compiled with, defaults filled in; of a Plan from a
-// file, the zero value.
+// Options returns the options of the compilation with defaults filled in, or the zero value for a
+// Plan read from a file.
 func (p *Program) Options() Options {
 	if p.Stages == nil {
 		return Options{}
@@ -55,27 +55,26 @@ func (p *Program) Options() Options {
 	return optionsOf(p.device, &p.compiled.Options)
 }
 
-// Model returns the model that was compiled, or to which the Plan from a file belongs.
+// Model returns the model that was compiled.
 func (p *Program) Model() *Model { return p.model }
 
 // Close closes the program's model.
 func (p *Program) Close() error { return p.model.Close() }
 
-// Phase returns the Plan's phase of that name for the largest steps over the whole context
-// and, where the program was compiled here, its graphs. "decode" of several sequences is
-// the phase that takes a token of each.
+// Phase returns the Plan's phase of that name for the largest steps at full context, and its
+// graphs unless the Plan was read from a file. With sequences above 1, "decode" is the phase
+// of one token per sequence.
 func (p *Program) Phase(name string, sequences ...int) (*plan.Phase, *passes.Stages, error) {
 	return p.compiled.Phase(name, sequences...)
 }
 
-// Save writes the program as a Plan file. The same model and options give the
-// same bytes.
+// Save writes the program as a Plan file, without the weights. The output is
+// deterministic.
 func (p *Program) Save(w io.Writer) error {
 	return (&plan.File{Plan: p.Plan, Model: identify(p.model)}).Write(w)
 }
 
-// ReadPlan reads a Plan file that was made of the model: a program as it was saved, without its
-// graphs.
+// ReadPlan reads a Plan file that was compiled from m. The program has no graphs.
 func (m *Model) ReadPlan(path string) (*Program, error) {
 	f, err := compiler.ReadPlan(path)
 	if err != nil {
@@ -90,10 +89,10 @@ func (m *Model) ReadPlan(path string) (*Program, error) {
 	return &Program{Plan: f.Plan, model: m, compiled: &compiler.Program{Plan: f.Plan}}, nil
 }
 
-// errOtherModel is wrapped where a Plan is run with weights it was not made for.
+// errOtherModel is wrapped by errors about a Plan that was compiled from other weights.
 var errOtherModel = errors.New("the plan belongs to another model")
 
-// identify describes a model so that a Plan file can recognise its weights.
+// identify returns the identity of a model that a Plan file stores to recognise its weights.
 func identify(m *Model) plan.ModelID {
 	if m.file == nil { // it is defined in Go
 		return plan.ModelID{}
@@ -101,7 +100,8 @@ func identify(m *Model) plan.ModelID {
 	return plan.ModelID(m.file.Identity())
 }
 
-// matches says in which way a model is not the one that a Plan was made for.
+// matches returns an error that names the first difference between m and the model that the Plan
+// was compiled from.
 func matches(f *plan.File, m *Model) error {
 	for _, t := range f.Plan.Tensors {
 		d, shape, ok := m.weights.Weight(t.Name, t.Shape)
@@ -112,7 +112,7 @@ func matches(f *plan.File, m *Model) error {
 			return fmt.Errorf("%s: %w: tensor %q is %s %v, the plan wants %s %v", m.path, errOtherModel, t.Name, d, shape, t.DType, t.Shape)
 		}
 	}
-	if f.Model.Arch != "" { // a shape fits any file whose tensors fit
+	if f.Model.Arch != "" { // the plan of a shape fits any model with the same tensors
 		return nil
 	}
 	if part := checkpoint.Identity(f.Model).Differs(checkpoint.Identity(identify(m))); part != "" {

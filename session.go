@@ -10,18 +10,18 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine"
 )
 
-// ErrNoTokens is wrapped where a prompt is empty and the model has no token to start with.
+// ErrNoTokens is wrapped by the error about an empty prompt for a model without a start token.
 var ErrNoTokens = errors.New("the prompt has no tokens")
 
-// ErrContext is wrapped where a sequence would outgrow its cache.
+// ErrContext is wrapped by errors about a sequence that exceeds the context.
 var ErrContext = engine.ErrContext
 
-// ErrNaN is wrapped where logits are not numbers, which nothing can be chosen from: a
-// weight or a kernel is broken; smelt verify --bisect says where they come from.
+// ErrNaN is wrapped by errors about logits that are NaN, which no token can be sampled from. The
+// cause is a broken weight or kernel; smelt verify --bisect finds it.
 var ErrNaN = engine.ErrNaN
 
-// Session is one sequence of tokens on a device, with a cache of its own. It is used by
-// one goroutine at a time; other sessions of the same [Loaded] may be used meanwhile.
+// Session is one sequence of tokens on a device, with a KV cache of its own. It is not safe for
+// concurrent use; different sessions of one [Loaded] are.
 type Session struct {
 	loaded   *Loaded
 	sequence *engine.Sequence
@@ -30,45 +30,44 @@ type Session struct {
 // Loaded returns the program that the session runs.
 func (s *Session) Loaded() *Loaded { return s.loaded }
 
-// OnDevice returns the session as the device has it, with its counters.
+// OnDevice returns the session's instance on the device, with its counters.
 func (s *Session) OnDevice() *device.Instance { return s.sequence.Instance() }
 
 // Close releases the session's memory. Further calls do nothing.
 func (s *Session) Close() error { return s.sequence.Close() }
 
-// Tokens returns the sequence, generated tokens included. It is valid until the next
-// call and not to be written.
+// Tokens returns the sequence, generated tokens included. The slice is read-only and valid until
+// the next call.
 func (s *Session) Tokens() []int32 { return s.sequence.Tokens() }
 
-// Length returns how many tokens the sequence has.
+// Length returns the number of tokens of the sequence.
 func (s *Session) Length() int { return s.sequence.Length() }
 
-// Context returns how many tokens the cache holds.
+// Context returns the maximum number of tokens of the sequence.
 func (s *Session) Context() int { return s.sequence.Context() }
 
-// Vocab returns the width of a row of logits.
+// Vocab returns the length of a row of logits.
 func (s *Session) Vocab() int { return s.sequence.Vocab() }
 
-// Truncate forgets all but the first n tokens of the sequence.
+// Truncate shortens the sequence to its first n tokens.
 func (s *Session) Truncate(n int) { s.sequence.Truncate(n) }
 
-// Reset forgets the sequence.
+// Reset empties the sequence.
 func (s *Session) Reset() { s.sequence.Reset() }
 
-// FillRandom makes the sequence n tokens long, with random contents of its cache in the
-// place of tokens: quick, and as good as tokens where only the time of what follows
-// matters.
+// FillRandom makes the sequence n tokens long by filling the cache with random contents, for
+// benchmarks at a depth of n tokens without a prefill.
 func (s *Session) FillRandom(n int, rng *rand.Rand) error { return s.sequence.FillRandom(n, rng) }
 
 // Feed appends tokens and returns the logits after the last, [Vocab], valid until the
-// next call. Without tokens it returns those after the sequence as it stands. If it
-// fails midway, what it added is taken back.
+// next call. Without ids it returns the logits after the current last token. On an error
+// the sequence is unchanged.
 func (s *Session) Feed(ctx context.Context, ids []int32) ([]float32, error) {
 	return s.sequence.Feed(ctx, ids)
 }
 
-// Next appends tokens and returns the most likely one after the last, the first of
-// equals. It is not part of the sequence yet.
+// Next appends tokens and returns the most likely next token, the smallest id of equals,
+// without appending it.
 func (s *Session) Next(ctx context.Context, ids []int32) (int32, error) {
 	if s.sequence.Chooses() {
 		return s.sequence.Next(ctx, ids)
@@ -80,24 +79,24 @@ func (s *Session) Next(ctx context.Context, ids []int32) (int32, error) {
 	return engine.Greedy(logits)
 }
 
-// Chooses reports whether the device itself finds the most likely token, so that Next
-// need not look at the logits.
+// Chooses reports whether the device computes the argmax of the logits itself, so that Next
+// does not read them.
 func (s *Session) Chooses() bool { return s.sequence.Chooses() }
 
-// Score appends tokens and hands the logits after each to row, in order and counted
-// from 0; they are valid during the call.
+// Score appends tokens and calls row with the logits after each, in order, with i from 0.
+// The logits are valid during the call.
 func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits []float32) error) error {
 	return s.sequence.Score(ctx, ids, row)
 }
 
-// Greedy returns the token of the largest logit, the first of equals.
+// Greedy returns the token of the largest logit, the smallest id of equals.
 func Greedy(logits []float32) (int32, error) { return engine.Greedy(logits) }
 
 // Encode is [Loaded.Encode].
 func (s *Session) Encode(prompt string) ([]int32, error) { return s.loaded.Encode(prompt) }
 
-// Encode turns a prompt into tokens: special tokens are recognised, and the start
-// token comes first where the model has one.
+// Encode tokenizes a prompt. It recognises special tokens, and prepends the start token if
+// the model has one.
 func (l *Loaded) Encode(prompt string) ([]int32, error) {
 	t, err := l.Tokenizer()
 	if err != nil {
@@ -110,7 +109,7 @@ func (l *Loaded) Encode(prompt string) ([]int32, error) {
 	return ids, nil
 }
 
-// encodeAfter encodes what goes on after the sequence.
+// encodeAfter tokenizes a prompt that continues the sequence.
 func (s *Session) encodeAfter(prompt string) ([]int32, error) {
 	if s.Length() == 0 {
 		return s.Encode(prompt)
