@@ -4,15 +4,15 @@
 //	h := half.F32ToF16(0.1)  // 0x2e66
 //	f := half.F16ToF32(h)    // 0.09997559
 //
-// Whoever reads or writes such numbers in Go does it here: the formats of weights, the
-// interpreter that rounds as devices do, the devices that widen a vector when they load it.
-// Widening is exact, and so it is of a NaN, whose bits are kept. Rounding is to the nearest,
-// ties to even, as processors and GPUs do it: no bit of a file depends on who converted.
+// All of smelt's Go code converts such numbers here: the formats of weights, the interpreter
+// that rounds as devices do, and the devices that widen a vector when they load it.
+// Widening is exact, also for a NaN, whose bits are kept. Rounding is to nearest, ties to
+// even, as on processors and GPUs, so that the bytes of a file do not depend on the converter.
 //
-// Numbers of ordinary size take a few integer operations that the compiler inlines; zeros,
-// subnormals, infinities and NaNs are left to functions apart. That is why this is no
-// library's: x448/float16, which tests compare every half with, widens a tensor in 1.7
-// times the time, and makes signalling NaNs quiet.
+// Normal numbers take a few integer operations that the compiler inlines; zeros, subnormals,
+// infinities and NaNs are handled by separate functions. The library x448/float16, which
+// tests compare every half with, takes 1.7 times as long to widen a tensor, and makes
+// signalling NaNs quiet.
 package half
 
 import "math"
@@ -26,8 +26,8 @@ func F16ToF32(h uint16) float32 {
 	return widenRare(sign, abs)
 }
 
-// widenRare is the part of F16ToF32 for zero, subnormal, infinite and NaN,
-// apart so that the common case is inlined.
+// widenRare handles zeros, subnormals, infinities and NaNs for F16ToF32, which
+// can be inlined without it.
 func widenRare(sign, abs uint32) float32 {
 	if abs >= 0x7c00 {
 		return math.Float32frombits(sign | abs<<13 | 0x7f800000)
@@ -35,8 +35,8 @@ func widenRare(sign, abs uint32) float32 {
 	return math.Float32frombits(sign | math.Float32bits(float32(abs)*0x1p-24))
 }
 
-// F32ToF16 rounds to the nearest half, ties to even. What lies beyond the
-// largest half by half a step or more becomes infinite; a NaN becomes quiet.
+// F32ToF16 rounds to the nearest half, ties to even. Numbers beyond the largest
+// half by half a step or more become infinite; a NaN becomes quiet.
 func F32ToF16(f float32) uint16 {
 	bits := math.Float32bits(f)
 	sign, abs := uint16(bits>>16)&0x8000, bits&0x7fffffff

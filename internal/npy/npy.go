@@ -1,11 +1,11 @@
-// Package npy reads and writes NumPy's .npy files, in which reference tensors
-// and logits are kept. The format is described in NumPy's NEP 1:
+// Package npy reads and writes NumPy's .npy files, which hold reference tensors
+// and logits. NumPy's NEP 1 specifies the format:
 //
 //	"\x93NUMPY", version, length of the header, header, data
 //
 // The header is a Python dictionary: {'descr': '<f4', 'fortran_order': False,
-// 'shape': (24, 512), }. Read are versions 1 to 3, little endian, in C order
-// (last dimension contiguous); written is version 1.
+// 'shape': (24, 512), }. Versions 1 to 3 are read, little endian, in C order
+// (last dimension contiguous); version 1 is written.
 //
 //	logits, err := npy.ReadFile[float32]("logits.npy") // stored as f4 or f8
 //	fmt.Println(logits.Shape, logits.Data[0])
@@ -26,9 +26,9 @@ import (
 )
 
 var (
-	// ErrFormat is wrapped when a file is malformed or in an order that is not read.
+	// ErrFormat is wrapped if a file is malformed or in Fortran order.
 	ErrFormat = errors.New("malformed .npy file")
-	// ErrType is wrapped when the elements cannot be had as the type asked for.
+	// ErrType is wrapped if the elements cannot be converted to the requested type.
 	ErrType = errors.New("element type does not fit")
 )
 
@@ -40,7 +40,7 @@ type Element interface {
 // Array is an array of any rank in C order. A rank of 0 is a single number.
 type Array[T Element] struct {
 	Shape []int // outermost dimension first
-	Data  []T   // as many as the product of Shape
+	Data  []T   // their number is the product of Shape
 }
 
 const magic = "\x93NUMPY"
@@ -220,7 +220,7 @@ func (s *scanner) tuple() ([]int, bool) {
 		}
 		s.accept(digits)
 		shape = append(shape, int(n))
-		// One number without a comma is no tuple in Python, but harmless.
+		// One number without a comma is not a tuple in Python, but unambiguous.
 		if !s.accept(",") && !strings.HasPrefix(s.rest, ")") {
 			return nil, false
 		}
@@ -265,7 +265,7 @@ func isFloat[T Element](x T) bool {
 	return false
 }
 
-// descrOf is the type that a slice of T is written as.
+// descrOf returns the descr of a slice of T.
 func descrOf[T Element]() string {
 	var zero T
 	switch any(zero).(type) {
@@ -315,7 +315,7 @@ func Write[T Element](w io.Writer, shape []int, data []T) error {
 	return binary.Write(w, binary.LittleEndian, data)
 }
 
-// WriteFile writes a file, replacing what is there.
+// WriteFile writes a file, replacing an existing one.
 func WriteFile[T Element](path string, shape []int, data []T) error {
 	f, err := os.Create(path)
 	if err != nil {

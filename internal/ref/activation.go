@@ -7,9 +7,9 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// formulas are those of activations, indexed by activation; nil where it exists as a gate only.
-// slope bounds how fast one rises or falls where |x| is at most so large, and off is what
-// devices approximate it to, as a share of |x|.
+// formulas holds the activations, indexed by activation; nil if one exists as a gate only. slope
+// bounds the derivative up to a given |x|, and off is the error of devices' approximations relative
+// to |x|.
 var formulas = [...]struct {
 	of    func(x float64) float64
 	slope func(x float64) float64
@@ -30,12 +30,12 @@ func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
 
-// gates are those of formulas that are no product of activation(x) and y.
+// gates holds the formulas of gates that are not a product of activation(x) and y.
 var gates = [len(formulas)]func(x, y float64) float64{
 	ir.ClampedSwiGLU: clampedSwiGLU,
 }
 
-// Activate applies an activation that exists by itself.
+// Activate applies an activation that is not a gate only.
 func Activate(a ir.Activation, x float64) float64 { return formulas[a].of(x) }
 
 // Gate applies the gate of an activation to x and y.
@@ -46,7 +46,7 @@ func Gate(a ir.Activation, x, y float64) float64 {
 	return formulas[a].of(x) * y
 }
 
-// gelu is x·Φ(x), with erfc for the digits of its tail.
+// gelu is x·Φ(x), by erfc for a precise tail.
 func gelu(x float64) float64 {
 	if math.IsInf(x, -1) {
 		return 0
@@ -69,8 +69,8 @@ func relu2(x float64) float64 {
 	return x * x
 }
 
-// clampedSwiGLU is gpt-oss' gate (gpt_oss/torch/model.py, swiglu): gates from above and
-// the rest from both sides are bounded by 7.
+// clampedSwiGLU is gpt-oss' gate (gpt_oss/torch/model.py, swiglu): x is bounded by 7 from above, y
+// by 7 from both sides.
 func clampedSwiGLU(x, y float64) float64 {
 	g, u := clamped(x, y)
 	return g * u
@@ -92,7 +92,8 @@ func (r *run) gate(v *ir.Value) (result, error) {
 	return r.binary(v, func(x, y float64) float64 { return Gate(a, x, y) })
 }
 
-// activated is an activation of what a device has up to some slack, and its slack.
+// activated returns the activation of x, a device's value known up to slack, and the bound on the
+// result's error.
 func activated(a ir.Activation, x, slack float64) (y, off float64) {
 	if a == ir.NoActivation {
 		return x, slack
@@ -102,7 +103,7 @@ func activated(a ir.Activation, x, slack float64) (y, off float64) {
 	return y, f.slope(math.Abs(x)+slack)*slack + 8*unit[dtype.F32]*math.Abs(y) + f.off*math.Abs(x)
 }
 
-// gated is a gate likewise.
+// gated does the same for a gate.
 func gated(a ir.Activation, x, xSlack, y, ySlack float64) (z, slack float64) {
 	var off float64
 	if a == ir.ClampedSwiGLU { // a SiLU of another width, and as steep

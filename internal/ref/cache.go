@@ -11,8 +11,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Cache is what a layer keeps between steps: its KV cache, K and V being
-// [blocks, KVHeads, Block, Head] each, and its recurrent states by name.
+// Cache is a layer's state between steps: its KV cache, K and V being [blocks, KVHeads, Block,
+// Head] each, and its recurrent states by name.
 type Cache struct {
 	ir.Cache
 	Blocks int
@@ -33,7 +33,7 @@ func NewCache(c ir.Cache, blocks int) *Cache {
 	return &Cache{Cache: c, Blocks: blocks, K: make([]float64, n), V: make([]float64, n)}
 }
 
-// CachesFor returns what the layers of a graph keep, empty, for each that keeps anything.
+// CachesFor returns empty caches for the layers of a graph that have state.
 func CachesFor(f *ir.Func, blocks int) []*Cache {
 	var caches []*Cache
 	of := func(layer int) *Cache {
@@ -73,13 +73,13 @@ func (c *Cache) Clone() *Cache {
 	return &n
 }
 
-// at returns where the row of a head lies in K and V.
+// at returns the range of a head's row in K and V.
 func (c *Cache) at(block, head, offset int) (from, to int) {
 	from = ((block*c.KVHeads+head)*c.Block + offset) * c.Head
 	return from, from + c.Head
 }
 
-// block returns where a block lies in K and V.
+// block returns the range of a block in K and V.
 func (c *Cache) block(i int) (from, to int) {
 	n := c.KVHeads * c.Block * c.Head
 	return i * n, (i + 1) * n
@@ -105,7 +105,7 @@ func (c *Cache) write(slot int32, head int, k, v []float64, round bool) error {
 	return nil
 }
 
-// roundTo replaces a row by what its element type can hold of it.
+// roundTo rounds a row to an element type.
 func roundTo(t dtype.Type, row []float64) error {
 	wide := make([]float32, len(row))
 	for i, x := range row {
@@ -124,13 +124,13 @@ func roundTo(t dtype.Type, row []float64) error {
 	return nil
 }
 
-// context is how the tokens of a step and their sequences hang together.
+// context maps the tokens of a step to their sequences.
 type context struct {
 	positions, cuSeqlens, lens []int32
 	sequence                   []int // of each token
 }
 
-// context checks three inputs of a step, which start at operand i of v.
+// context checks three inputs of a step, which begin with operand i of v.
 func (r *run) context(v *ir.Value, i int) (context, error) {
 	c := context{positions: r.tensor(v, i).Ints, cuSeqlens: r.tensor(v, i+1).Ints, lens: r.tensor(v, i+2).Ints}
 	c.sequence = make([]int, len(c.positions))
@@ -149,8 +149,7 @@ func (r *run) context(v *ir.Value, i int) (context, error) {
 	return c, nil
 }
 
-// fall is what ALiBi adds to the score of key j for head h of token t; nothing without
-// slopes.
+// fall returns what ALiBi adds to the score of key j for head h of token t; 0 without slopes.
 func (c *context) fall(slopes *Tensor, h, t, j int) float64 {
 	if slopes == nil {
 		return 0
@@ -158,14 +157,14 @@ func (c *context) fall(slopes *Tensor, h, t, j int) float64 {
 	return slopes.Data[h] * float64(j-int(c.positions[t]))
 }
 
-// sees reports whether token t may look at key j of sequence b, one of the last
-// `window` up to its own where that is not 0.
+// sees reports whether token t attends to key j of sequence b: one of the last `window` keys up to
+// its own, or any up to its own if window is 0.
 func (c *context) sees(t, b, j, window int) bool {
 	position := int(c.positions[t])
 	return c.sequence[t] == b && j <= position && j < int(c.lens[b]) && (window == 0 || position-j < window)
 }
 
-// pages finds the keys of sequences in a cache.
+// pages locates the keys of sequences in a cache.
 type pages struct {
 	cache    *Cache
 	lens     []int32
@@ -189,7 +188,7 @@ func (r *run) pages(cache *Cache, lens, table *Tensor) (pages, error) {
 	return p, nil
 }
 
-// key returns where key j of sequence b lies for a KV head.
+// key returns the range of key j of sequence b in a KV head.
 func (p *pages) key(b, j, head int) (from, to int) {
 	block := p.table[b*p.perTable+j/p.cache.Block]
 	return p.cache.at(int(block), head, j%p.cache.Block)

@@ -12,55 +12,54 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Followed makes Run follow a device op by op. Each op is computed in float64 from what
-// the device itself has for its operands, so that what one op may be off by is not
-// carried into the next; and a product rounds where the device rounds, so that what is
-// left is the rounding of sums in float, which [Tensor.Slack] bounds.
+// Followed makes Run follow a device op by op. Each op is computed in float64 from the device's own
+// operands, so that errors do not accumulate, and a product rounds where the device rounds. The
+// remaining difference is the rounding of sums in float32, which [Tensor.Slack] bounds.
 type Followed struct {
-	// Stored returns a matrix as it is stored. Products and embeddings read it row by row:
-	// no matrix is ever whole in float64.
+	// Stored returns a stored matrix. Products and embeddings read it row by row, so that no matrix
+	// is held in float64 as a whole.
 	Stored func(name string) (t dtype.Type, data []byte, ok bool)
-	// Arithmetic says what a product rounds.
+	// Arithmetic returns the roundings of a product.
 	Arithmetic func(v *ir.Value) Arithmetic
-	// Rows is how many rows of a product are computed, spread over all; 0 stands for all.
-	// The others have infinite slack.
+	// Rows is the number of rows of a product to compute, spread evenly; 0: all. The others have
+	// infinite slack.
 	Rows int
-	// Computed sees what a value should be and returns what the device has, which the
-	// values after it are computed from; nil keeps what should be.
+	// Computed receives a value's expected result and returns the device's, from which later values
+	// are computed; nil keeps the expected one.
 	Computed func(v *ir.Value, want *Tensor) (*Tensor, error)
-	// Written sees a cache as a value leaves it, and may put what the device has into it.
+	// Written receives a cache as a value leaves it, and may replace its content by the device's.
 	Written func(v *ir.Value, c *Cache) error
 }
 
-// Arithmetic is what a device rounds on the way into a product.
+// Arithmetic lists the roundings of a product's operands on a device.
 type Arithmetic struct {
-	// Int8 is the way of native kernels: beside quantized weights, 32 activations become
-	// integers from −127 to 127 and a scale, in float32.
+	// Int8 is the arithmetic of native kernels with quantized weights: each 32 activations become
+	// integers from −127 to 127 and a scale in float32.
 	Int8 bool
-	// Int16 is that of native kernels on processors with dot products of 16 bits: F16 and BF16
-	// weights, and activations beside them, become integers, with a scale in float32 for 64.
+	// Int16 is the arithmetic of native kernels on processors with 16-bit dot products: F16 and
+	// BF16 weights and their activations become integers, each 64 with a scale in float32.
 	Int16 bool
-	// Tile is the type that weights are rounded to, F16 or BF16, and activations that the
-	// product normalises, where matrices of that type are multiplied; Invalid for none.
+	// Tile is the type, F16 or BF16, of matrix tiles: weights are rounded to it, and activations
+	// that the product normalises. Invalid means no tiles.
 	Tile dtype.Type
 }
 
 // unit is the largest relative error of rounding to the nearest, by type.
 var unit = map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-9}
 
-// least is the smallest step, below which relative errors mean nothing: that of the type's
-// denormals, and for floats what kernels take for zero.
+// least is the smallest step of a type, below which relative errors are meaningless: that of its
+// denormals, and for F32 the kernels' threshold for zero.
 var least = map[dtype.Type]float64{dtype.F32: 0x1p-120, dtype.F16: 0x1p-25, dtype.BF16: 0x1p-120}
 
-// confidence is λ in the bound λ·√n·u·Σ|terms| for a sum of n terms: that it fails has a
-// probability of 2n·exp(−λ²/2), below 1e-9 for every n in use (Higham and Mary, "A new
-// approach to probabilistic rounding error analysis", 2019, theorem 2.4). The certain bound
-// n·u is larger by √n/λ and would hide an error of 1 % in a long row.
+// confidence is λ in the bound λ·√n·u·Σ|terms| for a sum of n terms. It fails with a probability of
+// 2n·exp(−λ²/2), below 1e-9 for every n in use (Higham and Mary, "A new approach to probabilistic
+// rounding error analysis", 2019, theorem 2.4). The certain bound n·u is larger by √n/λ and would
+// hide an error of 1 % in a long row.
 const confidence = 8
 
-// roundoff bounds the error of a sum of n products in float32, whatever its order, as a
-// share of the sum of their magnitudes. A few operations more belong to every product:
-// decoding a weight, and the scales of both sides.
+// roundoff bounds the error of a float32 sum of n products in any order, relative to the sum of
+// their magnitudes. It includes the operations besides the sum: decoding a weight, and the scales
+// of both sides.
 func roundoff(n int) float64 { return confidence * math.Sqrt(float64(n+16)) * unit[dtype.F32] }
 
 // matrix is a stored weight.
@@ -73,7 +72,7 @@ type matrix struct {
 
 func (r *run) matrix(v *ir.Value) (matrix, error) { return r.stackOf(v, 2) }
 
-// expertMatrix is the one of expert e in a stack.
+// expertMatrix returns the matrix of expert e of a stack.
 func (r *run) expertMatrix(v *ir.Value, e int) (matrix, error) {
 	m, err := r.stackOf(v, 3)
 	if err != nil {
@@ -86,7 +85,7 @@ func (r *run) expertMatrix(v *ir.Value, e int) (matrix, error) {
 	return m, nil
 }
 
-// stackOf is a weight of that rank, its rows counted through.
+// stackOf returns a weight of the given rank as one matrix of all its rows.
 func (r *run) stackOf(v *ir.Value, rank int) (matrix, error) {
 	t, data, ok := r.Followed.Stored(v.Name())
 	shape, err := r.shape(v.Type.Shape)
@@ -100,16 +99,16 @@ func (r *run) stackOf(v *ir.Value, rank int) (matrix, error) {
 	return m, nil
 }
 
-// stored is a row of a matrix: its elements, and bounds on the magnitude of the terms
-// that each is the sum of.
+// stored is a decoded row of a matrix: its elements, and bounds on the magnitudes of the terms that
+// each is the sum of.
 type stored struct {
 	narrow       []float32
 	value, terms []float64
 	flips        []flip
 }
 
-// flip is an element next to the middle of two steps: a device, whose arithmetic is not
-// the same to the last bit, may have rounded it to the other side, `step` away.
+// flip is an element near the midpoint of two steps: a device whose arithmetic differs in the last
+// bit may round it to the other side, `step` away.
 type flip struct {
 	at   int
 	step float64
@@ -119,7 +118,7 @@ func newStored(k int) *stored {
 	return &stored{narrow: make([]float32, k), value: make([]float64, k), terms: make([]float64, k)}
 }
 
-// read decodes row i of a matrix, rounded as the device does.
+// read decodes row i of a matrix, rounded as on the device.
 func (s *stored) read(m *matrix, i int, how Arithmetic) error {
 	tile := how.Tile
 	bytes := int(m.t.Bytes(int64(m.k)))
@@ -127,8 +126,8 @@ func (s *stored) read(m *matrix, i int, how Arithmetic) error {
 	if err := quant.Dequantize(s.narrow, row, m.t); err != nil {
 		return fmt.Errorf("weight %q: %w", m.name, err)
 	}
-	// An element is scale·q + minimum, and rounding goes by the size of these two, which may
-	// cancel.
+	// An element is scale·q + minimum. Its rounding error depends on the size of these two terms,
+	// which may cancel.
 	form := m.t.Row()
 	has := form.Minimum != 0
 	s.flips = s.flips[:0]
@@ -143,7 +142,7 @@ func (s *stored) read(m *matrix, i int, how Arithmetic) error {
 		if tile != dtype.F16 && tile != dtype.BF16 {
 			continue
 		}
-		// What is scale·q is exact in float32, and rounds as here; a sum may not be.
+		// scale·q is exact in float32 and rounds as here; a sum may not be.
 		s.value[j] = narrowed(x, tile)
 		if has {
 			doubt := 4 * unit[dtype.F32] * s.terms[j]
@@ -170,13 +169,13 @@ const (
 	shortSum   = 131000
 )
 
-// shorten rounds elements to integers times a power of two, the one that lets the largest of a
-// block have all bits.
+// shorten rounds elements to integers times a power of two, chosen so that the largest of a block
+// uses all bits.
 func (s *stored) shorten() {
 	for at := 0; at < len(s.value); at += shortBlock {
 		block, most := s.value[at:min(at+shortBlock, len(s.value))], 0.0
 		for _, w := range block {
-			most = math.Max(most, math.Abs(w)) // NaN is above all
+			most = math.Max(most, math.Abs(w)) // NaN if any is NaN
 		}
 		if math.IsNaN(most) || math.IsInf(most, 0) {
 			for j := range block {
@@ -199,8 +198,7 @@ func narrowed(x float32, t dtype.Type) float64 {
 	return float64(half.F16ToF32(half.F32ToF16(x)))
 }
 
-// activations are what a product multiplies a row of weights with, for some rows of its
-// input.
+// activations are some rows of a product's input.
 type activations struct {
 	rows        []int // of the input
 	k           int
@@ -216,15 +214,15 @@ const (
 	q8Most  = 127
 )
 
-// inputs takes the picked rows of a product's input, normalised if the product does.
+// inputs returns the picked rows of a product's input, normalised if the product does so.
 func inputs(attr ir.LinearAttr, in *linearInputs, picked []int) *activations {
 	a := &activations{rows: picked, k: in.x.last(), flips: make([][]flip, len(picked))}
 	for _, i := range picked {
 		row := append([]float64(nil), in.x.row(i)...)
 		if attr.Norm != ir.NoNorm {
 			in.normalise(attr, row, row)
-			// A float's statistics are off by half of what its sum of squares is, and three
-			// more operations follow.
+			// The error of a norm's statistic is half that of the sum of squares, and three more
+			// operations follow.
 			a.share = roundoff(a.k)/2 + 4*unit[dtype.F32]
 		}
 		a.value = append(a.value, row)
@@ -238,8 +236,8 @@ func inputs(attr ir.LinearAttr, in *linearInputs, picked []int) *activations {
 	return a
 }
 
-// widen makes of the magnitudes of normalised elements those of the terms that they are
-// the sums of: the element, the mean of its row and the shift, any of which may cancel.
+// widen turns the magnitudes of normalised elements into those of the terms that they are sums of:
+// the element, the mean of its row and the bias, any of which may cancel.
 func (in *linearInputs) widen(a ir.LinearAttr, size, x []float64) {
 	unit := make([]float64, len(x))
 	standardise(unit, x, a.Eps)
@@ -270,15 +268,15 @@ func (a *activations) measure() {
 	}
 }
 
-// rounding is how a block of activations becomes integers times a step.
+// rounding is the conversion of a block of activations to integers times a step.
 type rounding struct {
-	inverse float32 // what elements are multiplied with
+	inverse float32 // multiplier of elements
 	step    float64
-	doubt   float64 // how near to the middle of two integers a device may go to either
-	wide    float64 // the largest term by the largest element: above 1 where sums cancelled
+	doubt   float64 // distance from the midpoint of two integers within which a device may round either way
+	wide    float64 // ratio of the largest term to the largest element: above 1 where sums cancelled
 }
 
-// integers returns the activations as integers of blocks, ties to even, times their steps.
+// integers rounds the activations, block by block, to integers times steps, ties to even.
 func (a *activations) integers(block int, of func(values, sizes []float64) rounding) *activations {
 	q := &activations{rows: a.rows, k: a.k, share: a.share, flips: make([][]flip, len(a.rows))}
 	for i, from := range a.value {
@@ -302,7 +300,7 @@ func (a *activations) integers(block int, of func(values, sizes []float64) round
 	return q
 }
 
-// wide is that of the rounding of a block whose largest element is top.
+// wide returns rounding.wide of a block whose largest element is top.
 func (a *activations) wide(top float32, sizes []float64) float64 {
 	if a.share > 0 && top > 0 {
 		return max(1, slices.Max(sizes)/float64(top))
@@ -371,7 +369,7 @@ func (a *activations) short() *activations {
 	})
 }
 
-// tiled returns normalised activations as a device rounds them to the type of its tiles.
+// tiled rounds normalised activations to the type of a device's tiles.
 func (a *activations) tiled(tile dtype.Type) *activations {
 	t := &activations{rows: a.rows, k: a.k, size: a.size, share: a.share, flips: make([][]flip, len(a.rows))}
 	for i, from := range a.value {
@@ -388,8 +386,8 @@ func (a *activations) tiled(tile dtype.Type) *activations {
 	return t
 }
 
-// times multiplies a row of weights with row i of the activations: the product, and how
-// far a device may be off.
+// times returns the product of a row of weights and row i of the activations, and the bound on a
+// device's error.
 func (a *activations) times(i int, w *stored) (sum, slack float64) {
 	sum = dot(a.value[i], w.value)
 	slack = (roundoff(a.k) + a.share) * dot(a.size[i], w.terms)
@@ -402,7 +400,7 @@ func (a *activations) times(i int, w *stored) (sum, slack float64) {
 	return sum, slack
 }
 
-// pick spreads a device's Rows over n.
+// pick returns Rows indices spread evenly over n.
 func (d *Followed) pick(n int) []int {
 	some := n
 	if d.Rows > 0 {
@@ -415,7 +413,7 @@ func (d *Followed) pick(n int) []int {
 	return picked
 }
 
-// deviceProduct computes a linear or fused_linear as the device does.
+// deviceProduct computes a linear or fused_linear as on the device.
 func (r *run) deviceProduct(v *ir.Value) (result, error) {
 	a, in, err := r.linearOf(v)
 	if err != nil {
@@ -438,10 +436,10 @@ func (r *run) deviceProduct(v *ir.Value) (result, error) {
 	})
 }
 
-// deviceExperts computes what each expert makes of its rows as the device does.
+// deviceExperts computes each expert's product of its rows as on the device.
 func (r *run) deviceExperts(v *ir.Value, a ir.LinearAttr, o ir.RoutedOperands, in *linearInputs, pairs [][]int, out *Tensor) error {
 	out.doubt()
-	a.Residual = false // of tokens: it is added once their experts are
+	a.Residual = false // the residual is added after the mix, once for each token
 	weights, biases := make([]matrix, a.Weights), make([]*Tensor, a.Weights)
 	for e, rows := range pairs {
 		if len(rows) == 0 {
@@ -463,7 +461,7 @@ func (r *run) deviceExperts(v *ir.Value, a ir.LinearAttr, o ir.RoutedOperands, i
 	return nil
 }
 
-// doubt gives every element infinite slack, until it is computed.
+// doubt gives every element infinite slack until it is computed.
 func (t *Tensor) doubt() {
 	t.Slack = make([]float64, len(t.Data))
 	for i := range t.Slack {
@@ -471,7 +469,7 @@ func (t *Tensor) doubt() {
 	}
 }
 
-// device computes those rows of a product as a device does, into the same rows of out.
+// device computes the given rows of a product as on a device, into the same rows of out.
 func (in *linearInputs) device(a ir.LinearAttr, how Arithmetic, weights []matrix, biases []*Tensor, rows []int, out *Tensor) error {
 	exact := inputs(a, in, rows)
 	if a.Norm != ir.NoNorm && (how.Tile == dtype.F16 || how.Tile == dtype.BF16) {
@@ -530,7 +528,7 @@ func (in *linearInputs) device(a ir.LinearAttr, how Arithmetic, weights []matrix
 	return nil
 }
 
-// product writes the products with the rows of w into columns column … of out.
+// product writes the products with the rows of w, from the given column of out on.
 func (a *activations) product(out *Tensor, column int, w *matrix, how Arithmetic) error {
 	const strip = 16
 	strips := (w.rows + strip - 1) / strip
@@ -555,20 +553,20 @@ func (a *activations) product(out *Tensor, column int, w *matrix, how Arithmetic
 	return nil
 }
 
-// store adds to the slack what storing elements in their type takes.
+// store adds to the slack the rounding of elements to their stored type.
 func (t *Tensor) store(as dtype.Type) {
 	for i, x := range t.Data {
 		t.Slack[i] += unit[as]*math.Abs(x) + least[as]
 	}
 }
 
-// deviceEmbed looks rows of a table up.
+// deviceEmbed looks up rows of a table.
 func (r *run) deviceEmbed(v *ir.Value) (result, error) {
 	table, err := r.matrix(v.Args[1])
 	if err != nil {
 		return result{}, err
 	}
-	how := Arithmetic{Int16: r.Followed.Arithmetic(v).Int16} // a tile is a product's
+	how := Arithmetic{Int16: r.Followed.Arithmetic(v).Int16} // only products have tiles
 	return r.each(v, func(out *Tensor) error {
 		out.Slack = make([]float64, len(out.Data))
 		row := newStored(table.k)

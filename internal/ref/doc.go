@@ -1,7 +1,7 @@
-// Package ref interprets graphs in Go, in float64: the oracle of every other way
-// to run them. It follows the op table of package ir to the letter and is written
-// to be read; each op, fused ones included, is computed from its definition and
-// shares no code with its decomposition, so that each checks the other.
+// Package ref interprets graphs in Go, in float64: the oracle for all other ways
+// to run them. It follows the op table of package ir exactly and is written to be
+// read. Each op, fused ones included, is computed from its definition and shares no
+// code with its decomposition, so that each checks the other.
 //
 //	out, err := ref.Run(f, ref.Env{
 //		Sizes:  ref.SizesFor(inputs, 512),
@@ -12,15 +12,13 @@
 //	logits := out.Tensors["logits"]
 //
 // Element types of activations are ignored: everything between weights and
-// results is float64, and so is the KV cache unless [Env.RoundCache] is set. What
-// a graph computes on a target differs from this by rounding alone.
+// results is float64, and so is the KV cache unless [Env.RoundCache] is set. A
+// target's results differ from these by rounding alone.
 //
-// With [Env.Followed] it follows a device op by op instead: each op is computed from what
-// the device itself has for its operands, products round activations and weights where
-// the device rounds them, and every element comes with a bound on what float arithmetic
-// may change.
+// With [Env.Followed] the interpreter follows a device op by op: each op is computed from
+// the device's own operands, products round activations and weights where the device
+// rounds them, and every element has a bound on its error from float arithmetic.
 //
-// Nothing an input says is trusted: an id outside the vocabulary, a slot outside
-// the cache or a sequence boundary out of order is an error that names the value
-// that met it.
+// Inputs are not trusted: an id outside the vocabulary, a slot outside the cache or a
+// sequence boundary out of order is an error that names the value.
 package ref

@@ -67,7 +67,7 @@ func (r *run) normResidual(v *ir.Value) (result, error) {
 	})
 }
 
-// linearInputs are the tensors of a linear or fused_linear; those that it has not are nil.
+// linearInputs are the operands of a linear or fused_linear; absent ones are nil.
 type linearInputs struct {
 	x                     *Tensor
 	weights, biases       []*Tensor
@@ -102,7 +102,7 @@ func (r *run) linearInputs(a ir.LinearAttr, o ir.LinearOperands) linearInputs {
 	return in
 }
 
-// normalise writes a row of x as the norm prologue leaves it; out may be x.
+// normalise applies the norm prologue to a row x; out may be x.
 func (in *linearInputs) normalise(a ir.LinearAttr, out, x []float64) {
 	if a.Norm == ir.RMSNorm {
 		normalise(out, x, in.gain.Data, a.Eps)
@@ -111,7 +111,7 @@ func (in *linearInputs) normalise(a ir.LinearAttr, out, x []float64) {
 	layerNormalise(out, x, in.gain, in.shift, a.Eps)
 }
 
-// addToRows adds a vector to every row from a column on; nil adds nothing.
+// addToRows adds a vector to every row, from the given column on; nil adds nothing.
 func (t *Tensor) addToRows(column int, v *Tensor) {
 	if v == nil {
 		return
@@ -197,7 +197,7 @@ func (r *run) headNormRopeKVWrite(v *ir.Value) (result, error) {
 	})
 }
 
-// normedRows is v over a qkv whose Q is normalised, and whose K is, a token's heads at once.
+// normedRows returns v over a qkv with Q and K normalised, all heads of a token at once.
 func (r *run) normedRows(v *ir.Value, norms [2][]float64, eps float64) *ir.Value {
 	from := r.tensor(v, 0)
 	qkv := &Tensor{Shape: from.Shape, Data: slices.Clone(from.Data)}
@@ -210,12 +210,12 @@ func (r *run) normedRows(v *ir.Value, norms [2][]float64, eps float64) *ir.Value
 	}
 	normed := *v
 	normed.Args = append([]*ir.Value{{ID: v.ID, Type: v.Args[0].Type}}, v.Args[1:]...)
-	r.results[v.ID] = result{tensor: qkv} // where it is found
+	r.results[v.ID] = result{tensor: qkv} // the returned value reads it from here
 	return &normed
 }
 
-// rotateAndWrite takes the rows of qkv apart; norm is applied to each head of Q
-// (0) and K (1) before it is rotated.
+// rotateAndWrite splits the rows of qkv; norm is applied to each head of Q (0) and K (1) before
+// RoPE.
 func (r *run) rotateAndWrite(v *ir.Value, rope angles, norm func(head []float64, which int) []float64) (result, error) {
 	positions := r.tensor(v, 2).Ints
 	return r.takeApart(v, v.Attr.(ir.RopeWriteAttr).Heads, r.tensor(v, 3).Ints, func(out, head []float64, t, which int) {
@@ -223,8 +223,8 @@ func (r *run) rotateAndWrite(v *ir.Value, rope angles, norm func(head []float64,
 	})
 }
 
-// takeApart takes the rows of qkv apart: it stores K and V in the cache and returns Q.
-// turn makes what is kept of a head of token t, of Q (0) or K (1).
+// takeApart splits the rows of qkv: it writes K and V to the cache and returns Q. turn computes the
+// result for a head of token t, of Q (0) or K (1).
 func (r *run) takeApart(v *ir.Value, heads int, slots []int32, turn func(out, head []float64, t, which int)) (result, error) {
 	qkv, cache := r.tensor(v, 0), r.cache(v, 1)
 	d := cache.Head
@@ -249,7 +249,7 @@ func (r *run) takeApart(v *ir.Value, heads int, slots []int32, turn func(out, he
 	return result{elems: []result{{tensor: q}, {cache: cache}}}, nil
 }
 
-// attentionWrite is a write, and attention over the cache that it leaves.
+// attentionWrite is a cache write, followed by attention over the cache.
 func (r *run) attentionWrite(v *ir.Value) (result, error) {
 	a := v.Attr.(ir.AttentionWriteAttr)
 	rule, norms := (*run).ropeQKVWrite, v.Op == ir.OpHeadNormRopeKVWriteAttention
@@ -262,7 +262,7 @@ func (r *run) attentionWrite(v *ir.Value) (result, error) {
 		return result{}, err
 	}
 	q := &ir.Value{ID: v.ID, Type: v.Type.Elems[0]}
-	r.results[v.ID] = written.elems[0] // where attention finds its query
+	r.results[v.ID] = written.elems[0] // attention reads its query from here
 	out, err := r.attention(&ir.Value{ID: v.ID, Args: o.Attend(q, o.Cache), Attr: a.Attention, Type: q.Type})
 	return result{elems: []result{out, written.elems[1]}}, err
 }

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// dot returns Σ x·y, in four interleaved sums.
+// dot returns Σ x·y, accumulated in four interleaved sums.
 func dot(x, y []float64) float64 {
 	y = y[:len(x)]
 	var s0, s1, s2, s3 float64
@@ -31,10 +31,10 @@ func addScaled(y []float64, factor float64, x []float64) {
 	}
 }
 
-// product2D writes x·wᵀ, [rows,n], into columns column … of a matrix out that is
-// width wide: x is [rows,k], w is [n,k].
+// product2D writes x·wᵀ, [rows,n], from the given column of out on, whose rows have `width`
+// elements: x is [rows,k], w is [n,k].
 func product2D(out []float64, width, column int, x []float64, rows int, w []float64, n, k int) {
-	const strip = 64 // rows of w that stay in cache while all of x passes
+	const strip = 64 // rows of w that stay in cache for all rows of x
 	parallel((n+strip-1)/strip, rows*strip*k, func(s int) {
 		for t := range rows {
 			xs := x[t*k : (t+1)*k]
@@ -46,8 +46,8 @@ func product2D(out []float64, width, column int, x []float64, rows int, w []floa
 	})
 }
 
-// parallel calls work for each i below n, on several goroutines where the cost
-// of one call, in multiplications, makes that worth while.
+// parallel calls work for each i below n, on several goroutines if the cost of one call, in
+// multiplications, justifies them.
 func parallel(n, cost int, work func(i int)) {
 	workers := min(runtime.GOMAXPROCS(0), n)
 	if workers < 2 || n*cost < 1<<16 {

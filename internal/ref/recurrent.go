@@ -21,9 +21,9 @@ func (r *run) state(v *ir.Value) (result, error) {
 	return result{state: s}, nil
 }
 
-// recur computes an op that takes operand i of v, a state, to its next version, and whose
-// tensor is [T, …]. next computes token t of the step from the state of the tokens before
-// it, [Rows, Width], and replaces that; a sequence that begins has zeros.
+// recur computes an op that updates the state in operand i of v and returns a tensor [T, …]. next
+// computes token t from the state before it, [Rows, Width], and updates that state; a new sequence
+// begins with zeros.
 func (r *run) recur(v *ir.Value, i int, next func(t int, state, out []float64)) (result, error) {
 	s := r.results[v.Args[i].ID].state
 	positions, cuSeqlens, table := r.tensor(v, i+1).Ints, r.tensor(v, i+2).Ints, r.tensor(v, i+3)
@@ -76,11 +76,11 @@ func (r *run) gatedShortConv(v *ir.Value) (result, error) {
 	})
 }
 
-// convolve sums what of says goes into a convolution for an element of a token, and multiplies
-// the sum by what it says too.
+// convolve applies a convolution over time to each element. of returns its input for an element of
+// a token, and the factor of its result.
 func (r *run) convolve(v *ir.Value, of func(t, e int) (x, gate float64)) (result, error) {
 	w := r.tensor(v, 1)
-	if w.Data == nil { // of a device that is followed, whose matrices are read where they are used
+	if w.Data == nil { // with a followed device matrices are read where they are used
 		data, err := r.Weight(v.Args[1].Name())
 		if err != nil {
 			return result{}, err

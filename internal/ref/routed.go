@@ -6,11 +6,11 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// routes are the pairs of a token and one of its experts, numbered token by token.
+// routes are the pairs of a token and one of its experts, in the order of tokens.
 type routes struct {
 	experts []int32
-	each    int // experts of a token
-	stack   int // experts that there are
+	each    int // experts chosen for a token
+	stack   int // experts in all
 }
 
 func (r *run) routesOf(o ir.RoutedOperands) (routes, error) {
@@ -19,8 +19,7 @@ func (r *run) routesOf(o ir.RoutedOperands) (routes, error) {
 	return routes{experts: index.Ints, each: index.last(), stack: shape[0]}, err
 }
 
-// inputs gives each of the pairs the row of x that its expert sees: one of its own, or that
-// of all experts of the token.
+// inputs returns the input row of each pair: its own, or the one that all experts of a token share.
 func (p *routes) inputs(x *Tensor) *Tensor {
 	if x.rows() == len(p.experts) && len(x.Shape) == 3 {
 		return &Tensor{Shape: []int{x.rows(), x.last()}, Data: x.Data}
@@ -32,7 +31,7 @@ func (p *routes) inputs(x *Tensor) *Tensor {
 	return out
 }
 
-// of lists, of some tokens' pairs, those of each expert; pairs without an expert are last.
+// of groups the pairs of the given tokens by expert; lost are those without a valid expert.
 func (p *routes) of(tokens []int) (pairs [][]int, lost []int) {
 	pairs = make([][]int, p.stack)
 	for _, t := range tokens {
@@ -47,7 +46,7 @@ func (p *routes) of(tokens []int) (pairs [][]int, lost []int) {
 	return pairs, lost
 }
 
-// routedLinear serves expert_linear and routed_linear.
+// routedLinear computes expert_linear and routed_linear.
 func (r *run) routedLinear(v *ir.Value) (result, error) {
 	a, o := ir.AsRoutedLinear(v)
 	p, err := r.routesOf(o)
@@ -61,7 +60,7 @@ func (r *run) routedLinear(v *ir.Value) (result, error) {
 		tokens = r.Followed.pick(len(tokens))
 	}
 	return r.each(v, func(out *Tensor) error {
-		each := out // of the pairs, before they are mixed
+		each := out // results of pairs, before the mix
 		if a.Mixed {
 			each = &Tensor{Shape: []int{len(p.experts), out.last()}, Data: make([]float64, len(p.experts)*out.last())}
 		}
@@ -98,7 +97,7 @@ func all(n int) []int {
 	return list
 }
 
-// expert computes the rows of out that expert e makes of the same rows of x.
+// expert computes the given rows of out from the same rows of x with expert e.
 func (in *linearInputs) expert(a ir.LinearAttr, e int, rows []int, out *Tensor) {
 	k, n := in.x.last(), out.last()
 	normed := make([]float64, k)
@@ -127,8 +126,8 @@ func (in *linearInputs) expert(a ir.LinearAttr, e int, rows []int, out *Tensor) 
 	}
 }
 
-// mix weighs what the experts of some tokens give and adds it up, and the residual. Where
-// each has slack, out has: that of others is infinite.
+// mix adds up the weighted results of the given tokens' experts, and the residual. If the results
+// have slack, so has out, with infinity for other tokens.
 func (out *Tensor) mix(each, weights, residual *Tensor, tokens []int) {
 	n, top := out.last(), weights.last()
 	if each.Slack != nil {
@@ -158,7 +157,7 @@ func (out *Tensor) mix(each, weights, residual *Tensor, tokens []int) {
 	}
 }
 
-// weightedSum is Σ weights[t,s] · x[t,s].
+// weightedSum returns Σ weights[t,s] · x[t,s].
 func (r *run) weightedSum(v *ir.Value) (result, error) {
 	x, weights := r.tensor(v, 0), r.tensor(v, 1)
 	return r.each(v, func(out *Tensor) error {

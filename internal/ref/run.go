@@ -10,20 +10,19 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Env is what a graph runs on.
+// Env is the environment of a run: sizes, inputs, weights and caches.
 type Env struct {
 	Sizes  sym.Sizes
 	Inputs map[string][]int32 // per-step inputs by name
 	// Weight returns the elements of a weight, which Run does not change.
 	Weight func(name string) ([]float64, error)
-	Caches []*Cache // by layer, its states among them; a graph that writes them changes them in place
+	Caches []*Cache // by layer, with its recurrent states; writes happen in place
 
-	// RoundCache stores what a cache write keeps in the cache's element type. The
-	// default keeps it exact.
+	// RoundCache rounds writes to the cache to its element type. By default they are exact.
 	RoundCache bool
-	// Watch, if set, sees every tensor as it is computed.
+	// Watch, if set, receives every tensor as it is computed.
 	Watch func(v *ir.Value, t *Tensor)
-	// Followed, if set, is a device that is followed op by op.
+	// Followed, if set, is the device to follow op by op.
 	Followed *Followed
 }
 
@@ -33,8 +32,8 @@ type Tensor struct {
 	Shape []int
 	Data  []float64
 	Ints  []int32
-	// Slack is how far each element may be off on [Env.Followed], for products and
-	// embeddings on one; else nil.
+	// Slack bounds the error of each element on [Env.Followed], for its products and embeddings;
+	// else nil.
 	Slack []float64
 }
 
@@ -63,7 +62,7 @@ type Outputs struct {
 	States  map[string]*State // likewise
 }
 
-// result is what one value computed: a tensor, a cache, a state, or several of these.
+// result is the result of one value: a tensor, a cache, a state, or several of these.
 type result struct {
 	tensor *Tensor
 	cache  *Cache
@@ -75,10 +74,10 @@ type result struct {
 type run struct {
 	*Env
 	results  []result           // by ID
-	matrices map[*ir.Value]bool // weights that are read as they are stored
+	matrices map[*ir.Value]bool // weights that are read in stored form
 }
 
-// maxElements bounds what one value may hold, 8 GiB.
+// maxElements bounds the elements of one value, to 8 GiB.
 const maxElements = 1 << 30
 
 // Run verifies and executes a graph. After an error the caches may hold some of
@@ -93,7 +92,7 @@ func Run(f *ir.Func, env Env) (*Outputs, error) {
 		if err := r.step(v); err != nil {
 			return nil, fmt.Errorf("%s: running %s: %w", f.Name, v.LongString(), err)
 		}
-		for _, a := range v.Args { // what nothing needs any more is garbage
+		for _, a := range v.Args { // frees operands after their last use
 			if uses[a.ID]--; uses[a.ID] == 0 {
 				r.results[a.ID] = result{}
 			}
@@ -141,7 +140,7 @@ func (r *run) step(v *ir.Value) error {
 	return nil
 }
 
-// follow puts what the device has in the place of what it should have.
+// follow replaces a result by the device's.
 func (r *run) follow(v *ir.Value, res result) (result, error) {
 	switch {
 	case r.Followed == nil || v.Op.IsLeaf():
@@ -155,7 +154,7 @@ func (r *run) follow(v *ir.Value, res result) (result, error) {
 	return res, nil
 }
 
-// shape gives symbolic extents their values.
+// shape evaluates symbolic extents.
 func (r *run) shape(s ir.Shape) ([]int, error) {
 	shape, n := make([]int, len(s)), int64(1)
 	for i, d := range s {
@@ -171,7 +170,7 @@ func (r *run) shape(s ir.Shape) ([]int, error) {
 	return shape, nil
 }
 
-// empty makes the tensor that a value's type asks for.
+// empty returns a zero tensor of a value's type.
 func (r *run) empty(t ir.Type) (*Tensor, error) {
 	shape, err := r.shape(t.Shape)
 	if err != nil {
@@ -184,10 +183,10 @@ func (r *run) empty(t ir.Type) (*Tensor, error) {
 	return &Tensor{Shape: shape, Data: make([]float64, n)}, nil
 }
 
-// tensor returns operand i, which Verify has found to be a tensor.
+// tensor returns operand i, which Verify has checked to be a tensor.
 func (r *run) tensor(v *ir.Value, i int) *Tensor { return r.results[v.Args[i].ID].tensor }
 
-// optional returns operand i, or nil where v has fewer.
+// optional returns operand i, or nil if v has fewer.
 func (r *run) optional(v *ir.Value, i int) *Tensor {
 	if i >= len(v.Args) {
 		return nil
@@ -197,7 +196,7 @@ func (r *run) optional(v *ir.Value, i int) *Tensor {
 
 func (r *run) cache(v *ir.Value, i int) *Cache { return r.results[v.Args[i].ID].cache }
 
-// each makes the result of v and fills it by a function of its data.
+// each allocates the result of v and calls fill with it.
 func (r *run) each(v *ir.Value, fill func(out *Tensor) error) (result, error) {
 	out, err := r.empty(v.Type)
 	if err != nil {
@@ -206,8 +205,8 @@ func (r *run) each(v *ir.Value, fill func(out *Tensor) error) (result, error) {
 	return result{tensor: out}, fill(out)
 }
 
-// SizesFor returns the sizes that belong to a step's inputs. contextBound is
-// Smax; it must not be less than any context length.
+// SizesFor returns the sizes of a step by its inputs. contextBound is Smax, at least the longest
+// context.
 func SizesFor(inputs map[string][]int32, contextBound int) sym.Sizes {
 	var s sym.Sizes
 	s[sym.T] = int64(len(inputs[sym.Tokens]))
@@ -221,5 +220,5 @@ func SizesFor(inputs map[string][]int32, contextBound int) sym.Sizes {
 	return s
 }
 
-// negInf marks scores that a token must not see.
+// negInf is the score of masked keys.
 var negInf = math.Inf(-1)

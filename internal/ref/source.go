@@ -13,7 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// rules holds how each op is computed, indexed by op.
+// rules holds the function that computes each op, indexed by op.
 var rules [ir.NumOps]func(r *run, v *ir.Value) (result, error)
 
 func init() {
@@ -88,7 +88,7 @@ func (r *run) input(v *ir.Value) (result, error) {
 }
 
 func (r *run) weight(v *ir.Value) (result, error) {
-	if r.Followed != nil && r.matrices[v] { // read where it is used
+	if r.Followed != nil && r.matrices[v] { // it is read where it is used
 		shape, err := r.shape(v.Type.Shape)
 		return result{tensor: &Tensor{Shape: shape}}, err
 	}
@@ -186,7 +186,7 @@ func (r *run) rmsNorm(v *ir.Value) (result, error) {
 	})
 }
 
-// normalise writes x / √(mean(x²)+eps) · w.
+// normalise writes x / √(mean(x²)+eps) · w to out.
 func normalise(out, x, w []float64, eps float64) {
 	var sum float64
 	for _, a := range x {
@@ -208,7 +208,7 @@ func (r *run) layerNorm(v *ir.Value) (result, error) {
 	})
 }
 
-// layerNormalise writes (x − mean(x)) / √(var(x)+eps) · w + bias; w and bias may be nil.
+// layerNormalise writes (x − mean(x)) / √(var(x)+eps) · w + bias to out; w and bias may be nil.
 func layerNormalise(out, x []float64, w, bias *Tensor, eps float64) {
 	standardise(out, x, eps)
 	for j := range out {
@@ -221,11 +221,11 @@ func layerNormalise(out, x []float64, w, bias *Tensor, eps float64) {
 	}
 }
 
-// standardise writes (x − mean(x)) / √(var(x)+eps).
+// standardise writes (x − mean(x)) / √(var(x)+eps) to out.
 func standardise(out, x []float64, eps float64) {
 	var sum, squares float64
 	for _, a := range x {
-		sum += a - x[0] // relative to x[0]: equals give exactly 0
+		sum += a - x[0] // relative to x[0], so that equal elements give exactly 0
 	}
 	mean := x[0] + sum/float64(len(x))
 	for _, a := range x {
@@ -237,7 +237,7 @@ func standardise(out, x []float64, eps float64) {
 	}
 }
 
-// reshape also serves cast: all floats are float64 here.
+// reshape also computes cast, since all floats are float64.
 func (r *run) reshape(v *ir.Value) (result, error) {
 	shape, err := r.shape(v.Type.Shape)
 	return result{tensor: &Tensor{Shape: shape, Data: r.tensor(v, 0).Data}}, err
@@ -295,7 +295,7 @@ func (r *run) rope(v *ir.Value) (result, error) {
 	})
 }
 
-// angles rotates heads.
+// angles applies RoPE to heads.
 type angles struct {
 	ir.RopeAttr
 	frequency []float64 // by pair
@@ -312,7 +312,7 @@ func newAngles(a ir.RopeAttr, factors *Tensor) angles {
 	return angles{a, frequency}
 }
 
-// rotate writes the head x rotated to a position; out may be x.
+// rotate rotates the head x to a position; out may be x.
 func (a *angles) rotate(out, x []float64, position int32) {
 	copy(out[a.Rotated:], x[a.Rotated:])
 	for i, f := range a.frequency {
@@ -422,7 +422,7 @@ func (r *run) matmul(v *ir.Value) (result, error) {
 	})
 }
 
-// unary makes a rule of a function of one number.
+// unary applies a function to each element.
 func (r *run) unary(v *ir.Value, f func(x float64) float64) (result, error) {
 	x := r.tensor(v, 0)
 	return r.each(v, func(out *Tensor) error {
@@ -433,7 +433,7 @@ func (r *run) unary(v *ir.Value, f func(x float64) float64) (result, error) {
 	})
 }
 
-// binary makes a rule of a function of two numbers.
+// binary applies a function to each pair of elements.
 func (r *run) binary(v *ir.Value, f func(x, y float64) float64) (result, error) {
 	x, y := r.tensor(v, 0), r.tensor(v, 1)
 	return r.each(v, func(out *Tensor) error {
@@ -512,7 +512,7 @@ func (r *run) softmax(v *ir.Value) (result, error) {
 	})
 }
 
-// sinkOf returns the sink of a head: −∞ takes nothing.
+// sinkOf returns the sink of a head, −∞ if there is none.
 func sinkOf(sinks *Tensor, head int) float64 {
 	if sinks == nil {
 		return negInf
@@ -520,7 +520,7 @@ func sinkOf(sinks *Tensor, head int) float64 {
 	return sinks.Data[head]
 }
 
-// softmax normalises a row in place, as if the sink stood in it; one of only −∞ becomes
+// softmax normalises a row in place, with the sink as a further element; a row of −∞ only becomes
 // zeros.
 func softmax(row []float64, sink float64) {
 	top := sink
@@ -550,7 +550,7 @@ func (r *run) gatherRows(v *ir.Value) (result, error) {
 	return result{tensor: out}, err
 }
 
-// take returns the rows that an index names.
+// take returns the rows with the given indices.
 func (t *Tensor) take(rows []int32) (*Tensor, error) {
 	out := &Tensor{Shape: []int{len(rows), t.last()}, Data: make([]float64, len(rows)*t.last())}
 	for i, row := range rows {
@@ -571,8 +571,8 @@ func (r *run) argmax(v *ir.Value) (result, error) {
 	return result{tensor: out}, nil
 }
 
-// largest returns the index of a row's largest element, the first of equals, or −1
-// where there is a NaN.
+// largest returns the index of a row's largest element, the first of equals, or −1 if there is a
+// NaN.
 func largest(row []float64) int32 {
 	best := 0
 	for i, x := range row {
@@ -611,8 +611,8 @@ func (r *run) topK(v *ir.Value) (result, error) {
 	return result{elems: []result{{tensor: values}, {tensor: indices}}}, nil
 }
 
-// ranked returns the indices of a row from the largest element to the smallest, equals
-// in their order, or nil where there is a NaN.
+// ranked returns the indices of a row in descending order of elements, equals in their order, or
+// nil if there is a NaN.
 func ranked(row []float64) []int32 {
 	order := make([]int32, len(row))
 	for i, x := range row {

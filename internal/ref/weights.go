@@ -8,15 +8,15 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Weights dequantizes the tensors of a model when they are first asked for and
-// keeps them. Its Load is an [Env.Weight].
+// Weights dequantizes the tensors of a model at their first use and keeps them. Its Load is an
+// [Env.Weight].
 type Weights struct {
 	source func(name string) (t dtype.Type, data []byte, ok bool)
 	mu     sync.Mutex
 	kept   map[string][]float64
 }
 
-// NewWeights reads stored tensors from source.
+// NewWeights returns the weights of source, which returns stored tensors.
 func NewWeights(source func(name string) (t dtype.Type, data []byte, ok bool)) *Weights {
 	return &Weights{source: source, kept: make(map[string][]float64)}
 }
@@ -43,7 +43,7 @@ func (w *Weights) Load(name string) ([]float64, error) {
 	return w.kept[name], nil
 }
 
-// Of serves weights held as float32.
+// Of returns an [Env.Weight] for weights held as float32.
 func Of(weights map[string][]float32) func(name string) ([]float64, error) {
 	return func(name string) ([]float64, error) {
 		x, ok := weights[name]

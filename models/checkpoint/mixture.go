@@ -13,17 +13,18 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// mixture is the element type that llama.cpp gives each tensor of a file that
-// people call by one type: llama_tensor_get_type of its quantizer, without an
-// importance matrix. Vectors are always F32.
+// mixture assigns an element type to each tensor of a file that is known by one type:
+// llama_tensor_get_type of llama.cpp's quantizer, without an importance matrix. Vectors are always
+// F32.
 type mixture struct {
-	base     dtype.Type // of matrices that nothing below names
+	base     dtype.Type // of matrices without a rule below
 	fileType uint32     // general.file_type
-	head     dtype.Type // of the matrix that gives logits; Q6_K where Invalid
-	beside   dtype.Type // of matrices beside experts, where there are any; base where Invalid
-	// output is of attn_output beside eight experts, as Mixtral has; base where Invalid.
+	head     dtype.Type // of the output head; Invalid: Q6_K
+	beside   dtype.Type // of the matrices of a mixture of experts outside the experts; Invalid: base
+	// output is the type of attn_output in models with eight experts, as Mixtral has; Invalid:
+	// base.
 	output dtype.Type
-	// Exceptions, as functions of the layer; nil where there is none.
+	// Exceptions by layer; nil: none.
 	attnV, attnOutput, ffnDown func(layer int, c *models.Config) dtype.Type
 }
 
@@ -31,8 +32,8 @@ func always(t dtype.Type) func(int, *models.Config) dtype.Type {
 	return func(int, *models.Config) dtype.Type { return t }
 }
 
-// moreBits gives high where a layer is among the first or last eighth, or every
-// third in between.
+// moreBits returns high for the first and last eighth of the layers, and for every third in
+// between; low for the others.
 func moreBits(high, low dtype.Type) func(int, *models.Config) dtype.Type {
 	return func(i int, c *models.Config) dtype.Type {
 		first := eighth(c)
@@ -45,7 +46,7 @@ func moreBits(high, low dtype.Type) func(int, *models.Config) dtype.Type {
 
 func eighth(c *models.Config) int { return c.Layers / 8 }
 
-// manyQueries gives high where four query heads or more share a KV head.
+// manyQueries returns high if four query heads or more share a KV head, else low.
 func manyQueries(high, low dtype.Type) func(int, *models.Config) dtype.Type {
 	return func(_ int, c *models.Config) dtype.Type {
 		if c.Heads/c.KVHeads >= 4 {
@@ -64,9 +65,9 @@ func firstLayers(n func(c *models.Config) int, high, low dtype.Type) func(int, *
 	}
 }
 
-// mixtures are those whose matrices are not all of one type, or whose base has a mixture of
-// another name. Where there is no base, it and the file type are those of the row in package
-// dtype whose mixture has the name.
+// mixtures lists the mixtures whose matrices have several types, or whose name differs from that of
+// their base. Without a base, the base and the file type are those of the row in package dtype with
+// the mixture's name.
 var mixtures = map[string]mixture{
 	"q2_k": {output: dtype.Q5_K,
 		attnV:      manyQueries(dtype.Q4_K, dtype.Q3_K),
@@ -90,7 +91,7 @@ var mixtures = map[string]mixture{
 	"mlx8":  {head: dtype.MLX8},
 }
 
-// ShapeTypes lists the names that Arch takes for the type of weights.
+// ShapeTypes returns the names of types of weights that Arch accepts.
 func ShapeTypes() []string {
 	names := lo.Keys(mixtures)
 	for _, t := range dtype.Weights() {
@@ -101,7 +102,7 @@ func ShapeTypes() []string {
 	return names
 }
 
-// WeightTypes lists those that GGUF files can have and that can be made.
+// WeightTypes returns those that smelt can quantize to and GGUF files can store.
 func WeightTypes() []string {
 	return lo.Filter(ShapeTypes(), func(name string, _ int) bool {
 		m, err := mixtureOf(name)
@@ -124,17 +125,17 @@ func mixtureOf(name string) (mixture, error) {
 	return m, models.ConfigError("no weight type is called %q; known are %s", name, strings.Join(ShapeTypes(), ", "))
 }
 
-// dtype returns the type of a tensor of layer, which counts for tensors of layers only.
+// dtype returns the type of a tensor; layer is ignored for tensors outside layers.
 func (m *mixture) dtype(name string, layer int, shape []int, c *models.Config) dtype.Type {
 	return fitting(m.want(name, layer, shape, c), shape[len(shape)-1])
 }
 
-// unquantized are tables that llama.cpp's converter keeps in F32, as it does norms, whatever the
-// others are, and routers, by what they are called in a layer.
+// unquantized are tables and routers that llama.cpp's converter keeps in F32, as it does norms,
+// whatever the other types are. Names are within a layer.
 var unquantized = []string{"position_embd.weight", "token_types.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
 	"shortconv.conv.weight", "ssm_conv1d.weight"}
 
-// want is dtype as if rows were whole blocks.
+// want is dtype for rows of any length.
 func (m *mixture) want(name string, layer int, shape []int, c *models.Config) dtype.Type {
 	role := role(name)
 	if len(shape) < 2 || slices.Contains(unquantized, name) || slices.Contains(unquantized, role) || strings.HasSuffix(role, "_norm.weight") || strings.HasSuffix(role, ".bias") {
@@ -164,15 +165,15 @@ func (m *mixture) want(name string, layer int, shape []int, c *models.Config) dt
 	case exception != nil:
 		t = exception(layer, c)
 	}
-	// In Llama's 70B models eight query heads share a value head: it is small, and
-	// much depends on it.
+	// In Llama's 70B models eight query heads share a value head, so that attn_v is small and
+	// precision matters more.
 	if role == "attn_v.weight" && c.Family == "llama" && c.Layers == 80 && (t == dtype.Q3_K || t == dtype.Q4_K) {
 		t = dtype.Q5_K
 	}
 	return t
 }
 
-// fitting returns t, or what replaces it where a row is not a whole number of blocks.
+// fitting returns t, or its replacement if a row is not a whole number of blocks.
 func fitting(t dtype.Type, row int) dtype.Type {
 	if other := t.Row().Narrower; other != dtype.Invalid && row%t.BlockElems() != 0 {
 		t = other

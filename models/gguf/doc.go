@@ -11,17 +11,16 @@
 //
 // # Reading
 //
-// [Open] maps a file (see package mapped for why and by what) and checks all of
-// it that can be checked without reading weights, so that whoever holds a
-// [File] may trust it: counts and lengths lie within the file before anything
-// is allocated for them, keys and tensor names are unique, every tensor lies
-// inside the file, aligned, overlapping no other. A tensor of a type that smelt
-// has no use for is listed with DType [dtype.Invalid], so that a file can be
-// inspected even if it cannot be run.
+// [Open] maps a file (see package mapped) and checks everything that can be
+// checked without reading weights, so that users of a [File] may trust it: counts
+// and lengths lie within the file before anything is allocated for them, keys and
+// tensor names are unique, and every tensor lies inside the file, aligned,
+// without overlap. A tensor of a type that smelt does not support is listed with
+// DType [dtype.Invalid], so that a file can be inspected even if it cannot run.
 //
-// The header is copied out of the map once; strings of the metadata are
-// substrings of that copy. Only [Tensor.Data] looks into the map, and ends with
-// [File.Close].
+// The header is copied out of the mapping once; strings of the metadata are
+// substrings of that copy. Only [Tensor.Data] is a view of the mapping, valid
+// until [File.Close].
 //
 //	f, err := gguf.Open("model.gguf")
 //	if err != nil {
@@ -42,9 +41,8 @@
 //
 // # Writing
 //
-// [Write] takes metadata in the order in which they are to be stored and, for
-// every tensor, a function that streams its bytes, so that a model larger than
-// memory can be made.
+// [Write] takes metadata in the order of the file and, for every tensor, a function
+// that streams its bytes, so that a model may be larger than memory.
 package gguf
 
 import (
@@ -53,15 +51,15 @@ import (
 )
 
 var (
-	// ErrMagic is wrapped when a file is no GGUF file.
+	// ErrMagic is wrapped if a file is not a GGUF file.
 	ErrMagic = errors.New("not a GGUF file")
-	// ErrVersion is wrapped when the version or byte order is not supported.
+	// ErrVersion is wrapped if the version or byte order is not supported.
 	ErrVersion = errors.New("unsupported GGUF version")
-	// ErrTruncated is wrapped when a field reaches beyond the end of the file.
+	// ErrTruncated is wrapped if a field reaches beyond the end of the file.
 	ErrTruncated = errors.New("file is too short")
-	// ErrMissing is what a [*KeyError] for an absent entry is.
+	// ErrMissing matches a [*KeyError] of an absent entry.
 	ErrMissing = errors.New("metadata entry is missing")
-	// ErrKind is what a [*KeyError] for an entry of another kind, or out of range, is.
+	// ErrKind matches a [*KeyError] of an entry of another kind, or out of range.
 	ErrKind = errors.New("metadata entry has the wrong kind")
 )
 
@@ -69,7 +67,7 @@ var (
 type FormatError struct {
 	File   string
 	Field  string // "version", `metadata "general.name"`, `tensor "output.weight": offset`, …
-	Offset int64  // where in the file the field starts or reading stopped
+	Offset int64  // of the field, or of the byte at which reading stopped
 	Err    error
 }
 
@@ -79,8 +77,8 @@ func (e *FormatError) Error() string {
 
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// KeyError reports a metadata entry that is absent or cannot be had as the
-// kind that was asked for.
+// KeyError reports a metadata entry that is absent or cannot be returned as the
+// requested kind.
 type KeyError struct {
 	File string
 	Key  string

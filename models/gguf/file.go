@@ -10,7 +10,7 @@ import (
 
 // File is an open GGUF file. Its methods may be called from several goroutines.
 type File struct {
-	Name       string // as given to Open or Parse; errors begin with it
+	Name       string // argument of Open or Parse; prefix of errors
 	Version    uint32
 	Alignment  int64 // of tensor data
 	DataOffset int64 // where tensor data start
@@ -28,11 +28,11 @@ type File struct {
 type Tensor struct {
 	Name   string
 	Type   TensorType
-	DType  dtype.Type // Type as the compiler knows it; dtype.Invalid where it does not
+	DType  dtype.Type // smelt's equivalent of Type, or dtype.Invalid
 	Shape  []int64    // outermost dimension first; empty for a single number
 	Offset int64      // from the start of the file, in bytes
-	Size   int64      // in bytes; -1 where the type's size is not known
-	Data   []byte     // Size bytes; nil where the size is not known. Valid until Close, never to be written
+	Size   int64      // in bytes; -1 if the type's size is unknown
+	Data   []byte     // Size bytes; nil if the size is unknown. Valid until Close, read-only
 }
 
 // Elems returns the number of elements.
@@ -59,7 +59,7 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// Close unmaps the file: tensor data must not be read afterwards, all else may.
+// Close unmaps the file. Tensor data must not be read afterwards; everything else remains valid.
 func (f *File) Close() error {
 	for i := range f.Tensors {
 		f.Tensors[i].Data = nil
@@ -94,7 +94,7 @@ func (f *File) Has(key string) bool {
 	return ok
 }
 
-// entry looks a key up for a getter whose kind is called want.
+// entry returns the value of a key for a getter of the kind want.
 func (f *File) entry(key, want string) (Value, error) {
 	v, ok := f.Lookup(key)
 	if !ok {
@@ -103,8 +103,8 @@ func (f *File) entry(key, want string) (Value, error) {
 	return v, nil
 }
 
-// mismatch says that v is not what a getter wants: by its kind, or by its value
-// where detail gives one.
+// mismatch returns the error for a value of another kind than want, or with an invalid value, which
+// detail describes.
 func (f *File) mismatch(key, want string, v Value, detail string) error {
 	got := v.kind.String()
 	if v.kind == KindArray {
@@ -126,7 +126,7 @@ func (f *File) String(key string) (string, error) {
 	return v.raw[8:], nil
 }
 
-// Uint returns an entry of any integer kind that is not negative.
+// Uint returns a non-negative entry of any integer kind.
 func (f *File) Uint(key string) (uint64, error) {
 	const want = "unsigned integer"
 	v, err := f.entry(key, want)
@@ -188,8 +188,7 @@ func (f *File) Bool(key string) (bool, error) {
 	return v.raw[0] != 0, nil
 }
 
-// Strings returns an array of strings. They share one block of memory, which
-// is the file's header.
+// Strings returns an array of strings. They share the memory of the file's header.
 func (f *File) Strings(key string) ([]string, error) {
 	const want = "array of strings"
 	v, err := f.entry(key, want)
@@ -202,7 +201,7 @@ func (f *File) Strings(key string) ([]string, error) {
 	return v.strings(), nil
 }
 
-// Floats returns an array of floats; those stored in 64 bits are rounded.
+// Floats returns an array of floats; 64-bit ones are rounded.
 func (f *File) Floats(key string) ([]float32, error) {
 	const want = "array of floats"
 	v, err := f.entry(key, want)
@@ -219,7 +218,7 @@ func (f *File) Floats(key string) ([]float32, error) {
 	return out, nil
 }
 
-// Bools returns an array of flags.
+// Bools returns an array of bools.
 func (f *File) Bools(key string) ([]bool, error) {
 	const want = "array of bools"
 	v, err := f.entry(key, want)

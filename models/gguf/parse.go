@@ -17,19 +17,18 @@ const (
 	maxName = 1<<16 - 1
 	// maxNesting bounds arrays of arrays; files in use have none.
 	maxNesting = 4
-	// minTensor is the least that an entry of the tensor table takes:
-	// length of the name, number of dimensions, type, offset.
+	// minTensor is the least size of an entry of the tensor table: length of the name, number of
+	// dimensions, type, offset.
 	minTensor = 8 + 4 + 4 + 8
-	// minKV is the least that a metadata entry takes: length of the key, kind, one byte.
+	// minKV is the least size of a metadata entry: length of the key, kind, one byte.
 	minKV = 8 + 4 + 1
-	// firstAlloc caps what is allocated for a count before its entries are seen.
+	// firstAlloc caps the allocation for a count before its entries are read.
 	firstAlloc = 1 << 12
 
 	alignmentKey = "general.alignment"
 )
 
-// foreign names the formats that are met under the extension .gguf, by their
-// first four bytes.
+// foreign names other formats found under the extension .gguf, by their first four bytes.
 var foreign = map[string]string{
 	"lmgg":             "a GGML file from before GGUF (ggml)",
 	"fmgg":             "a GGML file from before GGUF (ggmf)",
@@ -43,7 +42,7 @@ var foreign = map[string]string{
 	"\x00\x00\x00\x00": "a file of zeros",
 }
 
-// parser walks the header. The first error sticks; what is read after it is zero.
+// parser walks the header. The first error sticks; values read after it are zero.
 type parser struct {
 	data  []byte
 	pos   int
@@ -88,8 +87,7 @@ func (p *parser) u64() uint64 {
 	return 0
 }
 
-// count reads a number of things that take at least size bytes each, all of
-// which must still fit.
+// count reads a number of entries of at least size bytes each, which must fit the rest of the file.
 func (p *parser) count(size int, what string) int {
 	n := p.u64()
 	if p.err == nil && n > uint64(p.left()/size) {
@@ -110,8 +108,8 @@ func (p *parser) name() string {
 	return string(p.take(n))
 }
 
-// Parse checks the bytes of a GGUF file, which name stands for in errors.
-// Tensor data of the result are slices of data; all else is copied.
+// Parse checks the bytes of a GGUF file; name is that of the file in errors. Tensor data of the
+// result are slices of data; everything else is copied.
 func Parse(data []byte, name string) (*File, error) {
 	p := &parser{data: data, file: name}
 	f := &File{Name: name, Size: int64(len(data)), Alignment: defaultAlignment}
@@ -179,7 +177,7 @@ func (p *parser) metadata(f *File, n int) {
 	}
 }
 
-// value reads a value but for its bytes, which spans notes.
+// value reads a value without its bytes, whose position it adds to spans.
 func (p *parser) value() Value {
 	v := Value{kind: p.kind()}
 	n := 1
@@ -211,7 +209,7 @@ func (p *parser) arrayHeader() (elem Kind, n int) {
 	return elem, p.count(kinds[elem].min, "elements")
 }
 
-// skip checks and passes over n values of one kind, inside depth arrays.
+// skip checks and skips n values of one kind, nested in depth arrays.
 func (p *parser) skip(k Kind, n, depth int) {
 	switch {
 	case p.err != nil:
@@ -305,7 +303,7 @@ func (p *parser) tensorTable(f *File, n int) {
 	}
 }
 
-// place turns offsets into positions in the file and checks them.
+// place turns the tensors' offsets into positions in the file and checks them.
 func (p *parser) place(f *File) {
 	f.DataOffset = (int64(p.pos) + f.Alignment - 1) &^ (f.Alignment - 1)
 	byOffset := make([]int, len(f.Tensors))

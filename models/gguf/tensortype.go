@@ -15,10 +15,10 @@ type TensorType uint32
 
 type tensorType struct {
 	name         string
-	elems, bytes int64 // of a block; zeros of a number that ggml has withdrawn
+	elems, bytes int64 // of a block; zeros if ggml has withdrawn the number
 }
 
-// otherTypes are those of ggml-common.h that the compiler does not know, by number.
+// otherTypes are the types of ggml-common.h that smelt does not support, by number.
 var otherTypes = [...]tensorType{
 	4:  {name: "Q4_2"},
 	5:  {name: "Q4_3"},
@@ -48,7 +48,7 @@ var otherTypes = [...]tensorType{
 	42: {name: "Q2_0", elems: 64, bytes: 18},
 }
 
-// known returns the type's name and block; false where neither the compiler nor ggml has it.
+// known returns the type's name and block, and false if neither smelt nor ggml has the type.
 func (t TensorType) known() (tensorType, bool) {
 	if d := t.DType(); d != dtype.Invalid {
 		return tensorType{strings.ToUpper(d.String()), int64(d.BlockElems()), int64(d.BlockBytes())}, true
@@ -66,10 +66,10 @@ func (t TensorType) String() string {
 	return fmt.Sprintf("ggml_type(%d)", uint32(t))
 }
 
-// DType returns the type as the compiler knows it, or [dtype.Invalid].
+// DType returns smelt's equivalent of the type, or [dtype.Invalid].
 func (t TensorType) DType() dtype.Type { return dtype.OfGGUF(uint32(t)) }
 
-// block returns the elements and bytes of a block; zeros where they are not known.
+// block returns the elements and bytes of a block; zeros if they are unknown.
 func (t TensorType) block() (elems, bytes int64) {
 	known, _ := t.known()
 	return known.elems, known.bytes
@@ -84,8 +84,8 @@ func TypeOf(d dtype.Type) (TensorType, bool) {
 // maxDims is GGML_MAX_DIMS.
 const maxDims = 4
 
-// size returns the bytes that a tensor of this shape (outermost first) takes,
-// or -1 where the type's size is not known.
+// size returns the bytes of a tensor of this shape (outermost first), or -1 if the type's size is
+// unknown.
 func (t TensorType) size(shape []int64) (int64, error) {
 	if len(shape) > maxDims {
 		return 0, fmt.Errorf("%d dimensions are more than %d", len(shape), maxDims)

@@ -27,7 +27,7 @@ const (
 	KindFloat64
 )
 
-// kinds is indexed by Kind. min is the least number of bytes that a value takes.
+// kinds is indexed by Kind. min is the least size of a value in bytes.
 var kinds = [...]struct {
 	name  string
 	min   int
@@ -63,9 +63,9 @@ type KV struct {
 	Value Value
 }
 
-// Value is a metadata value. It keeps the encoding of the file, so that a value
-// read is written back unchanged, whatever its kind. The zero Value is an uint8
-// without bytes and is refused by [Write]; make values with [Uint32], [String] ….
+// Value is a metadata value. It keeps the file's encoding, so that a value read is written back
+// unchanged, whatever its kind. The zero Value is a uint8 without bytes, which [Write] refuses;
+// [Uint32], [String] … create values.
 type Value struct {
 	kind, elem Kind
 	n          int    // elements of an array
@@ -89,27 +89,27 @@ func scalar[T uint32 | uint64 | int32 | float32 | bool](k Kind, x T) Value {
 	return Value{kind: k, raw: string(raw)}
 }
 
-// Uint32 makes a value of that kind, as most sizes and ids are.
+// Uint32 returns a value of that kind, the usual one of sizes and ids.
 func Uint32(x uint32) Value { return scalar(KindUint32, x) }
 
-// Uint64 makes a value of that kind.
+// Uint64 returns a value of that kind.
 func Uint64(x uint64) Value { return scalar(KindUint64, x) }
 
-// Int32 makes a value of that kind.
+// Int32 returns a value of that kind.
 func Int32(x int32) Value { return scalar(KindInt32, x) }
 
-// Float32 makes a value of that kind.
+// Float32 returns a value of that kind.
 func Float32(x float32) Value { return scalar(KindFloat32, x) }
 
-// Bool makes a value of that kind.
+// Bool returns a value of that kind.
 func Bool(x bool) Value { return scalar(KindBool, x) }
 
-// String makes a value of that kind.
+// String returns a value of that kind.
 func String(s string) Value {
 	return Value{kind: KindString, raw: string(appendString(nil, s))}
 }
 
-// StringArray makes an array of strings.
+// StringArray returns an array of strings.
 func StringArray(s []string) Value {
 	size := 0
 	for i := range s {
@@ -130,21 +130,21 @@ func array[T uint32 | int32 | float32 | bool](k Kind, x []T) Value {
 	return Value{kind: KindArray, elem: k, n: len(x), raw: string(raw)}
 }
 
-// Uint32Array makes an array of that kind.
+// Uint32Array returns an array of that kind.
 func Uint32Array(x []uint32) Value { return array(KindUint32, x) }
 
-// Uint8Array makes an array of that kind.
+// Uint8Array returns an array of that kind.
 func Uint8Array(x []byte) Value {
 	return Value{kind: KindArray, elem: KindUint8, n: len(x), raw: string(x)}
 }
 
-// Int32Array makes an array of that kind.
+// Int32Array returns an array of that kind.
 func Int32Array(x []int32) Value { return array(KindInt32, x) }
 
-// BoolArray makes an array of that kind.
+// BoolArray returns an array of that kind.
 func BoolArray(x []bool) Value { return array(KindBool, x) }
 
-// Float32Array makes an array of that kind.
+// Float32Array returns an array of that kind.
 func Float32Array(x []float32) Value { return array(KindFloat32, x) }
 
 func appendString(b []byte, s string) []byte {
@@ -206,7 +206,7 @@ func (v Value) strings() []string {
 	return out
 }
 
-// scalarAny decodes one value of a fixed-size kind as the Go type of that name.
+// scalarAny decodes a value of a fixed-size kind to the Go type of the same name.
 func (k Kind) scalarAny(s string) any {
 	x := load(s, kinds[k].min)
 	switch k {
@@ -234,8 +234,7 @@ func (k Kind) scalarAny(s string) any {
 	return x
 }
 
-// elements decodes the first limit elements of an array and returns what
-// follows them.
+// elements decodes the first limit elements of an array and returns the rest of the encoding.
 func (v Value) elements(limit int) (out []any, rest string) {
 	rest = v.raw
 	out = make([]any, 0, min(limit, v.n))
@@ -272,10 +271,10 @@ func (v Value) Any() any {
 	return v.kind.scalarAny(v.raw)
 }
 
-// shown is how many elements of an array String shows.
+// shown is the number of an array's elements that String prints.
 const shown = 8
 
-// String formats the value for people: strings quoted, long arrays cut.
+// String formats the value for people: strings quoted, long arrays truncated.
 func (v Value) String() string {
 	if v.kind != KindArray {
 		if s, ok := v.Any().(string); ok {

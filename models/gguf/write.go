@@ -11,22 +11,22 @@ import (
 
 const (
 	writtenVersion = 3
-	// maxWrittenName is what llama.cpp accepts as a tensor's name: GGML_MAX_NAME
-	// less the terminating zero.
+	// maxWrittenName is the longest name of a tensor that llama.cpp accepts: GGML_MAX_NAME minus
+	// the terminating zero.
 	maxWrittenName = 63
 )
 
-// Source is a tensor to be written.
+// Source is a tensor to write.
 type Source struct {
 	Name  string // at most 63 bytes
 	Type  TensorType
 	Shape []int64 // outermost dimension first, 1 to 4 dimensions
-	// Write streams the data, in rows of Type's blocks; it must write exactly as
-	// many bytes as type and shape take.
+	// Write streams the data, in rows of Type's blocks; it must write exactly the bytes that type
+	// and shape require.
 	Write func(w io.Writer) error
 }
 
-// Source returns the tensor as it is, to be written into another file.
+// Source returns the tensor, unchanged, for another file.
 func (t Tensor) Source() Source {
 	return Source{Name: t.Name, Type: t.Type, Shape: t.Shape, Write: func(w io.Writer) error {
 		_, err := w.Write(t.Data)
@@ -34,10 +34,9 @@ func (t Tensor) Source() Source {
 	}}
 }
 
-// Write writes a file of version 3. Metadata and tensors keep their order;
-// tensors follow each other with no more padding than the alignment asks for,
-// as llama.cpp requires. The alignment is that of the entry general.alignment,
-// which must be an uint32, else 32.
+// Write writes a file of version 3. Metadata and tensors keep their order; tensors are padded only
+// to the alignment, as llama.cpp requires. The alignment is that of the entry general.alignment, a
+// uint32, by default 32.
 func Write(w io.Writer, metadata []KV, tensors []Source) error {
 	head, sizes, alignment, err := header(metadata, tensors)
 	if err != nil {
@@ -64,7 +63,7 @@ func Write(w io.Writer, metadata []KV, tensors []Source) error {
 	return nil
 }
 
-// WriteFile writes a file that appears at path once it is complete.
+// WriteFile writes a file under a temporary name and renames it to path once it is complete.
 func WriteFile(path string, metadata []KV, tensors []Source) (err error) {
 	partial := path + ".partial"
 	f, err := os.Create(partial)
@@ -86,7 +85,7 @@ func WriteFile(path string, metadata []KV, tensors []Source) (err error) {
 	return os.Rename(partial, path)
 }
 
-// header encodes all that comes before tensor data, unpadded.
+// header encodes everything before the tensor data, unpadded.
 func header(metadata []KV, tensors []Source) (head []byte, sizes []int64, alignment int64, err error) {
 	le := binary.LittleEndian
 	alignment = defaultAlignment

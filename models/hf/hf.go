@@ -1,13 +1,12 @@
 // Package hf reads the JSON files that describe a model in a Hugging Face folder:
-// config.json (the architecture) and generation_config.json (which tokens end a
-// text). Weights are the business of package safetensors, tokenizer.json that of
-// package tokenizer.
+// config.json (the architecture), generation_config.json (the tokens that end a text) and
+// modules.json (the modules of embedding models). Package safetensors reads weights, and
+// package tokenizer reads tokenizer.json.
 //
-// A [Config] holds what every folder has, and gives the rest by name: which members
-// there are is for the model families to know. A member that is there must have the
-// right JSON type and a sensible value; one that is null counts as absent, as it does in
-// transformers. The first thing that is wrong stays as the Config's error, which names the
-// file and the member:
+// A [Config] holds the members that every folder has and returns the others by name, since
+// only model families know which ones there are. A member must have the right JSON type
+// and a valid value; null counts as absent, as in transformers. The first invalid member
+// stays as the Config's error, which names the file and the member:
 //
 //	config, err := hf.Load("Qwen3-0.6B")
 //	layers := config.Size("num_hidden_layers", 0) // 0: there is no default
@@ -40,11 +39,11 @@ func (e *FieldError) Unwrap() error { return e.Err }
 const (
 	configName     = "config.json"
 	generationName = "generation_config.json"
-	// maxFile bounds what is read; files in use have a few kilobytes.
+	// maxFile bounds the bytes read; files in use have a few kilobytes.
 	maxFile = 16 << 20
 )
 
-// Config is config.json. Names follow the file's.
+// Config is config.json. Fields are named after its members.
 type Config struct {
 	Architectures []string // of the classes in transformers: "LlamaForCausalLM"
 	ModelType     string   // "llama", "qwen3"
@@ -63,16 +62,16 @@ type Generation struct {
 	PadTokenIDs []int
 }
 
-// Rope says how heads rotate.
+// Rope is a model's rotary position embedding.
 type Rope struct {
 	Theta               float64      // rope_theta; 10000 where the file has none
 	PartialRotaryFactor float64      // the part of a head that rotates; 1 where the file has none
 	Scaling             *RopeScaling // nil where positions are not scaled
 }
 
-// RopeScaling says how rotary angles are changed for contexts longer than the
-// model was first trained on. The file calls it rope_scaling or, since
-// transformers 5, rope_parameters, whose kind "default" stands for none.
+// RopeScaling is the change of rotary angles for contexts beyond the original one. The file calls
+// it rope_scaling or, since transformers 5, rope_parameters, in which the kind "default" means
+// none.
 type RopeScaling struct {
 	Kind    string             // rope_type (or type) as it is: "linear", "llama3", "yarn", "dynamic", "longrope", …
 	Numbers map[string]float64 // every field that is a number, by its name: "factor", "low_freq_factor", …
@@ -81,7 +80,7 @@ type RopeScaling struct {
 	file, field string
 }
 
-// Number returns a number that the kind needs; it must be positive.
+// Number returns a number that the kind requires; it must be positive.
 func (r *RopeScaling) Number(name string) (float64, error) {
 	x, ok := r.Numbers[name]
 	switch {

@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// Module is one of the chain that makes embeddings of texts, as sentence-transformers lists
-// them in modules.json.
+// Module is one of the modules of an embedding model, as sentence-transformers lists them in
+// modules.json.
 type Module struct {
 	Kind string // the last word of its class: "Transformer", "Pooling", "Dense", "Normalize"
-	Path string // of its folder, below the model's; "": that itself
+	Path string // its folder relative to the model's; "": the model's own
 
 	Pooling string // of a Pooling: "mean", "cls" or "last"
-	In, Out int    // of a Dense: elements of what it takes and gives
+	In, Out int    // of a Dense: elements of its input and output
 }
 
 const modulesName = "modules.json"
 
-// LoadModules reads the modules of a folder, of which there are none where it has no list.
+// LoadModules reads the modules of a folder; none if it has no modules.json.
 func LoadModules(dir string) ([]Module, error) {
 	path := filepath.Join(dir, modulesName)
 	text, err := readFile(path)
@@ -67,14 +67,14 @@ func parseModules(text []byte, name string) ([]Module, error) {
 	return modules, nil
 }
 
-// poolingModes are the ways of pooling by the switches that turn them on, of which newer files
-// have one by its name.
+// poolingModes are the ways of pooling: the flag of each, its name in newer files, and smelt's
+// name, "" if it is not supported.
 var poolingModes = []struct{ flag, name, pooling string }{
 	{"pooling_mode_mean_tokens", "mean", "mean"}, {"pooling_mode_cls_token", "cls", "cls"}, {"pooling_mode_lasttoken", "lasttoken", "last"},
 	{"pooling_mode_max_tokens", "max", ""}, {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", ""}, {"pooling_mode_weightedmean_tokens", "weightedmean", ""},
 }
 
-// describe reads a module's config.json, which name stands for in errors.
+// describe reads a module's config.json; name is that of the file in errors.
 func (m *Module) describe(text []byte, name string) error {
 	f, err := parse(text, name)
 	if err != nil {

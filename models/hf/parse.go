@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// fields reads the members of a JSON object. The first error sticks; null counts
-// as absent, as it does in transformers.
+// fields reads the members of a JSON object. The first error sticks; null counts as absent, as in
+// transformers.
 type fields struct {
 	file   string
 	values map[string]json.RawMessage
@@ -36,13 +36,13 @@ func (f *fields) fail(name string, err error) {
 	}
 }
 
-// has reports whether the field is there and not null.
+// has reports whether the field is present and not null.
 func (f *fields) has(name string) bool {
 	v, ok := f.values[name]
 	return ok && string(v) != "null"
 }
 
-// decode stores the field in dst if it is there; want describes dst's type.
+// decode stores the field in dst if it is present; want describes dst's type.
 func (f *fields) decode(name, want string, dst any) bool {
 	if !f.has(name) {
 		return false
@@ -62,7 +62,7 @@ func excerpt(v json.RawMessage) string {
 	return string(v)
 }
 
-// size is a positive integer; absent gives the default, or an error if that is 0.
+// size returns a positive integer; absent is the default, or 0 if the field is required.
 func (f *fields) size(name string, absent int) int {
 	var n int
 	if !f.has(name) {
@@ -77,7 +77,7 @@ func (f *fields) size(name string, absent int) int {
 	return n
 }
 
-// number is a positive float; absent gives the default, or an error if that is 0.
+// number returns a positive float; absent is the default, or 0 if the field is required.
 func (f *fields) number(name string, absent float64) float64 {
 	x := absent
 	if absent == 0 && !f.has(name) {
@@ -99,7 +99,7 @@ func (f *fields) text(name string) (s string) {
 	return s
 }
 
-// ids is one token id or a list of them.
+// ids returns a token id or a list of them.
 func (f *fields) ids(name string) []int {
 	if !f.has(name) {
 		return nil
@@ -120,7 +120,7 @@ func (f *fields) ids(name string) []int {
 	return ids
 }
 
-// ParseConfig reads config.json, which name stands for in errors.
+// ParseConfig parses config.json; name is that of the file in errors.
 func ParseConfig(text []byte, name string) (*Config, error) {
 	f, err := parse(text, name)
 	if err != nil {
@@ -158,24 +158,22 @@ func ParseConfig(text []byte, name string) (*Config, error) {
 	return c, nil
 }
 
-// Has reports whether a member is there and not null.
+// Has reports whether a member is present and not null.
 func (c *Config) Has(name string) bool { return c.members.has(name) }
 
-// Size returns a positive integer; one that is absent is the default, or an error where
-// that is 0.
+// Size returns a positive integer; absent is the default, or 0 if the member is required.
 func (c *Config) Size(name string, absent int) int { return c.members.size(name, absent) }
 
-// Number returns a positive number; one that is absent is the default, or an error where
-// that is 0.
+// Number returns a positive number; absent is the default, or 0 if the member is required.
 func (c *Config) Number(name string, absent float64) float64 { return c.members.number(name, absent) }
 
-// Flag returns true or false; false where the member is absent.
+// Flag returns a bool; false if the member is absent.
 func (c *Config) Flag(name string) bool { return c.members.flag(name) }
 
-// Text returns a string; an empty one where the member is absent.
+// Text returns a string; "" if the member is absent.
 func (c *Config) Text(name string) string { return c.members.text(name) }
 
-// Sizes returns a member that is a list of integers from 0 on, or none.
+// Sizes returns a list of non-negative integers; nil if the member is absent.
 func (c *Config) Sizes(name string) (list []int) {
 	if c.members.decode(name, "a list of integers", &list) && slices.ContainsFunc(list, func(n int) bool { return n < 0 }) {
 		c.members.fail(name, fmt.Errorf("%v has a negative element", list))
@@ -183,13 +181,13 @@ func (c *Config) Sizes(name string) (list []int) {
 	return list
 }
 
-// Texts returns a member that is a list of strings, or none.
+// Texts returns a list of strings; nil if the member is absent.
 func (c *Config) Texts(name string) (list []string) {
 	c.members.decode(name, "a list of strings", &list)
 	return list
 }
 
-// Err returns what was wrong with the members that were asked for, as a [FieldError].
+// Err returns the first error of the members read, a [FieldError].
 func (c *Config) Err() error { return c.members.err }
 
 // Rope reads rope_parameters (transformers 5, with the base inside), or rope_scaling with
@@ -243,7 +241,7 @@ func (c *Config) Rope() Rope {
 	return rope
 }
 
-// ParseGeneration reads generation_config.json, which name stands for in errors.
+// ParseGeneration parses generation_config.json; name is that of the file in errors.
 func ParseGeneration(text []byte, name string) (Generation, error) {
 	f, err := parse(text, name)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Quantization is the member "quantization" of a folder that MLX wrote: how the matrices are
-// packed whose names have scales beside them.
+// Quantization is the member "quantization" of a folder written by MLX: the packing of the matrices
+// that have scales beside them.
 type Quantization struct {
 	GroupSize int    // elements that share a scale
 	Bits      int    // of an element
@@ -14,8 +14,8 @@ type Quantization struct {
 	modules   map[string]*Quantization
 }
 
-// Of returns how the matrix of a module is packed, such as "model.layers.0.mlp.down_proj": as
-// the others, unless the file says something else of it. It is nil for one that is not.
+// Of returns the packing of a module's matrix, such as "model.layers.0.mlp.down_proj": the file's
+// entry for the module, else the general one. It is nil for a matrix that is not packed.
 func (q *Quantization) Of(module string) *Quantization {
 	if own, ok := q.modules[module]; ok {
 		return own
@@ -23,7 +23,7 @@ func (q *Quantization) Of(module string) *Quantization {
 	return q
 }
 
-// Quantization returns nil where the folder has none.
+// Quantization returns nil if the folder has none.
 func (c *Config) Quantization() (*Quantization, error) {
 	const name = "quantization"
 	if !c.Has(name) {

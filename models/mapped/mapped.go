@@ -1,14 +1,13 @@
-// Package mapped gives read-only views of whole files through the page cache, and memory
-// of the same kind.
+// Package mapped maps whole files read-only, and allocates memory of the same kind.
 //
 // Weights are gigabytes that several processes may share and that are read in
-// any order, so they are mapped, never copied to the heap. The mapping is done
-// by mmap-go: one call covers Unix and Windows, where x/sys alone would need a
-// file of ours for each (Windows has no mmap, but a section object and a view).
+// any order, so they are mapped, never copied to the heap. mmap-go does the mapping:
+// one call covers Unix and Windows, for which x/sys alone would need a file each
+// (Windows has no mmap, but a section object and a view).
 //
-// A view is valid until [File.Close]; reading it later is a memory fault. So is
-// reading it after another process has shortened the file: such a fault kills
-// the process, so a file that is being downloaded should be renamed into place.
+// A view is valid until [File.Close]; reading it later is a memory fault, and so is
+// reading it after another process has shortened the file. Such a fault kills the
+// process, so a file that is being downloaded should be renamed into place.
 package mapped
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/edsrzf/mmap-go"
 )
 
-// File is a mapped file, or memory that [New] made.
+// File is a mapped file, or memory allocated by [New].
 type File struct {
 	data mmap.MMap
 }
@@ -49,7 +48,7 @@ func Open(path string) (*File, error) {
 	return &File{data}, nil
 }
 
-// New returns memory of that size, zeros that may be written, on pages of its own.
+// New allocates writable memory of that size, zeroed, on pages of its own.
 func New(bytes int64) (*File, error) {
 	switch {
 	case bytes == 0:
@@ -64,7 +63,7 @@ func New(bytes int64) (*File, error) {
 	return &File{data}, nil
 }
 
-// Bytes returns the view. Writing to that of a file is a memory fault.
+// Bytes returns the view. Writing to the view of a file is a memory fault.
 func (f *File) Bytes() []byte { return f.data }
 
 // Close unmaps the file. Further calls do nothing.

@@ -3,14 +3,13 @@
 //	m, err := checkpoint.Open("model-f16.gguf") // or a folder of safetensors
 //	r, err := quantize.Write(ctx, out, m, "q4_k_m", nil)
 //
-// A type is one of llama.cpp's mixtures ([checkpoint.WeightTypes]): which tensor gets which
-// element type is decided by [checkpoint.Checkpoint.Rewrite], and the bytes of a block by package
-// quant, so that the file is the one that llama.cpp's own tool makes. Here tensors are
-// converted, slice by slice, by as many workers as there are processors: memory is bounded
-// by the slices and not by the model, and what is written does not depend on how many
-// workers there are. A weight that is not finite, or too large for its new type, ends the
-// writing with an error that names tensor and element ([ErrWeight]): a file with a NaN in
-// it would only fail later, where nobody knows why.
+// A type is one of llama.cpp's mixtures ([checkpoint.WeightTypes]).
+// [checkpoint.Checkpoint.Rewrite] chooses each tensor's element type, and package quant encodes
+// blocks, so that the file equals that of llama.cpp's own tool. This package converts tensors
+// slice by slice, with one worker for each processor. Memory is bounded by the slices rather than
+// the model, and the result does not depend on the number of workers. A weight that is not finite,
+// or too large for its new type, is an error that names tensor and element ([ErrWeight]), since a
+// file with a NaN would fail later, far from the cause.
 package quantize
 
 import (
@@ -28,28 +27,28 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// Result says what the weights of a file that was written have become.
+// Result describes the weights of a written file.
 type Result struct {
-	Tensors map[dtype.Type]int // how many of each type
+	Tensors map[dtype.Type]int // number of tensors of each type
 	Before  int64              // bytes of the tensors that were read
 	After   int64              // bytes of those written
-	// Again counts matrices that were quantized before, in another type: their values
-	// had lost precision already.
+	// Again counts matrices that already were quantized in another type, whose values had lost
+	// precision.
 	Again int
-	// Narrow counts matrices that got another type than the mixture has for them,
-	// since their rows are no whole number of its blocks.
+	// Narrow counts matrices of another type than the mixture's, since their rows are not whole
+	// blocks of that one.
 	Narrow int
 }
 
-// ErrWeight is wrapped where a weight is not finite or does not fit its new type.
+// ErrWeight is wrapped if a weight is not finite or does not fit its new type.
 var ErrWeight = errors.New("a weight cannot be stored")
 
-// quantizeElements is how many elements a worker converts at a time, or a row where
-// that is longer: with as many bytes for the result, it bounds the memory taken.
+// quantizeElements is the number of elements that a worker converts at a time, or one row if that
+// is longer. It bounds memory, together with the bytes of the result.
 const quantizeElements = 1 << 18
 
-// Write writes the model with weights of the type of that name. progress, if given, is
-// told the bytes written so far and in all.
+// Write writes the model with weights of the named type. progress, if not nil, is called with the
+// bytes written so far and in all.
 func Write(ctx context.Context, out io.Writer, m *checkpoint.Checkpoint, weightType string, progress func(done, total int64)) (*Result, error) {
 	if !m.HasWeights() {
 		return nil, fmt.Errorf("%s: %w", m.Path, checkpoint.ErrNoWeights)
@@ -106,15 +105,14 @@ type converter struct {
 	workers []conversion
 }
 
-// conversion is the memory of a worker.
+// conversion is a worker's memory.
 type conversion struct {
 	values []float32
 	bytes  []byte
 	err    error
 }
 
-// tensor converts a tensor: each worker takes a slice of rows, and these are written
-// in order.
+// tensor converts a tensor: workers convert slices of rows, which are written in order.
 func (c *converter) tensor(w io.Writer, t *checkpoint.Rewritten) error {
 	if t.From == nil {
 		return c.write(w, t.Data)
@@ -155,8 +153,7 @@ func (c *converter) write(w io.Writer, data []byte) error {
 	return err
 }
 
-// convert brings rows from to to of a tensor into their new type. What has it
-// already is copied.
+// convert converts the rows [from, to) of a tensor. Rows that already have the new type are copied.
 func (c *conversion) convert(t *checkpoint.Rewritten, from, to int) error {
 	width := t.Width()
 	made, kept := int(t.DType.Bytes(int64(width))), t.Kept()
@@ -197,8 +194,8 @@ func sized[T any](s []T, n int) []T {
 // overflow is the least magnitude that rounds to infinity.
 var overflow = map[dtype.Type]float32{dtype.F16: 65520, dtype.BF16: 0x1.ffp127}
 
-// unfit returns the index of the first value that is not finite, or would not be in
-// that type, or -1.
+// unfit returns the index of the first value that is not finite, or would not be after conversion
+// to t, or -1.
 func unfit(values []float32, t dtype.Type) int {
 	bound, ok := overflow[t]
 	if !ok {
@@ -212,7 +209,7 @@ func unfit(values []float32, t dtype.Type) int {
 	return -1
 }
 
-// weightError says which element of a tensor cannot be stored, and why.
+// weightError names the element of a tensor that cannot be stored, and the reason.
 func weightError(t *checkpoint.Rewritten, index int, v float32) error {
 	if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
 		return fmt.Errorf("%w: element %d is %g", ErrWeight, index, v)

@@ -7,15 +7,15 @@
 //	data: the tensors, without gaps
 //
 // [Open] takes a file, or a folder that holds model.safetensors, or
-// model.safetensors.index.json with its shards, or else any *.safetensors; all
-// are memory-mapped (see package mapped) and checked as far as that
-// is possible without reading weights: names are unique, sizes follow from
-// type and shape, and the tensors cover the data exactly, as the format demands.
-// A shard that the index names must lie in the folder itself.
+// model.safetensors.index.json with its shards, or else any *.safetensors. All files
+// are memory-mapped (see package mapped) and checked as far as possible without reading
+// weights: names are unique, sizes agree with type and shape, and the tensors cover the
+// data exactly, as the format requires. A shard named in the index must lie in the
+// folder itself.
 //
-// F32, F16 and BF16 tensors can be computed with; others are listed with DType
-// [dtype.Invalid]. Shapes are row-major with the outermost dimension first, as in the
-// file. Errors about content are [*FormatError]: they name the file and the field.
+// F32, F16 and BF16 tensors are supported; others are listed with DType [dtype.Invalid].
+// Shapes are row-major with the outermost dimension first, as in the file. Errors about
+// content are [*FormatError]: they name the file and the field.
 package safetensors
 
 import (
@@ -27,9 +27,9 @@ import (
 )
 
 var (
-	// ErrTruncated is wrapped when the file is shorter than its header says.
+	// ErrTruncated is wrapped if the file is shorter than its header requires.
 	ErrTruncated = errors.New("file is too short")
-	// ErrNoWeights is wrapped when a folder holds no safetensors file.
+	// ErrNoWeights is wrapped if a folder holds no safetensors file.
 	ErrNoWeights = errors.New("no *.safetensors in the folder")
 )
 

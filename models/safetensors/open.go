@@ -58,9 +58,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// openShards maps the shards and merges their tensors. Where there is an index,
-// home gives the shard of each tensor: all must be there. A tensor that the index
-// does not name is listed too, as Hugging Face loads it, unless two shards have it.
+// openShards maps the shards and merges their tensors. home maps each tensor to its shard in the
+// index, all of which must exist. Like Hugging Face, it also loads tensors that the index lacks,
+// unless two shards have one.
 func openShards(name string, shards []string, home map[string]string) (_ *File, err error) {
 	all := &File{Name: name, names: map[string]int{}}
 	defer func() {
@@ -109,8 +109,8 @@ func openShards(name string, shards []string, home map[string]string) (_ *File, 
 	return all, nil
 }
 
-// readIndex returns the shard of each tensor and the sorted list of shards, as
-// paths beside the index.
+// readIndex returns the shard of each tensor and the sorted list of shards, as paths beside the
+// index.
 func readIndex(path string) (home map[string]string, shards []string, err error) {
 	fail := func(field string, err error) (map[string]string, []string, error) {
 		return nil, nil, &FormatError{File: path, Field: field, Err: err}
@@ -159,8 +159,7 @@ func readIndex(path string) (home map[string]string, shards []string, err error)
 	return home, slices.Compact(shards), nil
 }
 
-// checkShardName admits names of files in the same folder only, whatever the
-// platform takes for a separator.
+// checkShardName accepts names of files in the same folder only, on any platform's separators.
 func checkShardName(name string) error {
 	if !strings.HasSuffix(name, extension) || strings.ContainsAny(name, "/\\:\x00") || !filepath.IsLocal(name) {
 		return fmt.Errorf("%q is not the name of a %s file in this folder", name, extension)

@@ -24,8 +24,7 @@ const (
 	metadataKey = "__metadata__"
 )
 
-// types gives the bits of an element, and the compiler's name for the types that
-// it computes with.
+// types holds the bits of an element by type, and smelt's equivalents of supported types.
 var types = map[string]struct {
 	bits  uint64
 	dtype dtype.Type
@@ -38,8 +37,8 @@ var types = map[string]struct {
 	"F6_E2M3": {6, dtype.Invalid}, "F6_E3M2": {6, dtype.Invalid}, "F4": {4, dtype.Invalid},
 }
 
-// Parse checks the bytes of a single safetensors file, which name stands for in
-// errors. Tensor data of the result are slices of data.
+// Parse checks the bytes of a single safetensors file; name is that of the file in errors. Tensor
+// data of the result are slices of data.
 func Parse(data []byte, name string) (*File, error) {
 	f := &File{Name: name, names: map[string]int{}}
 	fail := func(field string, err error) (*File, error) {
@@ -102,8 +101,8 @@ type field struct {
 	value json.RawMessage
 }
 
-// object splits a JSON object into its members, in order, and refuses a key that
-// occurs twice, which encoding/json lets pass.
+// object splits a JSON object into its members, in order. Unlike encoding/json it refuses duplicate
+// keys.
 func object(text []byte) ([]field, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	open, err := dec.Token()
@@ -153,8 +152,8 @@ func metadata(text json.RawMessage) (map[string]string, error) {
 	return out, nil
 }
 
-// entry reads what the header says of a tensor whose data are in body. Its Offset
-// counts from the start of body.
+// entry parses a tensor's entry in the header; body holds the data. The Offset of the result counts
+// from the start of body.
 func entry(text json.RawMessage, body []byte) (t Tensor, err error) {
 	fields, err := object(text)
 	if err != nil {

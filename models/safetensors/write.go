@@ -12,12 +12,12 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Source is a tensor to be written.
+// Source is a tensor to write.
 type Source struct {
 	Name  string
 	DType dtype.Type // F32, F16 or BF16
 	Shape []int64    // outermost dimension first
-	// Write streams the data, exactly as many bytes as type and shape take.
+	// Write streams exactly the bytes that type and shape require.
 	Write func(w io.Writer) error
 }
 
@@ -44,8 +44,8 @@ func Write(w io.Writer, metadata map[string]string, tensors []Source) error {
 	return nil
 }
 
-// header encodes the length and the JSON object, which is padded with spaces so
-// that data begin at a multiple of 8.
+// header encodes the length and the JSON object, padded with spaces so that data begin at a
+// multiple of 8.
 func header(metadata map[string]string, tensors []Source) ([]byte, []int64, error) {
 	var b bytes.Buffer
 	b.Write(make([]byte, 8))

@@ -1,20 +1,19 @@
-// Package synth makes random weights for a shape, so that a model which nobody trained
-// can be measured: what it says makes no sense, and how fast it says it does.
+// Package synth fills a shape with random weights, to measure the speed of a model that was
+// never trained. Its output is meaningless.
 //
-// The weights are of the size that trained ones have. Matrices are normal with a deviation
-// of 1/√width, so that activations keep their size from layer to layer and nothing
-// overflows or dies out; the weights of norms are near one, and biases near zero. What the
-// shape defines itself, such as the factors of RoPE, stays as it is.
+// The weights have the magnitudes of trained ones. Matrices are normally distributed with a
+// deviation of 1/√width, so that activations keep their magnitude from layer to layer without
+// overflow or decay; norm gains are near one, and biases near zero. Tensors that the shape itself
+// defines, such as the factors of RoPE, stay as they are.
 //
 //	m, err := checkpoint.Arch("qwen3-0.6b", "q4_k_m")
 //	err = synth.Write(out, m, "q4_k_m", seed, nil)      // a file
 //	tensors, err := synth.Tensors(ctx, m, seed)         // or in memory
 //
-// Quantizing every weight of a large model would take minutes. So a tensor is strung
-// together from the runs of a pool, each quantized once: 4096 of 256 elements, which are
-// whole blocks of any format. The bytes of a tensor depend on the seed, its place in the
-// list, its shape and its type, and on nothing else; the same seed gives the same file on
-// every machine.
+// Quantizing every weight of a large model would take minutes. Instead a tensor is concatenated
+// from a pool of runs, each quantized once: 4096 runs of 256 elements, which are whole blocks of
+// any format. The bytes of a tensor depend only on the seed, its index in the list, its shape and
+// its type; the same seed gives the same file on every machine.
 package synth
 
 import (
@@ -43,15 +42,14 @@ const (
 	biasSpread = 0.3 // deviation of biases
 )
 
-// synthesiser makes the weights of one seed. The bytes of a tensor depend on the
-// seed, its place in the list, its shape and its type.
+// synthesiser generates the weights of one seed.
 type synthesiser struct {
 	seed   uint64
 	normal []float32
 	pools  map[poolKey][]byte
 }
 
-// poolKey tells pools of runs apart: width is that of the rows, 0 for vectors.
+// poolKey identifies a pool of runs: width is that of the rows, 0 for vectors.
 type poolKey struct {
 	dtype dtype.Type
 	width int
@@ -78,7 +76,7 @@ func (s *synthesiser) pool(t *checkpoint.Tensor) ([]byte, error) {
 	case len(t.Shape) > 1:
 		key.width = t.Shape[len(t.Shape)-1]
 		mean, scale = 0, float32(1/math.Sqrt(float64(key.width)))
-	case strings.HasSuffix(t.Name, ".ssm_a"): // a recurrence forgets
+	case strings.HasSuffix(t.Name, ".ssm_a"): // negative, so that the recurrent state decays
 		key.decay, mean = true, -1
 	}
 	if pool, ok := s.pools[key]; ok {
@@ -106,7 +104,7 @@ func (s *synthesiser) pool(t *checkpoint.Tensor) ([]byte, error) {
 	return pool, nil
 }
 
-// tensor makes a whole tensor and hands it to emit in stretches, in order.
+// tensor generates a tensor and passes it to emit in order, piece by piece.
 func (s *synthesiser) tensor(t *checkpoint.Tensor, index int, emit func([]byte) error) error {
 	if t.Data != nil { // a table that the shape defines, such as RoPE factors
 		return emit(t.Data)
@@ -131,11 +129,10 @@ func (s *synthesiser) tensor(t *checkpoint.Tensor, index int, emit func([]byte) 
 	return nil
 }
 
-// ErrShape is wrapped where weights are to be made for what is no shape, or of a type
-// that can be read and not made.
+// ErrShape is wrapped if the model is not a shape, or a type can be read but not generated.
 var ErrShape = errors.New("no random weights can be made")
 
-// Bytes returns how much the weights of a shape take, or why they cannot be made.
+// Bytes returns the size of a shape's weights, or the reason why they cannot be generated.
 func Bytes(m *checkpoint.Checkpoint) (int64, error) {
 	if m.HasWeights() {
 		return 0, fmt.Errorf("%s: %w: it has weights", m.Path, ErrShape)
@@ -150,7 +147,7 @@ func Bytes(m *checkpoint.Checkpoint) (int64, error) {
 	return need, nil
 }
 
-// Tensors returns those of a shape with random weights in memory.
+// Tensors returns a shape's tensors with random weights in memory.
 func Tensors(ctx context.Context, m *checkpoint.Checkpoint, seed uint64) ([]checkpoint.Tensor, error) {
 	if _, err := Bytes(m); err != nil {
 		return nil, err
@@ -168,9 +165,9 @@ func Tensors(ctx context.Context, m *checkpoint.Checkpoint, seed uint64) ([]chec
 	return out, nil
 }
 
-// Write writes a shape with random weights and a placeholder vocabulary, as a GGUF file.
-// weightType is the mixture that the shape was opened with; progress is told the bytes
-// written so far and in all, and stops the writing by an error.
+// Write writes a shape with random weights and a placeholder vocabulary, as a GGUF file. weightType
+// is the mixture that the shape was opened with. progress is called with the bytes written so far
+// and in all; its error stops the writing.
 func Write(out io.Writer, m *checkpoint.Checkpoint, weightType string, seed uint64, progress func(done, total int64) error) error {
 	total, err := Bytes(m)
 	if err != nil {
