@@ -17,7 +17,7 @@ func TestHeaderIsCurrent(t *testing.T) {
 	require.Equal(t, header(), string(have), "run go generate ./kernels")
 }
 
-// Every instance of a family takes what the family's first does.
+// All instances of a family have the arguments of its first.
 func TestInstancesAgree(t *testing.T) {
 	first := map[string]kernels.Kernel{}
 	for _, k := range kernels.All() {
@@ -34,7 +34,7 @@ func TestInstancesAgree(t *testing.T) {
 	}
 }
 
-// The header is C as well as C++, and no name stands for two numbers.
+// The header compiles as C and C++, and no name has two numbers.
 func TestHeaderCompiles(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(SMELT_\w+) =`).FindAllStringSubmatch(header(), -1) {

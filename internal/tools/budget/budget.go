@@ -1,28 +1,28 @@
-// Package budget holds what building, testing and starting smelt may cost, in one table.
-// What every run of the tests can measure is held by the tests of cmd/smelt: the size of
-// the binary, the C++ that is compiled into it, what its packages do before main. Times
-// of compilers are held by make cold, which starts with an empty build cache.
+// Package budget holds in one table what building, testing and starting smelt may cost. The
+// tests of cmd/smelt check what every test run can measure: the size of the binary, the C++
+// compiled into it, the work of its packages before main. make cold checks compile times,
+// starting with an empty build cache.
 //
 //	budget.Binary.Check(megabytes) // nil, or an error that names the figure and its bound
 package budget
 
 import "fmt"
 
-// Bound is what a figure may be.
+// Bound is the limit on a figure.
 type Bound struct {
 	Name string
 	Unit string
-	Want float64 // what is meant
-	Room float64 // the part of Want that a busy machine may add
+	Want float64 // target
+	Room float64 // share of Want that may be added on a busy machine
 }
 
-// The bounds. Times are those of two cores of a server of 2023.
+// Bounds. Times are for two cores of a server of 2023.
 var (
 	DemoCPU    = Bound{"processor time of a cold make demo", "s", 180, 0.15}
 	DemoWall   = Bound{"wall time of a cold make demo", "s", 90, 0.25}
 	TestWall   = Bound{"wall time of a cold make test", "s", 480, 0.1}
 	Binary     = Bound{"size of the binary", "MB", 25, 0}
-	CPlusPlus  = Bound{"C++ in the binary", "MB of code", 2, 0.15} // of which a second of g++ makes some 20 kB
+	CPlusPlus  = Bound{"C++ in the binary", "MB of code", 2, 0.15} // one second of g++ makes about 20 kB
 	InitTime   = Bound{"initialisation of all packages", "ms", 5, 1}
 	InitMemory = Bound{"memory that initialisation takes", "MB", 2, 0}
 	Start      = Bound{"processor time of a verb that says its usage", "ms", 15, 1}
@@ -36,5 +36,5 @@ func (b Bound) Check(figure float64) error {
 	if figure <= b.Most() {
 		return nil
 	}
-	return fmt.Errorf("%s: %.1f %s, where %.1f are wanted and %.1f allowed", b.Name, figure, b.Unit, b.Want, b.Most())
+	return fmt.Errorf("%s: %.1f %s, want %.1f and at most %.1f", b.Name, figure, b.Unit, b.Want, b.Most())
 }

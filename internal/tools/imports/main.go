@@ -3,10 +3,9 @@
 //
 //	go run ./internal/tools/imports
 //
-// A law says what may be (TestImportLaw); the drawing shows what there is, tests aside. A room
-// is a top-level folder with all below it, of internal/ each folder in it, and each of [apart].
-// An arrow that follows from others is left out. Rooms that import each other in a circle
-// are an error.
+// TestImportLaw checks the permitted imports; the drawing shows the actual ones, without tests.
+// A room is a top-level folder with everything below it, each folder of internal/, and each of
+// [apart]. Arrows implied by others are left out. An import cycle between rooms is an error.
 package main
 
 import (
@@ -63,7 +62,7 @@ func run() error {
 // draw returns the drawing of the module in a folder, as DOT.
 func draw(folder string) ([]byte, error) {
 	rooms := graph.New(graph.StringHash, graph.Directed(), graph.PreventCycles())
-	// Together these compile every file.
+	// Together these platforms compile every file.
 	for _, platform := range []string{"GOARCH=amd64", "GOARCH=arm64", "GOOS=darwin", "GOFLAGS=-tags=fakemetal,openblas"} {
 		list := exec.Command("go", "list", "-f", `{{if or .GoFiles .CgoFiles}}{{.ImportPath}} {{join .Imports " "}}{{end}}`, "./...")
 		list.Dir, list.Stderr = folder, os.Stderr
@@ -75,7 +74,7 @@ func draw(folder string) ([]byte, error) {
 		for line := range strings.Lines(string(out)) {
 			packages := strings.Fields(line)
 			from, _ := room(packages[0])
-			_ = rooms.AddVertex(from) // or it is there
+			_ = rooms.AddVertex(from) // an error means that the vertex exists
 			for _, p := range packages[1:] {
 				to, ours := room(p)
 				if !ours || to == from {
@@ -108,7 +107,7 @@ func draw(folder string) ([]byte, error) {
 	return dot.Bytes(), nil
 }
 
-// room returns the room of a package, and whether it is of the module.
+// room returns the room of a package. ours reports whether the package is in this module.
 func room(pkg string) (name string, ours bool) {
 	path, ours := strings.CutPrefix(pkg+"/", module+"/")
 	parts := strings.SplitN(path, "/", 3)

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// CPU is what the threads of this machine do together at most. What was not measured,
-// for want of code, is zero.
+// CPU holds the limits of all threads of this machine together. A figure that this build cannot
+// measure is zero.
 type CPU struct {
-	ReadGBs    float64 // bytes read from memory, 10⁹ a second
-	F32GOPs    float64 // operations on floats, 10⁹ a second
-	Int8GOPs   float64 // operations on products of bytes, summed in 32 bits
-	NibbleGOPs float64 // the same where one of each two bytes is below 16: more on AVX2, elsewhere Int8GOPs
+	ReadGBs    float64 // 10⁹ bytes read from memory per second
+	F32GOPs    float64 // 10⁹ float operations per second
+	Int8GOPs   float64 // 10⁹ operations per second on products of bytes, summed in 32 bits
+	NibbleGOPs float64 // the same where one factor of each product is below 16: higher on AVX2, elsewhere Int8GOPs
 }
 
 const (
-	bufferBytes = 256 << 20 // beyond the last cache of most machines, for each size of pages
+	bufferBytes = 256 << 20 // beyond the last cache of most machines; per page size
 	trials      = 5
-	rounds      = 1 << 20 // of the chains, in a trial: milliseconds
-	peakTrials  = 40      // of the chains: what a neighbour takes lasts longer than a few of them
+	rounds      = 1 << 20 // of the chains in a trial: milliseconds
+	peakTrials  = 40      // of the chains: a neighbour's load outlasts only a few
 )
 
-// Probe measures with so many threads. The peaks are those of an instruction set by
-// package native's name for it; they are zero for one that has no probe here, or that
-// this build was not made for. The processor must have it.
+// Probe measures with the given number of threads. The peaks are those of the instruction set
+// with that name in package native, or zero where this build has no probe for it. The processor
+// must have the instruction set.
 func Probe(isa string, threads int) CPU {
 	threads = max(threads, 1)
 	r := NewReader(bufferBytes, threads)
@@ -36,10 +36,10 @@ func Probe(isa string, threads int) CPU {
 	return c
 }
 
-// chains runs n rounds of multiply-adds and returns the operations done.
+// chains runs n rounds of multiply-adds and returns the number of operations.
 type chains func(n int64) int64
 
-// peaks are an instruction set's chains; nil where there are none.
+// peaks are the chains of an instruction set; nil where it has none.
 type peaks struct{ f32, int8, nibbles chains }
 
 func peak(run chains, threads int) float64 {
@@ -56,8 +56,8 @@ func peak(run chains, threads int) float64 {
 	})
 }
 
-// best returns the highest rate of work in 10⁹ a second, of a few trials and one to
-// warm up.
+// best returns the highest rate of work, 10⁹ per second, over several trials after one to warm
+// up.
 func best(trials, threads int, run func(i int), work func() int64) float64 {
 	var rate float64
 	for trial := range trials + 1 {
@@ -69,8 +69,8 @@ func best(trials, threads int, run func(i int), work func() int64) float64 {
 	return rate
 }
 
-// together runs a function on all threads and returns the time from the first's start
-// to the last's end.
+// together runs a function on all threads and returns the time from the first start to the last
+// end.
 func together(threads int, run func(i int)) time.Duration {
 	var wait sync.WaitGroup
 	start := time.Now()

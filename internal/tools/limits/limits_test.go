@@ -17,8 +17,8 @@ func TestProbe(t *testing.T) {
 	require.Positive(t, c.ReadGBs)
 	require.Less(t, c.ReadGBs, 1e4, "the sums were left out")
 	if peaksOf(native.ISA()).f32 != nil {
-		// 1000 GFLOP/s a thread would be twenty multiply-adds of 512 bits in a
-		// nanosecond: a loop that the compiler has emptied.
+		// 1000 GFLOP/s per thread would be twenty multiply-adds of 512 bits per nanosecond: the
+		// compiler has emptied the loop.
 		require.Positive(t, c.F32GOPs)
 		require.Less(t, c.F32GOPs, 2*1000.0)
 		require.Positive(t, c.Int8GOPs)
@@ -28,16 +28,16 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// Only AVX2 adds up products of nibbles before it widens them.
+// Only AVX2 sums products of nibbles before widening them.
 func TestNibbles(t *testing.T) {
 	for _, l := range native.Libraries() {
 		require.Equal(t, l.ISA() == "avx2", peaksOf(l.ISA()).nibbles != nil, l.ISA())
 	}
 }
 
-// Sums that lie in memory are stored with each multiply-add, and of stores there may be one a
-// cycle where there are two of these: g++ leaves an array there if any loop indexes it. Nibbles
-// have more numbers than registers, and many products to a store.
+// g++ keeps an array of sums in memory if any loop indexes it. Each multiply-add then stores its
+// sum, at one store per cycle instead of two multiply-adds. Nibbles have more numbers than
+// registers, and many products per store.
 func TestSumsInRegisters(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("reads the assembly of g++ for x86-64, as CI has it")
@@ -77,9 +77,9 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// The probe finds at least what a plain loop reads: one stream, eight bytes at a time, no
-// prefetch, pages as they come. The highest of each in turn counts, and turns go on for as
-// long as a moment that only the loop had may be what is missing.
+// The probe finds at least the bandwidth of a plain loop: one stream, eight bytes at a time, no
+// prefetch, default pages. The highest rate of alternate rounds counts, and rounds go on while a
+// disturbance could explain the difference.
 func TestProbeBesideAPlainLoop(t *testing.T) {
 	const threads, bytes = 2, 128 << 20
 	r := NewReader(bytes, threads)
@@ -109,7 +109,7 @@ func TestProbeBesideAPlainLoop(t *testing.T) {
 	require.GreaterOrEqual(t, probed, 0.9*plain)
 }
 
-// Every word counts once in every way, whatever is left over by the streams.
+// Every word counts once in every way, whatever remainder the streams leave.
 func TestSum(t *testing.T) {
 	ways := loads()
 	require.NotEmpty(t, ways)

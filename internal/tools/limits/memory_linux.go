@@ -6,14 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugeBytes is a huge page: memory that is to consist of them begins at one.
+// hugeBytes is the size and alignment of a huge page.
 const hugeBytes = 2 << 20
 
-// pageKinds says on which pages allocate gives memory: huge ones where it is true.
+// pageKinds lists the arguments of allocate that this system supports: true for huge pages.
 var pageKinds = []bool{true, false}
 
-// allocate maps memory on huge pages, where the system has them, or on those of the
-// usual size.
+// allocate maps memory on huge pages, where the system has them, or on pages of the usual size.
 func allocate(bytes int, huge bool) (b []byte, release func()) {
 	mapped, err := unix.Mmap(-1, 0, bytes+hugeBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -24,6 +23,6 @@ func allocate(bytes int, huge bool) (b []byte, release func()) {
 	if huge {
 		advice = unix.MADV_HUGEPAGE
 	}
-	_ = unix.Madvise(mapped, advice) // a system without huge pages has the others
+	_ = unix.Madvise(mapped, advice) // a system without huge pages uses small ones
 	return mapped[skip : skip+bytes], func() { _ = unix.Munmap(mapped) }
 }

@@ -28,7 +28,7 @@ func peaksOf(isa string) peaks {
 	return p
 }
 
-// loads are the ways in which this build sums, on pages of either size.
+// loads returns the ways in which this build sums, on pages of either size.
 func loads() []Way {
 	var list []Way
 	widths := int(C.limits_widths())

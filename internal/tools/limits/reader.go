@@ -7,20 +7,19 @@ import (
 )
 
 const (
-	lineBytes = 64      // of a cache, and what the sums go by
-	pageBytes = 4 << 10 // or fewer than a page has
+	lineBytes = 64      // of a cache; unit of the sums
+	pageBytes = 4 << 10 // the smallest page size
 )
 
-// Way is one in which threads read memory. No way is the best on every machine: four
-// streams read 19 GB/s on one whose single streams reach 52, and more than one stream on
-// another; prefetching helps where the processor's own prefetcher does little, and costs
-// where it does well.
+// Way is a way in which threads read memory. No way is best on every machine: four streams read
+// 19 GB/s on one machine whose single streams reach 52, and are faster than one on another;
+// prefetching helps where the hardware prefetcher does little, and costs where it does well.
 type Way struct {
 	Width   int     // bytes of a load
-	Streams int     // that a thread reads at once, in parts of its share
-	Ahead   int     // bytes from a load to what is prefetched with it; 0 for nothing
-	Huge    bool    // memory on huge pages
-	GBs     float64 // the highest rate so far, 10⁹ bytes a second
+	Streams int     // concurrent streams per thread, each in its part of the thread's share
+	Ahead   int     // prefetch distance in bytes; 0: no prefetch
+	Huge    bool    // whether memory is on huge pages
+	GBs     float64 // highest rate so far, in 10⁹ bytes per second
 }
 
 func (w Way) String() string {
@@ -34,20 +33,20 @@ func (w Way) String() string {
 	return text
 }
 
-// kept is how many of the fastest ways GBs goes on with: which is the fastest is not
-// certain after a few sweeps.
+// kept is the number of fastest ways that GBs goes on measuring: a few sweeps do not settle
+// which one is fastest.
 const kept = 4
 
-// tryRounds is how often GBs tries all ways before it goes on with some.
+// tryRounds is the number of rounds over all ways before GBs keeps the fastest.
 const tryRounds = 2
 
-// Reader measures again and again how fast all threads together read memory: beside
-// each measurement of something else, since the bandwidth that a shared machine has
-// left moves. It is used by one goroutine at a time.
+// Reader repeatedly measures the memory bandwidth of all threads together, beside each
+// measurement of something else, because the bandwidth left on a shared machine varies. It is
+// used by one goroutine at a time.
 type Reader struct {
-	buffers map[bool]buffer // on huge pages or not
+	buffers map[bool]buffer // by whether it is on huge pages
 	threads int
-	ways    []Way // the fastest first, once they were tried
+	ways    []Way // fastest first, once measured
 	tried   bool
 	sums    []uint64
 }
@@ -57,7 +56,7 @@ type buffer struct {
 	release func()
 }
 
-// NewReader allocates a buffer of so many bytes for each size of pages. Close releases
+// NewReader allocates a buffer of the given number of bytes for each page size. Close releases
 // them.
 func NewReader(bytes, threads int) *Reader {
 	threads = max(threads, 1)
@@ -65,7 +64,7 @@ func NewReader(bytes, threads int) *Reader {
 	for _, huge := range pageKinds {
 		b, release := allocate(max(bytes, threads*lineBytes), huge)
 		r.buffers[huge] = buffer{b, release}
-		together(threads, func(i int) { // a page that was never written is one page of zeros for all
+		together(threads, func(i int) { // untouched pages would all map one zero page
 			for share, at := r.share(b, i), 0; at < len(share); at += pageBytes {
 				share[at] = 1
 			}
@@ -78,14 +77,14 @@ func NewReader(bytes, threads int) *Reader {
 	return r
 }
 
-// share is a thread's part, of whole lines.
+// share returns a thread's part of the buffer, in whole cache lines.
 func (r *Reader) share(b []byte, i int) []byte {
 	lines := len(b) / lineBytes
 	return b[i*lines/r.threads*lineBytes : (i+1)*lines/r.threads*lineBytes]
 }
 
-// Try reads once in each way and again, so that a bad moment of the machine falls on all
-// of them, and returns the ways with the highest rate of each, the fastest first.
+// Try reads once in each way per round, so that a disturbance affects all ways alike, and
+// returns the ways with their highest rates, fastest first.
 func (r *Reader) Try(rounds int) []Way {
 	r.tried = true
 	for range rounds {
@@ -103,8 +102,7 @@ func (r *Reader) Try(rounds int) []Way {
 	return slices.Clone(r.ways)
 }
 
-// GBs returns the highest rate of a few sweeps in each of the ways that are the fastest
-// here, 10⁹ bytes a second.
+// GBs returns the highest rate over sweeps of the fastest ways, in 10⁹ bytes per second.
 func (r *Reader) GBs(sweeps int) float64 {
 	if !r.tried {
 		r.Try(tryRounds)
@@ -116,7 +114,7 @@ func (r *Reader) GBs(sweeps int) float64 {
 	return rate
 }
 
-// sweep reads once in each way, and returns the highest rate.
+// sweep reads once in each way and returns the highest rate.
 func (r *Reader) sweep(ways []Way) float64 {
 	highest := 0.0
 	for k := range ways {

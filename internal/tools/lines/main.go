@@ -1,11 +1,11 @@
-// Lines prints how many lines each room of the product has, and all of them:
+// Lines prints the number of lines of each room of the product, and their sum:
 //
 //	go run ./internal/tools/lines
 //
-// It counts the lines of .go, .h, .cc, .c, .m and .metal files, comments and blank lines
-// included, without tests, what stands below a testdata folder, and generated files
-// (*.gen.*). A room is a top-level folder with all below it, of internal/ each folder in
-// it; kernels/published is one of its own. The test beside it keeps the sum below [most].
+// It counts the lines of .go, .h, .cc, .c, .m and .metal files, with comments and blank lines,
+// and without tests, testdata folders and generated files (*.gen.*). A room is a top-level
+// folder with everything below it, or a folder of internal/; kernels/published is a room of its
+// own. The test beside it keeps the sum below [most].
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/samber/lo"
 )
 
-// most is the number of lines that the product had at c37c657, counted likewise: it has fewer.
+// most is the number of lines of the product at c37c657; the sum must be lower.
 const most = 115_522
 
 var counted = []string{".go", ".h", ".cc", ".c", ".m", ".metal"}
@@ -55,7 +55,7 @@ func count(root string) (map[string]int, error) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(root, file))
-		if os.IsNotExist(err) { // deleted, and not yet committed so
+		if os.IsNotExist(err) { // deleted and not yet committed
 			continue
 		}
 		if err != nil {
@@ -66,7 +66,7 @@ func count(root string) (map[string]int, error) {
 	return rooms, nil
 }
 
-// isProduct reports whether a file counts.
+// isProduct reports whether a file is counted.
 func isProduct(file string) bool {
 	name := path.Base(file)
 	return slices.Contains(counted, path.Ext(name)) && !strings.HasSuffix(name, "_test.go") &&

@@ -1,12 +1,12 @@
-// Package lint checks .metal sources for what Apple's compiler would refuse, with
-// clang-19 in its C++ for OpenCL mode. That language shares MSL's address spaces and
-// its restrictions (no double, exceptions, virtual functions, function pointers,
-// program-scope variables); a prelude gives it MSL's names. What differs is rewritten
-// first: function constants get a value, and kernel templates are expanded for each
-// of their instances, so that their bodies are checked with real types.
+// Package lint checks .metal sources for errors of Apple's compiler, with clang-19 in its C++
+// for OpenCL mode. That language shares MSL's address spaces and its restrictions (no double,
+// exceptions, virtual functions, function pointers, program-scope variables); a prelude provides
+// MSL's names. The package rewrites the differences first: function constants get a value, and
+// kernel templates are expanded for each of their instances, so that their bodies are checked
+// with real types.
 //
-// It sees types. Attributes, recursion and methods called on objects in device memory
-// are mslgen's to check.
+// It checks types. mslgen checks attributes, recursion and methods called on objects in device
+// memory.
 package lint
 
 import (
@@ -32,9 +32,9 @@ func Available() bool {
 	return err == nil
 }
 
-// flags select the language, without doubles. A pointer without address space, an error
-// in MSL, has the generic one here: scan finds it, because without that space structs
-// could not be copied.
+// flags select the language, without doubles. A pointer without address space, an error in MSL,
+// is generic here: scan reports it, because structs could not be copied without the generic
+// space.
 var flags = []string{
 	"-x", "clcpp", "-cl-std=CLC++2021", "-target", "spir64", "-cl-no-stdinc", "-nostdinc",
 	"-Xclang", "-cl-ext=+all,-cl_khr_fp64,-__opencl_c_fp64",
@@ -42,8 +42,8 @@ var flags = []string{
 	"-Wno-missing-field-initializers", "-fno-color-diagnostics",
 }
 
-// Check returns the complaints about a self-contained source, one line each. With macros,
-// NAME=VALUE, it is preprocessed first, and lines lose their numbers.
+// Check returns the complaints about a self-contained source, one line each. Macros, NAME=VALUE,
+// are applied by preprocessing first, which loses line numbers.
 func Check(name, source string, macros ...string) (complaints []string, err error) {
 	if source, err = preprocess(source, macros); err != nil {
 		return nil, err
@@ -57,13 +57,13 @@ func Check(name, source string, macros ...string) (complaints []string, err erro
 		tree, complaints, err = run(append(append([]string{"-fsyntax-only", "-Xclang", "-ast-dump"}, flags...), files...), "")
 		return err
 	})
-	if len(complaints) > 0 { // the tree is not whole
+	if len(complaints) > 0 { // after errors the tree is incomplete
 		return complaints, err
 	}
 	return append(scan(tree), loops(tree)...), err
 }
 
-// with calls f with the compiler's arguments for a prepared text.
+// with calls f with the compiler's arguments for a prepared source.
 func with(text string, f func(files []string) error) error {
 	dir, err := os.MkdirTemp("", "lint")
 	if err != nil {
@@ -120,7 +120,7 @@ var (
 	programScope = regexp.MustCompile(`^\|-VarDecl.*'(?:const )?__global`)
 )
 
-// scan finds in clang's syntax tree what is an error in MSL only.
+// scan returns the errors in clang's syntax tree that are errors in MSL only.
 func scan(tree []byte) []string {
 	var out []string
 	for line := range strings.Lines(string(tree)) {
@@ -136,10 +136,10 @@ func scan(tree []byte) []string {
 	return out
 }
 
-// writesGeneric tells a declared variable from the nameless parameters of the copying
-// functions that the compiler adds to structs.
+// writesGeneric reports whether a line declares a generic pointer, other than in the unnamed
+// parameters of copy functions that the compiler adds to structs.
 func writesGeneric(line string) bool {
-	if !strings.Contains(line, "__generic") { // a tree has hundreds of thousands of lines
+	if !strings.Contains(line, "__generic") { // fast path: a tree has hundreds of thousands of lines
 		return false
 	}
 	m := unspaced.FindStringSubmatch(line)
@@ -156,7 +156,7 @@ var (
 	kernelHead    = regexp.MustCompile(`template\s*<([^<>]*)>\s*(?:kernel|\[\[kernel\b[^\]]*\]\])\s+void\s+(\w+)`)
 )
 
-// prepare rewrites MSL to the dialect that clang reads. Lines keep their numbers.
+// prepare rewrites MSL to the dialect that clang reads, keeping line numbers.
 func prepare(name, s string) (string, error) {
 	s = include.ReplaceAllString(s, "")
 	s = constant.ReplaceAllString(s, "= {};")
@@ -203,7 +203,7 @@ func prepare(name, s string) (string, error) {
 	}
 }
 
-// closing returns the index after the brace that closes the first one from i on.
+// closing returns the index after the brace that closes the first one at or after i.
 func closing(s string, i int) int {
 	depth := 0
 	for ; i < len(s); i++ {

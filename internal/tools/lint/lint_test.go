@@ -11,9 +11,9 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated/mslgen"
 )
 
-// TestMistakes checks that each source of testdata/mistakes.txtar, which holds one
-// mistake each, is refused by the checker that its first line names, and that the one
-// without mistake is not. What mslgen refuses carries file and line.
+// TestMistakes checks that each source of testdata/mistakes.txtar, which has one mistake each,
+// is rejected by the checker that its first line names, and that the correct one passes.
+// mslgen's errors give file and line.
 func TestMistakes(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/mistakes.txtar")
 	require.NoError(t, err)
@@ -48,8 +48,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestInstancesAreChecked checks that a template's body is seen with the types of
-// each instance, on the right line.
+// TestInstancesAreChecked checks that a template's body is checked with the types of each
+// instance, and that errors give the right line.
 func TestInstancesAreChecked(t *testing.T) {
 	if !lint.Available() {
 		t.Skip("clang-19 is not installed")

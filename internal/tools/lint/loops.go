@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// Metal's compiler keeps an array of a thread in registers where it knows every index. A
-// loop that stays rolled leaves its index unknown, and the array lies in memory. So a loop
-// whose variable indexes such an array, itself or through variables made of it, is to be
-// marked UNROLL (unroll.h), and a loop that is marked to have a number of turns that the
-// compiler knows.
+// Metal's compiler keeps a thread's array in registers if every index is a compile-time
+// constant. In a loop that is not unrolled the index is not, and the array goes to memory. So a
+// loop whose variable, or a variable derived from it, indexes such an array must be marked
+// UNROLL (unroll.h), and a marked loop must have a constant trip count.
 
 // node is a line of clang's syntax tree.
 type node struct {
-	kind     string // ForStmt, DeclRefExpr
-	text     string // what stands behind
+	kind     string // such as ForStmt or DeclRefExpr
+	text     string // the rest of the line
 	id       string
 	file     string
 	line     int
@@ -29,8 +28,7 @@ var (
 	referred = regexp.MustCompile(` (Var|NonTypeTemplateParm|EnumConstant) (0x[0-9a-f]+) `)
 )
 
-// treeOf reads what -ast-dump writes. A location there leaves out what is as it was in the
-// one before.
+// treeOf parses the output of -ast-dump. A location omits what it shares with the one before.
 func treeOf(dump []byte) *node {
 	root := &node{}
 	open := []*node{root}
@@ -60,7 +58,7 @@ func treeOf(dump []byte) *node {
 	return root
 }
 
-// each calls f for a node and all below it.
+// each calls f for a node and all its descendants.
 func (n *node) each(f func(*node)) {
 	f(n)
 	for _, c := range n.children {
@@ -68,7 +66,7 @@ func (n *node) each(f func(*node)) {
 	}
 }
 
-// names returns the declaration that a node refers to, and of which kind it is.
+// names returns the kind and id of the declaration that a node refers to.
 func (n *node) names() (kind, id string) {
 	if m := referred.FindStringSubmatch(n.text); n.kind == "DeclRefExpr" && m != nil {
 		return m[1], m[2]
@@ -76,19 +74,19 @@ func (n *node) names() (kind, id string) {
 	return "", ""
 }
 
-// inThread tells whether an expression of the type in the node's text lies in the thread's
-// own memory.
+// inThread reports whether an expression of the type in the node's text is in the thread address
+// space.
 func (n *node) inThread() bool {
 	_, t, _ := strings.Cut(n.text, "'")
 	t, _, _ = strings.Cut(t, "'")
 	return strings.Contains(t[strings.LastIndex(t, "*")+1:], "__private")
 }
 
-// loops complains about loops that are not marked as they should be, each once however many
-// instances it has.
+// loops returns complaints about loops that are marked wrongly, each once for all instances of
+// the loop.
 func loops(dump []byte) []string {
 	tree := treeOf(dump)
-	constants := map[string]bool{} // declarations with a value that the compiler knows
+	constants := map[string]bool{} // declarations with a constant value
 	tree.each(func(n *node) {
 		if n.kind == "VarDecl" && strings.Contains(n.text, " constexpr") {
 			constants[n.id] = true
@@ -130,9 +128,9 @@ func loops(dump []byte) []string {
 	return out
 }
 
-// indexed tells whether an array of the thread is indexed by what a loop counts.
+// indexed reports whether a loop's variable indexes an array in the thread address space.
 func indexed(loop *node) bool {
-	made := map[string]bool{} // of the loop's variable
+	made := map[string]bool{} // variables derived from the loop's
 	of := func(n *node) (found bool) {
 		n.each(func(n *node) {
 			_, id := n.names()
@@ -157,8 +155,7 @@ func indexed(loop *node) bool {
 	return array
 }
 
-// counted tells whether a loop has one variable that starts at, is compared with and
-// advances by what the compiler knows.
+// counted reports whether a loop has one variable whose start, bound and increment are constant.
 func counted(loop *node, constants map[string]bool) bool {
 	start, end, advance := loop.children[0], loop.children[2], loop.children[3]
 	variable := ""

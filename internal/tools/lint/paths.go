@@ -16,10 +16,10 @@ var (
 	call       = regexp.MustCompile(`\bcall .*@"?([\w.$]+)"?\(`)
 )
 
-// Paths counts the ways that lead from a source's kernels to functions whose mangled names
-// match leaf: so many copies of them a compiler meets that inlines everything, as Metal's
-// does, loops not counted. Branches that constants decide are left out as the compiler leaves
-// them out; the value of a function constant is not known to it yet.
+// Paths returns the number of call paths from a source's kernels to functions whose mangled
+// names match leaf. A compiler that inlines everything, as Metal's does, makes as many copies of
+// them, loops not counted. Branches on compile-time constants are removed first; function
+// constants are not known then.
 func Paths(name, source string, leaf *regexp.Regexp, macros ...string) (int, error) {
 	source, err := preprocess(source, macros)
 	if err != nil {
@@ -47,7 +47,7 @@ func Paths(name, source string, leaf *regexp.Regexp, macros ...string) (int, err
 	return paths(code, leaf), err
 }
 
-// paths reads LLVM's assembly.
+// paths parses LLVM assembly.
 func paths(code []byte, leaf *regexp.Regexp) int {
 	calls := map[string][]string{}
 	var kernels []string

@@ -2,32 +2,30 @@ package main
 
 // mutant is a source with one fault.
 type mutant struct {
-	unit  string // .metal file that is compiled, or native/SET/FILE.cpp
-	file  string // where the fault is: the unit, or a header that it includes
+	unit  string // compilation unit: a .metal file, or native/SET/FILE.cpp
+	file  string // file with the fault: the unit, or a header that it includes
 	fault string
-	old   string // occurs once in the file
+	old   string // text to replace, which occurs once in the file
 	new   string
-	tests string // of package kernels or native, as go test -run takes them
-	quick bool   // in the tests' own selection
+	tests string // tests of package kernels or native, a pattern for go test -run
+	quick bool   // whether TestQuickMutants includes it
 }
 
 const barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 
-// The tests that look at an instance of floats, whose bounds are the tightest, where no
-// other is named.
+// The default tests: of instances in float, whose bounds are the tightest.
 const (
 	vecTests   = "Attention|Split/attention_vec_f32_f32"
 	tileTests  = "AttentionTile|AttentionKeeps|AttentionShows|AttentionWithout/attention_tile_f32_f32"
 	flashTests = "Flash/flash_attention_f32"
 	ownTests   = "AttentionWrite/attention_write_f(32|16)_(f32|f16|q8_0)"
-	// The same sources are compiled for every set: that for no processor in particular is quick
-	// to compile.
+	// The sources are the same for every set; the portable set compiles fastest.
 	routedUnit, routedTests = "native/portable/linear.cpp", "Mixture/portable"
 	writeTests              = "RopeQKVWrite|HeadNorm/(rope_qkv_write|head_norm_rope_kv_write)_f32_(f32|q8_0)"
 )
 
-// mutants are kept with the sources: a change of either that makes `old` occur no more
-// than once, or not at all, is an error.
+// mutants is the list of faults. It is an error if `old` does not occur exactly once in the
+// file.
 var mutants = []mutant{
 	// attention_vec.metal
 	{unit: "attention_vec", file: "attention_rows.h", fault: "mask: sees one key too many", tests: vecTests,

@@ -1,13 +1,13 @@
-// Command mutants tests the conformance tests of package kernels: it puts a fault into a
-// kernel's source, compiles that source on its own, and requires that the tests of its
-// family fail. Faults of native kernels are put into one set, and are the tests' of package
-// native to find. A fault that they do not notice survives, and is an error.
+// Command mutants tests the conformance tests of package kernels: it puts one fault into a
+// kernel's source, compiles that source alone, and requires that the tests of its family fail.
+// Faults of native kernels are put into one set, and must be found by the tests of package
+// native. A fault that the tests do not find survives, and is an error.
 //
 //	go run ./internal/tools/mutants            all of them
 //	go run ./internal/tools/mutants -run norm  those whose file or fault matches
 //
-// The sources themselves are left as they are. Before its mutants every source is run
-// without a fault, so that a failure is the fault's doing.
+// The sources themselves are not changed. Every source is first tested without a fault, so that
+// a failure is caused by the fault.
 package main
 
 import (

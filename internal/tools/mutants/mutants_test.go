@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutantsApply checks that every fault still has its place.
+// TestMutantsApply checks that every fault applies to its file.
 func TestMutantsApply(t *testing.T) {
 	require.GreaterOrEqual(t, len(mutants), 40)
 	seen := map[string]bool{}
@@ -24,8 +24,8 @@ func TestMutantsApply(t *testing.T) {
 	}
 }
 
-// TestEnvironment asks for the whole grid of shapes, as make kernels does: mutants are
-// tried on the small one.
+// TestEnvironment sets SMELT_FULL, as make kernels does: mutants are still tested on the small
+// grid of shapes.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("SMELT_FULL", "kernels")
 	t.Setenv("SMELT_KERNELS_DEVICE", "metal")
@@ -40,7 +40,7 @@ func TestEnvironment(t *testing.T) {
 	require.Contains(t, environment("SMELT_KERNELS_LIBRARY=mutant.so"), "PATH="+os.Getenv("PATH"))
 }
 
-// TestQuickMutants makes a few of them: the command works, and tests notice faults.
+// TestQuickMutants tests a few mutants.
 func TestQuickMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a test binary")

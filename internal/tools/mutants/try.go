@@ -21,26 +21,26 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated/plugin"
 )
 
-// result tells whether the tests noticed a mutant.
+// result is the outcome of a mutant.
 type result struct {
 	caught bool
-	by     string // the test, and what it said
+	by     string // the failed test and its output
 	took   time.Duration
 }
 
-// bench is where mutants are made and tried.
+// bench holds the files with which mutants are built and tested.
 type bench struct {
-	root    string // of the module
-	dir     string // for what is built
+	root    string // root folder of the module
+	dir     string // folder of build outputs
 	tests   string // the test binary of package kernels
-	runtime string // the emulator's runtime, compiled
+	runtime string // the compiled runtime of the emulator
 }
 
-// limit is how long the tests may take for one mutant: a fault may make a loop endless.
+// limit is the timeout of the tests of one mutant: a fault may cause an endless loop.
 const limit = 2 * time.Minute
 
-// try makes each mutant and runs its tests. The error is that of the first that could
-// not be made, or of a source whose tests fail without a fault.
+// try builds each mutant and runs its tests. It returns the error of the first that could not be
+// built, or of a source whose tests fail without a fault.
 func try(list []mutant, jobs int) ([]result, error) {
 	b, err := newBench()
 	if err != nil {
@@ -151,8 +151,8 @@ func (b *bench) command(name string, args ...string) error {
 	return nil
 }
 
-// compile calls the compiler of the emulated kernels with the flags that matter to what
-// they compute; less optimised, because a mutant is compiled more than it runs.
+// compile calls the compiler of the emulated kernels with the flags that affect results, and low
+// optimisation, because a mutant takes longer to compile than to run.
 func (b *bench) compile(args ...string) error {
 	compiler := os.Getenv("CXX")
 	if compiler == "" {
@@ -166,16 +166,16 @@ func (b *bench) compile(args ...string) error {
 	return b.command(compiler, append(flags, args...)...)
 }
 
-// hasF16C reports whether halves and FMA have instructions here.
+// hasF16C reports whether this processor has F16C and FMA.
 func hasF16C() bool {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	return err == nil && bytes.Contains(info, []byte(" avx2 ")) && bytes.Contains(info, []byte(" f16c ")) && bytes.Contains(info, []byte(" fma "))
 }
 
-// native tells of a mutant whether it is one of the native kernels.
+// native reports whether the mutant is of a native kernel.
 func (m mutant) native() bool { return strings.HasPrefix(m.unit, "native/") }
 
-// source is the file that is compiled, in kernels.
+// source returns the path in kernels of the file that is compiled.
 func (m mutant) source() string {
 	if m.native() {
 		return m.unit
@@ -183,7 +183,7 @@ func (m mutant) source() string {
 	return m.unit + ".metal"
 }
 
-// spoilt returns the text of the file that has the fault.
+// spoilt returns the text of the file with the fault.
 func (m mutant) spoilt(text []byte) ([]byte, error) {
 	if n := bytes.Count(text, []byte(m.old)); n != 1 {
 		return nil, fmt.Errorf("%s: %s: the text to replace occurs %d times:\n%s", m.file, m.fault, n, m.old)
@@ -191,8 +191,8 @@ func (m mutant) spoilt(text []byte) ([]byte, error) {
 	return bytes.Replace(text, []byte(m.old), []byte(m.new), 1), nil
 }
 
-// build makes a shared library of the mutant's unit, or of a native one the tests with it in the
-// set's place. A mutant without old text is the unit as it is.
+// build builds a shared library of the mutant's unit, or for a native one the test binary with
+// it in place of the set. A mutant without old text is the unchanged unit.
 func (b *bench) build(m mutant, name string) (library string, err error) {
 	if m.native() {
 		return b.buildNative(m, name)
@@ -227,8 +227,8 @@ func (b *bench) build(m mutant, name string) (library string, err error) {
 	return library, nil
 }
 
-// buildNative compiles the tests of the native kernels with a unit from a copy of the sources,
-// where the fault is.
+// buildNative compiles the tests of the native kernels with a unit from a copy of the sources
+// that has the fault.
 func (b *bench) buildNative(m mutant, name string) (tests string, err error) {
 	dir := filepath.Join(b.dir, name)
 	defer os.RemoveAll(dir)
@@ -260,7 +260,7 @@ func (b *bench) buildNative(m mutant, name string) (tests string, err error) {
 			return "", err
 		}
 	}
-	// An overlay has the files of packages only, and not what they include.
+	// An overlay covers the files of packages only, not the headers that they include.
 	stub, overlay := filepath.Join(dir, "stub.cpp"), filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(stub, fmt.Appendf(nil, "#include %q\n", filepath.Join(dir, m.unit)), 0o644); err != nil {
 		return "", err
@@ -284,14 +284,14 @@ var (
 	message    = regexp.MustCompile(`(?m)^\s*(?:Error:\s+(.*)|(panic: .*|fatal error: .*|SIG[A-Z]+.*))$`)
 )
 
-// environment is this process' without what the tests would take for orders, such as the
-// whole grid of shapes, which does not end within the limit.
+// environment returns this process's environment without variables that would change the tests,
+// such as SMELT_FULL, whose whole grid of shapes exceeds the limit.
 func environment(own ...string) []string {
 	plain := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SMELT_") })
 	return append(plain, own...)
 }
 
-// run runs tests with what was built of a mutant in place of its kernels.
+// run runs tests with the mutant's build in place of its kernels.
 func (b *bench) run(m mutant, library, tests string) (result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Minute)
 	defer cancel()
@@ -307,7 +307,7 @@ func (b *bench) run(m mutant, library, tests string) (result, error) {
 		return result{}, err
 	}
 	if bytes.Contains(out, []byte("no tests to run")) {
-		return result{}, fmt.Errorf("no test is called %s", tests)
+		return result{}, fmt.Errorf("no test matches %s", tests)
 	}
 	if err == nil {
 		return result{}, nil

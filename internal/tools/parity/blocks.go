@@ -7,9 +7,9 @@ import (
 	"math/rand/v2"
 )
 
-// Weights returns what blocks of all types are made of to be compared with GGML's: rows of
-// ordinary weights, some with few that are large, some of one sign, some zero, of magnitudes
-// that every scale can hold.
+// Weights returns the weights from which blocks of all types are made to compare them with
+// GGML's: ordinary rows, some with few large elements, some of one sign, some zero, of
+// magnitudes that every scale can represent.
 func Weights() []float32 {
 	r := rand.New(rand.NewPCG(9, 10))
 	x := make([]float32, 64*256)
@@ -32,5 +32,5 @@ func Weights() []float32 {
 	return x
 }
 
-// Hash is short, and enough to tell two results apart.
+// Hash returns a short hash, long enough to tell results apart.
 func Hash(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b))[:16] }

@@ -9,7 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/compare"
 )
 
-// deviation is the standard deviation of logits.
+// deviation returns the standard deviation of logits.
 func deviation(logits []float32) float64 {
 	var sum, squares float64
 	for _, x := range logits {
@@ -22,12 +22,11 @@ func deviation(logits []float32) float64 {
 	return math.Sqrt(squares / float64(len(logits)))
 }
 
-// Largest is the largest difference of two sets of logits, in standard deviations of the
-// first.
+// Largest returns the largest difference between two sets of logits, in standard deviations of
+// the first.
 func Largest(want, got []float32) float64 { return compare.Largest(want, got) / deviation(want) }
 
-// Spread is the root of the mean square of the differences, in standard deviations of the
-// first.
+// Spread returns the root mean square of the differences, in standard deviations of the first.
 func Spread(want, got []float32) float64 {
 	if len(want) != len(got) {
 		return math.Inf(1)
@@ -40,7 +39,7 @@ func Spread(want, got []float32) float64 {
 	return math.Sqrt(sum/float64(len(want))) / deviation(want)
 }
 
-// Cosine is that of the angle between two vectors.
+// Cosine returns the cosine of the angle between two vectors.
 func Cosine(a, b []float32) float64 {
 	var dot, aa, bb float64
 	for i, x := range a {
@@ -50,14 +49,14 @@ func Cosine(a, b []float32) float64 {
 	return dot / math.Sqrt(aa*bb)
 }
 
-// Distance is how far llama.cpp's logits of a case are from its own in F32, where weights
-// have another type: a Spread.
+// Distance is the [Spread] between llama.cpp's logits of a case with weights of a type and its
+// logits in F32.
 type Distance struct {
 	Case, Type string
 	Far        float64
 }
 
-// WriteDistances writes a line for each.
+// WriteDistances writes one line per distance.
 func WriteDistances(path string, list []Distance) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -69,7 +68,7 @@ func WriteDistances(path string, list []Distance) error {
 	return f.Close()
 }
 
-// ReadDistances reads what WriteDistances wrote, by case and type.
+// ReadDistances reads the output of WriteDistances, by case and type.
 func ReadDistances(path string) (map[[2]string]float64, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,15 +1,14 @@
-// Package parity holds the small models in which smelt is compared with llama.cpp, one family
-// after the other: odd shapes with random weights, and the tokens that both see. Their files
-// are made anew wherever they are needed, always with the same bytes; what llama.cpp computes
-// for them is kept in testdata/parity, and made again by
+// Package parity holds the small models in which smelt is compared with llama.cpp, by family:
+// odd shapes with random weights, and the tokens that both are given. The model files are
+// generated where they are needed, always with the same bytes; llama.cpp's results for them are
+// kept in testdata/parity, and made by
 //
 //	make parity
 //
-// A family that is added has its shapes in the table shapes, one that makes embeddings in the
-// table embedders, and nothing else: [Cases] makes five
-// geometries of each that a family allows, in which heads do not divide anything evenly, the
-// KV heads are one or as many as the query heads, windows are shorter than the text, and the
-// table is the head or is not.
+// A new family needs only a row in the table shapes, or in embedders if it makes embeddings:
+// [Cases] makes five geometries that the family allows, in which heads do not divide anything
+// evenly, there is one KV head or one per query head, windows are shorter than the text, and the
+// embedding is or is not tied to the head.
 package parity
 
 import (
@@ -26,28 +25,28 @@ import (
 	"github.com/smelt-ml/smelt/models/synth"
 )
 
-// Case is a model and what it is shown.
+// Case is a model and its input.
 type Case struct {
 	Name   string // family and geometry: "gemma3/2"
 	Config models.Config
-	Seed   uint64 // of its weights
+	Seed   uint64 // of the weights
 }
 
-// Vocab and Tokens are the extents of what is kept: logits, [Tokens, Vocab] of each case.
+// Vocab and Tokens are the extents of the results: logits, [Tokens, Vocab] of each case.
 const (
 	Vocab  = 264
 	Tokens = 12
 )
 
-// types are the types of weights in which models are compared, and more those in which
-// families are whose row says so.
+// types are the weight types of every comparison; more are those of families whose row has
+// formats.
 var (
 	types = []string{"f32", "f16", "q8_0", "q4_0", "q4_k_m"}
 	more  = []string{"mxfp4", "iq4_nl", "iq4_xs"}
 )
 
-// Types lists those of a family, F32 first. F32 is computed as it should be; others as
-// llama.cpp computes them, whose distance from F32 is kept.
+// Types returns the weight types of a family, F32 first. F32 is compared with exact results;
+// other types with llama.cpp's, whose distance from F32 is kept.
 func Types(family string) []string {
 	if s, _ := lo.Find(shapes, func(s shape) bool { return s.family == family }); s.formats {
 		return slices.Concat(types, more)
@@ -55,7 +54,7 @@ func Types(family string) []string {
 	return types
 }
 
-// Text returns the tokens that models are shown.
+// Text returns the input tokens.
 func Text() []int32 {
 	r := rand.New(rand.NewPCG(7, 8))
 	ids := make([]int32, Tokens)
@@ -65,15 +64,15 @@ func Text() []int32 {
 	return ids
 }
 
-// geometry is what a family's shapes have in common.
+// geometry is the part of a shape that is common to all families.
 type geometry struct {
 	width, heads, kvHeads, head, ffn, layers int
 	tied                                     bool
 }
 
-// geometries are odd: by turns heads do not divide the width, or one KV head serves all, or
-// each query head has its own, or heads are no power of two. The last one has rows of whole
-// blocks of all types.
+// geometries are odd: heads do not divide the width, or one KV head serves all, or each query
+// head has its own, or heads are no power of two. The last one has rows of whole blocks of all
+// types.
 var geometries = [5]geometry{
 	{width: 96, heads: 6, kvHeads: 2, head: 16, ffn: 160, layers: 4},
 	{width: 96, heads: 4, kvHeads: 1, head: 24, ffn: 224, layers: 2, tied: true},
@@ -82,11 +81,11 @@ var geometries = [5]geometry{
 	{width: 256, heads: 4, kvHeads: 2, head: 64, ffn: 512, layers: 2},
 }
 
-// Families lists those whose logits are compared, Embedders those whose embeddings are.
+// Families returns the families whose logits are compared, Embedders those whose embeddings are.
 func Families() []string  { return lo.Map(shapes, shape.title) }
 func Embedders() []string { return lo.Map(embedders, shape.title) }
 
-// Cases returns those of a family.
+// Cases returns the cases of a family.
 func Cases(family string) []Case {
 	s, _ := lo.Find(append(slices.Clip(shapes), embedders...), func(s shape) bool { return s.title(0) == family })
 	return lo.Map(geometries[:], func(g geometry, i int) Case {
@@ -94,21 +93,20 @@ func Cases(family string) []Case {
 	})
 }
 
-// title is what the cases of a shape are called.
+// title returns the name that the cases of a shape begin with.
 func (s shape) title(int) string { return cmp.Or(s.name, s.family) }
 
-// Embeddings are what llama.cpp makes of the text: the hidden states of its tokens, [Tokens,
-// Width], and what their pooling gives, [Width].
+// Embeddings are llama.cpp's embeddings of the text: the hidden states of its tokens, [Tokens,
+// Width], and their pooled embedding, [Width].
 type Embeddings struct{ States, Pooled []float32 }
 
-// SplitEmbeddings takes apart what is kept of a family: those of each case, one after the
-// other.
+// SplitEmbeddings splits the stored array of a family into the embeddings of each case.
 func SplitEmbeddings(family string, all []float32) ([]Embeddings, error) {
 	var out []Embeddings
 	for _, c := range Cases(family) {
 		width, n := c.Config.Width, Tokens*c.Config.Width
 		if len(all) < n+width {
-			return nil, fmt.Errorf("%s: %d numbers are left of its embeddings, too few", c.Name, len(all))
+			return nil, fmt.Errorf("%s: only %d numbers are left for its embeddings", c.Name, len(all))
 		}
 		out = append(out, Embeddings{all[:n], all[n:][:width]})
 		all = all[n+width:]

@@ -13,8 +13,8 @@ import (
 	"github.com/smelt-ml/smelt/internal/tools/parity"
 )
 
-// TestCases: every family has five cases of distinct names that other geometries than the first's
-// make, and a vocabulary that its text and its logits fit in.
+// TestCases checks that every family has five cases of distinct names and geometries, and a
+// vocabulary that holds its text and its logits.
 func TestCases(t *testing.T) {
 	all := append(parity.Families(), parity.Embedders()...)
 	require.Empty(t, lo.FindDuplicates(all))
@@ -40,7 +40,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// TestWrite makes a case's file twice, with the same bytes, and another case's with others.
+// TestWrite writes a case's file twice, with the same bytes, and another case's with others.
 func TestWrite(t *testing.T) {
 	file := func(c parity.Case, weightType string) []byte {
 		var b bytes.Buffer

@@ -6,21 +6,21 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// shape says what a family's models have beside a geometry.
+// shape is what a family's models have in addition to a geometry.
 type shape struct {
 	family  string
-	name    string                               // of the cases, where it is not the family's
-	square  bool                                 // heads and their elements make up the width
-	untied  bool                                 // the table is never the head
-	tied    bool                                 // or always
-	each    bool                                 // each query head has a KV head of its own
-	partial bool                                 // part of each head rotates
-	seed    uint64                               // of weights; 1 where it is 0
-	formats bool                                 // weights have each type that there is
-	more    func(c *models.Config, geometry int) // nil: nothing
+	name    string                               // of the cases; "": the family
+	square  bool                                 // whether heads × head size is the width
+	untied  bool                                 // whether the embedding is never the head
+	tied    bool                                 // whether the embedding is always the head
+	each    bool                                 // whether each query head has a KV head of its own
+	partial bool                                 // whether only part of each head rotates
+	seed    uint64                               // of weights; 0: 1
+	formats bool                                 // whether weights are compared in every type
+	more    func(c *models.Config, geometry int) // further changes of the configuration; nil: none
 }
 
-// shapes has every family that is compared with llama.cpp.
+// shapes lists the families that are compared with llama.cpp.
 var shapes = []shape{
 	{family: "llama", formats: true, more: func(c *models.Config, i int) {
 		switch i {
@@ -42,7 +42,7 @@ var shapes = []shape{
 			c.Rope.YaRN.Magnitude = 1
 		}
 		if i%2 == 0 {
-			c.Temperature = 4 // more than models have, so that it shows
+			c.Temperature = 4 // more than models have, so that it has an effect
 		}
 	}},
 	{family: "gemma2", tied: true, more: func(c *models.Config, i int) {
@@ -58,7 +58,7 @@ var shapes = []shape{
 		}
 	}},
 	{family: "granite", more: func(c *models.Config, i int) {
-		c.Biases = models.Biases{Output: i == 2, FFN: i == 3} // as GGUF files may have them
+		c.Biases = models.Biases{Output: i == 2, FFN: i == 3} // variants that GGUF files may have
 		c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitScale = 3, 0.4, 0.1+0.05*float64(i), 2
 	}},
 	{family: "starcoder2", square: true},
@@ -68,7 +68,7 @@ var shapes = []shape{
 	}},
 	{family: "command-r", square: true, tied: true, more: func(c *models.Config, i int) {
 		c.LogitScale = 0.25
-		if i == 0 { // llama.cpp knows such models by their number of layers
+		if i == 0 { // llama.cpp identifies such models by their number of layers
 			c.Layers, c.HeadNorms = 64, true
 		}
 	}},
@@ -81,7 +81,7 @@ var shapes = []shape{
 		if i == 2 {
 			c.Rope.Rotated = c.Head / 4 * 2
 		}
-		if i%2 == 1 { // by turns for longer texts than these and for shorter ones
+		if i%2 == 1 { // alternately for longer texts than these and for shorter ones
 			c.Context, c.Rope.Long = 8192, longRope(c.Head/2, 16+4080*float64(i/2))
 		}
 	}},
@@ -90,7 +90,7 @@ var shapes = []shape{
 	{family: "gptneox", square: true, each: true, untied: true, partial: true, more: func(c *models.Config, i int) { c.Parallel = i%2 == 0 }},
 	{family: "olmoe", square: true, each: true, untied: true, more: func(c *models.Config, i int) {
 		c.Experts = experts(i)
-		c.FFN = c.Experts.FFN // what llama.cpp takes for the width
+		c.FFN = c.Experts.FFN // llama.cpp takes this for the width
 	}},
 	{family: "llama", name: "mixtral", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
 	{family: "qwen2moe", square: true, untied: true, more: func(c *models.Config, i int) {
@@ -102,7 +102,7 @@ var shapes = []shape{
 		c.Window, c.Windowed = 3+i, windows(c.Layers, 2)
 		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16}
 	}},
-	// By another seed a router is in doubt about the first token, which all others see.
+	// With seed 1 the router nearly ties on the first token, which all others attend to.
 	{family: "qwen3moe", seed: 2, more: func(c *models.Config, i int) { c.Experts = experts(i) }},
 	{family: "lfm2", square: true, more: func(c *models.Config, i int) {
 		c.Taps, c.Recurrent = 2+i%3, windows(c.Layers, 2)
@@ -117,7 +117,7 @@ var shapes = []shape{
 	{family: "arcee"},
 }
 
-// embedders has every family whose embeddings are compared.
+// embedders lists the families whose embeddings are compared.
 var embedders = []shape{
 	{family: "qwen3", name: "qwen3-embedding", more: func(c *models.Config, i int) { c.Pooling = lo.Ternary(i == 1, "mean", "last") }},
 	{family: "bert", square: true, each: true, more: func(c *models.Config, i int) {
@@ -134,7 +134,7 @@ var embedders = []shape{
 	}},
 }
 
-// longRope has other factors for texts of up to old tokens than for longer ones.
+// longRope returns different factors for texts of up to old tokens and for longer ones.
 func longRope(pairs int, old float64) *models.LongRope {
 	factors := func(by float64) []float64 {
 		return lo.Times(pairs, func(i int) float64 { return 1 + by*float64(i)/float64(pairs) })
@@ -142,14 +142,15 @@ func longRope(pairs int, old float64) *models.LongRope {
 	return &models.LongRope{Short: factors(0.5), Long: factors(30), OldContext: old, Magnitude: 1.25}
 }
 
-// imageSections shares out the pairs of a head among the axes of an image.
+// imageSections divides the pairs of a head among the axes of an image.
 func imageSections(c *models.Config, _ int) {
 	third := c.Head / 6
 	c.Sections = []int{c.Head/2 - 2*third, third, third, 0}
 }
 
-// latent has keys that rotate in part and are longer than values, by turns with Q of a vector of
-// its own, and K and V of one weight. The last one is of whole blocks.
+// latent configures latent attention (MLA): keys that rotate in part and are longer than values,
+// in some geometries with a low-rank Q, and K and V from one weight. The last geometry has whole
+// blocks.
 func latent(c *models.Config, i int) {
 	c.Head = [...]int{24, 24, 40, 32, 64}[i]
 	c.Rope.Rotated = [...]int{8, 16, 16, 24, 32}[i]
@@ -164,13 +165,14 @@ func latent(c *models.Config, i int) {
 	c.Experts.Shared, c.Experts.Dense, c.Experts.Scale = c.Experts.FFN*(1+i%3), 1, [...]float64{1, 2, 0.5, 1.5, 1}[i]
 }
 
-// windows has all layers but every n-th see one, or have a state in the place of attention.
+// windows marks all layers but every n-th, which then have a window, or a state instead of
+// attention.
 func windows(layers, every int) []bool {
 	return lo.Times(layers, func(i int) bool { return (i+1)%every != 0 })
 }
 
-// experts are of widths that are odd too, and the last of whole blocks: of few or many some
-// are chosen, or all.
+// experts returns a mixture whose widths are odd too, and in the last geometry whole blocks. Of
+// few or many experts some are chosen, or all.
 func experts(i int) models.Experts {
 	return [...]models.Experts{
 		{Count: 8, Chosen: 2, FFN: 96}, {Count: 5, Chosen: 1, FFN: 72}, {Count: 3, Chosen: 3, FFN: 40},

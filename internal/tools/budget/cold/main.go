@@ -1,5 +1,5 @@
-// Command cold makes a target of the Makefile with an empty build cache, and fails if it
-// takes longer than package budget allows.
+// Command cold runs a Makefile target with an empty build cache, and fails if it takes longer
+// than package budget allows.
 //
 //	go run ./internal/tools/budget/cold demo
 //	go run ./internal/tools/budget/cold test
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// bounds of the targets; nil where none is set.
+// bounds of the targets; nil: no bound.
 var bounds = map[string]struct{ cpu, wall *budget.Bound }{
 	"demo": {&budget.DemoCPU, &budget.DemoWall},
 	"test": {nil, &budget.TestWall},
@@ -33,11 +33,11 @@ var bounds = map[string]struct{ cpu, wall *budget.Bound }{
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("want one target, demo or test, not %q", args)
+		return fmt.Errorf("arguments %q: want one target, demo or test", args)
 	}
 	bound, ok := bounds[args[0]]
 	if !ok {
-		return fmt.Errorf("there is no bound for the target %q", args[0])
+		return fmt.Errorf("target %q has no bound", args[0])
 	}
 	for _, needed := range [][]string{{"make", "setup"}, {"go", "mod", "download"}} {
 		if err := command(needed...).Run(); err != nil {
@@ -49,7 +49,7 @@ func run(args []string) error {
 		return err
 	}
 	defer os.RemoveAll(cache)
-	interrupted := make(chan os.Signal, 1) // goes to make as well, so that the cache is removed
+	interrupted := make(chan os.Signal, 1) // make gets the signal too, so the cache is removed
 	signal.Notify(interrupted, os.Interrupt)
 
 	target := command("make", args[0])
@@ -59,7 +59,7 @@ func run(args []string) error {
 		return fmt.Errorf("make %s: %w", args[0], err)
 	}
 	wall := time.Since(began).Seconds()
-	cpu := (target.ProcessState.UserTime() + target.ProcessState.SystemTime()).Seconds() // of all that make waited for
+	cpu := (target.ProcessState.UserTime() + target.ProcessState.SystemTime()).Seconds() // of make and its children
 	fmt.Printf("make %s from nothing: %.0f s of processor time, %.0f s of wall time on %d cores of %s\n",
 		args[0], cpu, wall, runtime.NumCPU(), processor())
 	if bound.cpu != nil {
@@ -68,7 +68,7 @@ func run(args []string) error {
 		}
 	}
 	if runtime.NumCPU() < 2 {
-		return nil // bounds of the clock are for two cores
+		return nil // the bounds on wall time are for two cores
 	}
 	return bound.wall.Check(wall)
 }

@@ -8,7 +8,7 @@ import (
 
 var modelName = regexp.MustCompile(`(?m)^model name\s*: (.*)$`)
 
-// processor names the machine's, as far as it says.
+// processor returns the name of the machine's processor, if the system reports it.
 func processor() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if name := modelName.FindSubmatch(info); err == nil && name != nil {
