@@ -12,5 +12,5 @@ func TestCheck(t *testing.T) {
 	b := budget.Bound{Name: "age of the cheese", Unit: "days", Want: 100, Room: 0.25}
 	require.NoError(t, b.Check(100))
 	require.NoError(t, b.Check(125))
-	require.EqualError(t, b.Check(126), "age of the cheese: 126.0 days, where 100.0 are wanted and 125.0 allowed")
+	require.EqualError(t, b.Check(126), "age of the cheese: 126.0 days, want 100.0 and at most 125.0")
 }

@@ -101,7 +101,7 @@ func TestSplitEmbeddings(t *testing.T) {
 		require.Equal(t, []float32{float32(i)}, lo.Uniq(append(parts[i].States, parts[i].Pooled...)))
 	}
 	_, err = parity.SplitEmbeddings(family, all[:len(all)-1])
-	require.ErrorContains(t, err, "too few")
+	require.ErrorContains(t, err, "numbers are left")
 	_, err = parity.SplitEmbeddings(family, append(all, 0))
 	require.ErrorContains(t, err, "1 numbers too many")
 }

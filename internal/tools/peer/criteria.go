@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// criterion is what the cpu device wants to reach beside llama.cpp, and how far it is.
+// criterion is a goal for the cpu device beside llama.cpp, and how far it is met.
 type criterion struct {
 	Wanted string
-	Of     int      // cells or models that it speaks of among those measured
-	Met    []string // with their figures
-	Missed []string // likewise
-	Open   []string // what cannot be judged, and why
+	Of     int      // measured cells or models that it applies to
+	Met    []string // those that meet it, with their figures
+	Missed []string // those that do not, with their figures
+	Open   []string // those that cannot be judged, with the reason
 }
 
 func (c *criterion) judge(met bool, format string, args ...any) {
@@ -29,8 +29,8 @@ func (c *criterion) leave(format string, args ...any) {
 	c.Open = append(c.Open, fmt.Sprintf(format, args...))
 }
 
-// What is wanted. Where an engine is near the limit of the memory, noise decides who is
-// ahead: there a little less than the rival will do.
+// The goals. Near the memory bandwidth noise decides which engine is faster, so slightly less
+// than the rival's speed suffices there.
 const (
 	wantedRatio         = 1.0
 	wantedRatioAtLimit  = 0.97
@@ -38,32 +38,33 @@ const (
 	wantedMean          = 1.5
 	wantedMeanToBest    = 1.2
 	wantedDecode        = 0.85 // of the read bandwidth
-	wantedOverBest      = 1.15 // will do instead, without VNNI
+	wantedOverBest      = 1.15 // suffices instead, without VNNI
 	wantedDecodeAtDepth = 0.60
 	deepFrom            = 4096
 	wantedDecodeDeepest = 0.85
 	deepestFrom         = 16384
-	wantedFloatPrefill  = 0.70 // of the peak of floats, or of what weights of F16 become
+	wantedFloatPrefill  = 0.70 // of the float peak, or of the peak of the type that F16 weights are converted to
 	wantedStartup       = 0.3  // seconds to the first token of a model of 0.6·10⁹ weights
 
-	// Sequences at once, beside llama.cpp: everywhere where the processor multiplies bytes
-	// (VNNI), else from so many on.
+	// Sequences generated at once, beside llama.cpp: any number where the processor multiplies
+	// bytes (VNNI), else manyFrom or more.
 	wantedMany     = 1.3
 	manyFrom       = 16
-	wantedOfPrompt = 0.85 // of the operations a second of prompts, by so many sequences
+	wantedOfPrompt = 0.85 // of the operations per second of prompts, from that number of sequences on
 )
 
-// wantedPrefill are shares of the peak of bytes with VNNI, by shape.
+// wantedPrefill are the goals with VNNI, as shares of the byte peak, by shape.
 var wantedPrefill = map[string]float64{"qwen3-0.6b": 0.45, "llama3.2-1b": 0.50}
 
-// wantedAVX2Prefill is the share of the chain of instructions that AVX2 alone has for products
-// of bytes; of Q8_0, whose bytes need one more, wantedAVX2Q8.
+// wantedAVX2Prefill is the goal as a share of the peak of AVX2's instruction chain for products
+// of bytes; wantedAVX2Q8 is that for Q8_0, whose bytes need one instruction more.
 const (
 	wantedAVX2Prefill = 0.70
 	wantedAVX2Q8      = 0.60
 )
 
-// prefill is the share of its peak that a model's prompts are to reach, and whether one is set.
+// prefill returns the goal for a model's prompts as a share of its peak, and whether there is
+// one.
 func prefill(b *bench, isa string) (float64, bool) {
 	if !b.Work.Quantized {
 		return wantedFloatPrefill, true
@@ -78,13 +79,13 @@ func prefill(b *bench, isa string) (float64, bool) {
 	return want, known
 }
 
-// wide are the formats whose decoding is bound by memory alone where VNNI multiplies the bytes.
+// wide are the formats whose decoding is bound by memory alone with VNNI.
 var wide = map[string]bool{"f16": true, "q8_0": true}
 
-// vnni are the sets of kernels that multiply bytes by instructions made for it.
+// vnni are the kernel sets with instructions that multiply bytes.
 var vnni = map[string]bool{"avx512": true, "avxvnni": true}
 
-// criteria judges a report: all that is wanted, whether it can be judged or not.
+// criteria returns the judgement of every goal, whether it can be judged or not.
 func (r *report) criteria() []criterion {
 	multiplies := vnni[r.Smelt.Detail]
 	speed := criterion{Wanted: fmt.Sprintf("each cell at least %.1f × the best rival, %.2f × where either engine is above %.0f %% of the bandwidth",
@@ -104,7 +105,7 @@ func (r *report) criteria() []criterion {
 	many := criterion{Wanted: fmt.Sprintf("sequences at once: %.1f × llama.cpp with VNNI; without %.1f ×, and from %d on %.1f ×",
 		wantedMany, wantedRatio, manyFrom, wantedMany)}
 	rate := criterion{Wanted: fmt.Sprintf("%d sequences at once: %.0f %% of the operations a second of prompts", manyFrom, 100*wantedOfPrompt)}
-	rates := map[string]float64{} // operations a second of prompts, by model
+	rates := map[string]float64{} // operations per second of prompts, by model
 	r.each(func(b *bench, s *samples, f figures) {
 		if s.Cell.Test == prompting {
 			rates[b.name()] = max(rates[b.name()], f.Smelt*b.Work.opsPerToken(s.Cell))
@@ -159,7 +160,7 @@ func (r *report) criteria() []criterion {
 		switch {
 		case !generates && known:
 			peak := r.peak(b.products())
-			if b.Work.Quantized { // whose criteria are of bytes, and AVX2 does more nibbles
+			if b.Work.Quantized { // its goals are of bytes, and AVX2 computes more nibbles
 				f.SmeltShare *= ratio(peak, r.peak(ofBytes))
 			}
 			hold(&prompts, cell, f.SmeltShare, peak, want, peakFault)
@@ -196,7 +197,7 @@ func (r *report) criteria() []criterion {
 			c.leave("nothing was measured for it")
 		}
 	}
-	for _, c := range []criterion{many, rate} { // no part of a whole comparison
+	for _, c := range []criterion{many, rate} { // these are no part of a whole comparison
 		if c.Of > 0 {
 			all = append(all, c)
 		}
@@ -204,7 +205,7 @@ func (r *report) criteria() []criterion {
 	return all
 }
 
-// verdict is one line on a criterion. What cannot be judged is never met.
+// verdict formats a criterion as one line. A criterion that cannot be judged is not met.
 func (c *criterion) verdict() string {
 	var text string
 	switch {
@@ -225,7 +226,7 @@ func (c *criterion) verdict() string {
 	switch {
 	case c.Of == 0:
 		return open
-	case len(c.Missed) == 0: // some are met, which is no yes
+	case len(c.Missed) == 0: // a partly judged criterion is not met
 		return fmt.Sprintf("%s; %d others are met", open, len(c.Met))
 	}
 	return text + "; " + open

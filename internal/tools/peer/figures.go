@@ -12,41 +12,41 @@ import (
 	"golang.org/x/exp/stats"
 )
 
-// report is all that was measured, as it is kept in a file: what is printed can be made
-// from it again.
+// report holds all measurements, as a file keeps them: every table can be printed from it again.
 type report struct {
 	Date    time.Time `json:"date"`
 	Machine string    `json:"machine"`
 	Smelt   hello     `json:"smelt"`
 	Peer    *hello    `json:"peer,omitempty"` // nil where smelt was measured alone
-	Fork    *hello    `json:"fork,omitempty"` // nil where it was not measured
+	Fork    *hello    `json:"fork,omitempty"` // nil where no fork was measured
 	Threads int       `json:"threads"`
-	Pairs   int       `json:"pairs"` // wanted of each cell
+	Pairs   int       `json:"pairs"` // pairs requested per cell
 	Elapsed float64   `json:"elapsed"`
 	Models  []bench   `json:"models"`
 	Startup []startup `json:"startup,omitempty"`
 }
 
-// versus are samples beside a fork of llama.cpp, which some reports have: what it reached in
-// each of its ways, and pairs with the best.
+// versus holds samples beside a fork of llama.cpp, in some older reports: its speed in each of
+// its ways, and pairs with the fastest.
 type versus struct {
-	Ways  []float64 `json:"ways"` // tokens a second, as forkWays has them
+	Ways  []float64 `json:"ways"` // tokens per second, in the order of forkWays
 	Pairs []pair    `json:"pairs"`
 }
 
-// forkWays are the ways in which the fork holds weights: as the file has them, or repacked.
+// forkWays are the ways in which the fork holds weights: as in the file, or repacked.
 var forkWays = []string{"read", "repacked"}
 
-// way is the one that the pairs were taken in.
+// way returns the index of the way that the pairs were taken in.
 func (v *versus) way() int { return slices.Index(v.Ways, slices.Max(v.Ways)) }
 
-// startup is one start of the tool: from the process to its end, after one token.
+// startup is the time of one run of the tool that generates one token, from start to exit.
 type startup struct {
 	Model   string  `json:"model"`
 	Seconds float64 `json:"seconds"`
 }
 
-// startup is the median of the starts, in seconds, and what was started; 0 without any.
+// startup returns the model that was started and the median of the times in seconds; 0 without
+// any.
 func (r *report) startup() (string, float64) {
 	if len(r.Startup) == 0 {
 		return "", 0
@@ -58,25 +58,25 @@ func (r *report) startup() (string, float64) {
 	return r.Startup[0].Model, stats.Median(seconds)
 }
 
-// bench is what was measured of one model.
+// bench holds the measurements of one model.
 type bench struct {
 	Model     string   `json:"model"`  // the known shape
 	Format    string   `json:"format"` // the mixture of weight types
 	Work      workload `json:"work"`
-	Float     float64  `json:"float_gops"` // peaks of the processor, 10⁹ operations a second
+	Float     float64  `json:"float_gops"` // peaks of the processor, 10⁹ operations per second
 	Int8      float64  `json:"int8_gops"`
 	Nibbles   float64  `json:"nibble_gops,omitempty"`
-	Half      float64  `json:"half_gops,omitempty"` // of integers of 16 bits, if half weights are multiplied as such
-	Read      float64  `json:"read"`                // bandwidth, all ways of reading tried, GB/s
-	SmeltPeak int64    `json:"smelt_peak"`          // most memory, in bytes
-	// Most memory of llama.cpp in processes of their own: its weights mapped from the file,
-	// of which it keeps what it rearranges a second time, and read into memory.
+	Half      float64  `json:"half_gops,omitempty"` // of 16-bit integers, if half weights are multiplied as such
+	Read      float64  `json:"read"`                // bandwidth, the best of all ways of reading, GB/s
+	SmeltPeak int64    `json:"smelt_peak"`          // peak memory, in bytes
+	// Peak memory of llama.cpp in processes of its own: with weights mapped from the file, where
+	// it keeps rearranged weights a second time, and with weights read into memory.
 	PeerMapped int64     `json:"peer_mapped,omitempty"`
 	PeerRead   int64     `json:"peer_read,omitempty"`
 	Cells      []samples `json:"cells"`
 }
 
-// peerPeak is the lower of the rival's; 0 without any.
+// peerPeak returns the lower of the rival's peaks; 0 without any.
 func (b *bench) peerPeak() int64 {
 	if b.PeerMapped == 0 || b.PeerRead == 0 {
 		return max(b.PeerMapped, b.PeerRead)
@@ -86,30 +86,30 @@ func (b *bench) peerPeak() int64 {
 
 func (b *bench) name() string { return b.Model + " " + b.Format }
 
-// samples are the pairs of a cell, disturbed ones included, in the order they came.
+// samples are the pairs of a cell, including disturbed ones, in the order taken.
 type samples struct {
 	Cell  cell       `json:"cell"`
-	Flash *attention `json:"flash,omitempty"` // how the rival attended, if it had the choice
+	Flash *attention `json:"flash,omitempty"` // with which attention the rival ran, if it had the choice
 	Pairs []pair     `json:"pairs"`
-	Fork  *versus    `json:"fork,omitempty"` // beside the fork, in its best way
+	Fork  *versus    `json:"fork,omitempty"` // beside the fork, in its fastest way
 }
 
 func (s samples) parallel() bool { return s.Cell.Parallel > 0 }
 
-// filled is the longest prompt that llama/driver.cpp fills a cache with (its PIECE); a longer
-// cache is that prompt again and again.
+// filled is the longest prompt with which llama/driver.cpp fills a cache (its PIECE); a longer
+// cache repeats that prompt.
 const filled = 4096
 
 func (s samples) repeats() bool { return s.Cell.Depth > filled }
 
-// figures are what the pairs of a cell come to; a share is of the read bandwidth for
-// generating, for a prompt of the peak of the arithmetic that the weights allow, and for
-// sequences at once of what is nearer. The bandwidth is what was read between the samples of the
-// same pair: that of a guest doubles and halves within minutes, as its processors come to lie on
-// two chiplets or on one.
+// figures are the results of a cell. A share is of the read bandwidth for generating, of the
+// peak of the weights' arithmetic for a prompt, and of the nearer of the two for sequences at
+// once. The bandwidth is the one probed between the samples of the same pair, because on a
+// virtual machine it doubles and halves within minutes, as its processors move between two
+// chiplets and one.
 type figures struct {
-	Pairs, Clean int     // that were used, and those that nothing disturbed
-	Smelt, Peer  float64 // medians, tokens a second
+	Pairs, Clean int     // pairs used, and undisturbed pairs among them
+	Smelt, Peer  float64 // medians, tokens per second
 	Ratio        float64 // median of the pairs' ratios
 	Fork         float64 // the fork's median
 	ForkRatio    float64
@@ -118,13 +118,13 @@ type figures struct {
 	PeerShare    float64
 }
 
-// ceiling is what the machine could do at most, as it was probed.
+// ceiling is the machine's limit, as probed.
 type ceiling struct {
-	read float64 // 10⁹ bytes a second
-	ops  float64 // 10⁹ operations a second
+	read float64 // 10⁹ bytes per second
+	ops  float64 // 10⁹ operations per second
 }
 
-// beside is the ceiling with the bandwidth that was read beside a pair.
+// beside returns the ceiling with the bandwidth that was probed beside a pair.
 func (c ceiling) beside(p *pair) ceiling {
 	if p.Read > 0 {
 		c.read = p.Read
@@ -132,7 +132,7 @@ func (c ceiling) beside(p *pair) ceiling {
 	return c
 }
 
-// figures come from so many pairs: those that were disturbed least.
+// figures returns the results of the wanted number of least disturbed pairs.
 func (s *samples) figures(work *workload, limit ceiling, wanted int) figures {
 	used := quietest(s.Pairs, wanted)
 	f := figures{
@@ -160,7 +160,7 @@ func (s *samples) figures(work *workload, limit ceiling, wanted int) figures {
 	return f
 }
 
-// best is the ratio to the fastest rival that was measured.
+// best returns the ratio to the fastest rival that was measured.
 func (f *figures) best() float64 {
 	if f.ForkRatio > 0 && (f.Ratio == 0 || f.ForkRatio < f.Ratio) {
 		return f.ForkRatio
@@ -168,12 +168,12 @@ func (f *figures) best() float64 {
 	return f.Ratio
 }
 
-// quietest are the pairs that were disturbed least.
+// quietest returns the wanted number of least disturbed pairs.
 func quietest(pairs []pair, wanted int) []pair {
 	used := slices.Clone(pairs)
 	slices.SortStableFunc(used, func(x, y pair) int {
 		if x.clean() && y.clean() {
-			return 0 // among them the first that came
+			return 0 // in the order taken
 		}
 		return compare(x.Others, y.Others)
 	})
@@ -190,7 +190,7 @@ func median(pairs []pair, of func(p *pair) float64) float64 {
 
 func (p *pair) ratio() float64 { return ratio(p.Smelt, p.Peer) }
 
-// share tells how much of the limit a speed is.
+// share returns a speed as a fraction of the limit.
 func (s *samples) share(work *workload, limit ceiling, speed float64) float64 {
 	read := ratio(speed*work.bytesPerToken(s.Cell)/1e9, limit.read)
 	ops := ratio(speed*work.opsPerToken(s.Cell)/1e9, limit.ops)
@@ -203,13 +203,13 @@ func (s *samples) share(work *workload, limit ceiling, speed float64) float64 {
 	return ops
 }
 
-// products are what a prompt's matrices are multiplied as.
+// products is the arithmetic of a prompt's matrix products.
 type products int
 
 const (
-	ofFloats  products = iota // or of what half weights become
+	ofFloats  products = iota // or of the type that half weights are converted to
 	ofBytes                   // of quantized weights
-	ofNibbles                 // of those that have four bits, most of them in a mixture
+	ofNibbles                 // of four-bit weights, the majority in a mixture
 )
 
 func (b *bench) products() products {
@@ -222,10 +222,10 @@ func (b *bench) products() products {
 	return ofBytes
 }
 
-// moreNibbles tells whether the processor multiplies more nibbles than bytes.
+// moreNibbles reports whether the processor multiplies more nibbles than bytes.
 func (b *bench) moreNibbles() bool { return b.Nibbles > b.Int8 }
 
-// peak is the most that was probed of these products.
+// peak returns the probed peak of these products.
 func (b *bench) peak(of products) float64 {
 	switch of {
 	case ofFloats:
@@ -236,13 +236,13 @@ func (b *bench) peak(of products) float64 {
 	return b.Int8
 }
 
-// shortens tells whether smelt multiplied half weights as integers of 16 bits.
+// shortens reports whether smelt multiplied half weights as 16-bit integers.
 func (r *report) shortens() bool {
 	return slices.ContainsFunc(r.Models, func(b bench) bool { return b.Half > 0 })
 }
 
-// peak is the most that was probed beside any model: what neighbours leave of the processor
-// at a bad moment would flatter both engines.
+// peak returns the highest peak that was probed beside any model, because a peak probed while
+// neighbours were busy would flatter both engines.
 func (r *report) peak(of products) float64 {
 	var most float64
 	for i := range r.Models {
@@ -251,8 +251,8 @@ func (r *report) peak(of products) float64 {
 	return most
 }
 
-// read is the highest bandwidth that was probed in the whole run, beside any sample: as
-// with peaks, the machine's best moment is its limit.
+// read returns the highest bandwidth that was probed in the whole run: the machine's best moment
+// is its limit.
 func (r *report) read() float64 {
 	var most float64
 	for i := range r.Models {
@@ -271,23 +271,23 @@ func (b *bench) read() float64 {
 	return most
 }
 
-// ceiling is the limit of a model's cells.
+// ceiling returns the limit of a model's cells.
 func (r *report) ceiling(of products) ceiling {
 	return ceiling{read: r.read(), ops: r.peak(of)}
 }
 
-// mostShare is how much of a limit a speed can be: what is above it was probed wrongly,
-// and between the whole and this lies noise.
+// mostShare is the largest credible share of a limit. A higher share means that the probe was
+// wrong; up to it the excess is noise.
 const mostShare = 1.05
 
-// fault is a speed that a limit does not allow.
+// fault is a speed above a probed limit.
 type fault struct {
-	memory bool // the bandwidth was probed too low, or else a peak
+	memory bool // whether the bandwidth was probed too low, else a peak
 	what   string
 }
 
-// faults are the probe's, whose highest figures no speed may pass. The rival's prompts are left
-// out: it may have units that smelt's kernels, and so the peaks, do without.
+// faults returns the speeds that exceed the highest probed limits. The rival's prompts are left
+// out, because it may use units that smelt's kernels, and so the peaks, do not.
 func (r *report) faults() []fault {
 	var list []fault
 	r.each(func(b *bench, s *samples, f figures) {
@@ -308,7 +308,7 @@ func (r *report) faults() []fault {
 	return list
 }
 
-// ratio is 0 where there is nothing to compare with.
+// ratio returns x/y, 0 without a y to compare with.
 func ratio(x, y float64) float64 {
 	if y == 0 {
 		return 0
@@ -326,7 +326,7 @@ func compare(x, y float64) int {
 	return 0
 }
 
-// each calls a function with every cell's figures.
+// each calls see with the figures of every cell.
 func (r *report) each(see func(b *bench, s *samples, f figures)) {
 	for i := range r.Models {
 		b := &r.Models[i]
@@ -338,7 +338,7 @@ func (r *report) each(see func(b *bench, s *samples, f figures)) {
 	}
 }
 
-// mean is the geometric mean of the cells' ratios; 0 without any.
+// mean returns the geometric mean over all cells; 0 without any.
 func (r *report) mean(of func(f *figures) float64) float64 {
 	var ratios []float64
 	r.each(func(_ *bench, _ *samples, f figures) { ratios = append(ratios, of(&f)) })
@@ -360,7 +360,7 @@ func geometric(ratios []float64) float64 {
 	return math.Exp(sum / float64(len(ratios)))
 }
 
-// reads is the median of what was probed beside the samples.
+// reads returns the median of the bandwidths probed beside the samples.
 func (r *report) reads() float64 {
 	var reads []float64
 	r.each(func(_ *bench, s *samples, _ figures) {

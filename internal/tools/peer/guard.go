@@ -21,33 +21,33 @@ import (
 	"github.com/smelt-ml/smelt/device"
 )
 
-// What a commit may lose beside another: of the geometric mean of all cells, and of any
-// one of them.
+// The slowdown of a commit that is accepted: of the geometric mean of all cells, and of any
+// single cell.
 const (
 	lostMean = 0.01
 	lostCell = 0.04
 )
 
-// A cell is compared in pairs as the rivals' are. Its tokens are generated in pieces, so
-// that what the machine does from second to second falls on both commits.
+// A cell is compared in pairs, as rivals are. Its tokens are generated in short pieces, so that
+// variations of the machine affect both commits alike.
 const (
 	guardPiece  = 16   // tokens
 	guardPairs  = 4    // of pieces
-	guardPrompt = 2    // pairs, of prompts
-	settled     = 0.03 // share that a prompt gains on the one before, below which an engine has settled
-	guardAgain  = 3    // further passes, each with new processes; with the first, as many of each order
+	guardPrompt = 2    // pairs of prompts
+	settled     = 0.03 // share by which a prompt is faster than the one before, below which an engine has settled
+	guardAgain  = 3    // further passes, each with new processes; with the first pass an equal number of each order
 )
 
-// compared is a cell of a model in two commits.
+// compared is one cell of a model in two commits.
 type compared struct {
 	model string
 	cell  cell
-	pairs [2][]pair // A is the peer, B is smelt; with A loaded first, and with B
+	pairs [2][]pair // A is the peer, B is smelt; index 0 with A loaded first, index 1 with B first
 }
 
-// ratio is B / A: the median of the pairs' ratios, in the undisturbed ones if there are any,
-// and the geometric mean of those of both orders. Where processors have memory of their own,
-// what is loaded second may get the farther one: a commit was 10 % slower than itself.
+// ratio returns B / A: the geometric mean over both loading orders of the median of the pairs'
+// ratios, of undisturbed pairs if there are any. On machines with several memory nodes the
+// engine loaded second may get the farther memory: a commit measured 10 % slower than itself.
 func (c *compared) ratio() float64 {
 	var ratios []float64
 	for _, pairs := range c.pairs {
@@ -65,7 +65,7 @@ func (c *compared) ratio() float64 {
 	return geometric(ratios)
 }
 
-// balance is how two commits compare.
+// balance is the comparison of two commits.
 type balance struct {
 	cells []*compared
 }
@@ -78,7 +78,7 @@ func (b *balance) mean() float64 {
 	return geometric(ratios)
 }
 
-// lost lists what B has lost of A's speed, beyond what it may.
+// lost returns the slowdowns of B that exceed what is accepted.
 func (b *balance) lost() []string {
 	var list []string
 	if mean := b.mean(); mean < 1-lostMean {
@@ -92,8 +92,8 @@ func (b *balance) lost() []string {
 	return list
 }
 
-// again lists the cells to measure once more: outliers to either side, as only looking at
-// losses again would hide them; and all, where the mean alone is lost.
+// again returns the cells to measure again: outliers in both directions, because repeating only
+// losses would hide them, and all cells where only the mean is lost.
 func (b *balance) again() []*compared {
 	var outliers []*compared
 	for _, c := range b.cells {
@@ -125,22 +125,22 @@ func (b *balance) write(w io.Writer, nameA, nameB string) error {
 	return p.err
 }
 
-// errLost is wrapped where B is slower than A by more than it may.
+// errLost is wrapped where B is too slow.
 var errLost = errors.New("speed is lost")
 
-// guard compares two commits.
+// guard compares the speed of two commits.
 func guard(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := options{patience: 500 * time.Millisecond, peer: "none", pairs: 1, probe: 1, repeats: 30 * time.Second}
 	flags := flag.NewFlagSet("peer guard", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	a := flags.String("a", "HEAD~1", "the commit that B must not be slower than")
 	b := flags.String("b", "HEAD", "the commit to judge")
-	environment := flags.String("b-env", "", "a variable for B alone, such as SMELT_ISA=avx2, to compare settings")
-	flags.StringVar(&o.dir, "dir", "build/peer", "folder of models and of the commits' programs")
+	environment := flags.String("b-env", "", "an environment variable for B only, to compare settings: NAME=VALUE")
+	flags.StringVar(&o.dir, "dir", "build/peer", "folder of the models and of the built commits")
 	o.shapesFlag(flags)
-	flags.StringVar(&o.only, "models", "*", "which models, by patterns")
-	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model")
-	flags.IntVar(&o.threads, "threads", device.DefaultThreads(), "threads of each")
+	flags.StringVar(&o.only, "models", "*", "patterns of models, separated by commas")
+	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model, separated by commas")
+	flags.IntVar(&o.threads, "threads", device.DefaultThreads(), "threads of each engine")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -185,12 +185,12 @@ func guard(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// build makes this program of a commit, whose serve is what is measured, and names the
-// commit. What was built once is kept.
+// build builds this program at a commit and returns the commit's short name. Its serve command
+// is measured. Earlier builds are reused.
 func (m *measurement) build(ctx context.Context, revision string) (name, path string, err error) {
 	hash, err := output(ctx, "git", "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
 	if err != nil {
-		return "", "", fmt.Errorf("%s is no commit: %w", revision, err)
+		return "", "", fmt.Errorf("%s is not a commit: %w", revision, err)
 	}
 	if name, err = output(ctx, "git", "rev-parse", "--short", hash); err != nil {
 		return "", "", err
@@ -208,14 +208,14 @@ func (m *measurement) build(ctx context.Context, revision string) (name, path st
 		return "", "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(source), os.RemoveAll(source+".tar")) }()
-	// Not a worktree, which the repository would keep a note of.
+	// A worktree would be recorded in the repository.
 	if err := command(ctx, "git", "archive", "--format=tar", "-o", source+".tar", hash); err != nil {
 		return "", "", err
 	}
 	if err := command(ctx, "tar", "-xf", source+".tar", "-C", source); err != nil {
 		return "", "", err
 	}
-	// Without the folder's name in what is built, commits share what they have in common.
+	// Without the folder's name in the output, commits share the build cache.
 	if err := command(ctx, cmp.Or(os.Getenv("GO"), "go"), "build", "-C", source, "-trimpath", "-o", path, "./internal/tools/peer"); err != nil {
 		return "", "", err
 	}
@@ -227,7 +227,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// side is a commit, built.
+// side is a built commit.
 type side struct {
 	name, path  string
 	environment []string
@@ -238,7 +238,7 @@ type guarding struct {
 	sides [2]side
 }
 
-// run measures all cells, and then again those that are in doubt.
+// run measures all cells, and then those that are in doubt again.
 func (g *guarding) run(ctx context.Context) (*balance, error) {
 	b := &balance{}
 	for _, n := range g.named {
@@ -263,8 +263,8 @@ func (g *guarding) run(ctx context.Context) (*balance, error) {
 	return b, nil
 }
 
-// settle lets an engine compute prompts until they come no faster. Weights are rearranged between
-// steps once a first one has run; what waits for the disk in between looks like silence.
+// settle runs prompts on an engine until they get no faster. Weights are rearranged between
+// steps after the first, and the disk waits in between would look like silence.
 func (g *guarding) settle(ctx context.Context, e engine) error {
 	if err := g.machine.silence(ctx, 10*g.patience); err != nil {
 		return err
@@ -281,7 +281,7 @@ func (g *guarding) settle(ctx context.Context, e engine) error {
 	}
 }
 
-// compare adds pairs to cells of one model, of which side `first` is loaded first.
+// compare adds pairs to cells of one model, with side first loaded first.
 func (g *guarding) compare(ctx context.Context, path string, cells []*compared, first int) error {
 	var engines [2]*child
 	for _, i := range []int{first, 1 - first} {

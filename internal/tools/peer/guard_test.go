@@ -66,10 +66,10 @@ func TestSheet(t *testing.T) {
 func TestGuardWrongCalls(t *testing.T) {
 	for want, args := range map[string][]string{
 		`"extra": flags only`:                  {"extra"},
-		"none-such is no commit":               {"--a", "none-such", "--models", "qwen3-0.6b-q4_0"},
-		"no-commit is no commit":               {"--a", "no-commit", "--shapes", "gemma3-1b", "--models", "gemma3-*"},
+		"none-such is not a commit":            {"--a", "none-such", "--models", "qwen3-0.6b-q4_0"},
+		"no-commit is not a commit":            {"--a", "no-commit", "--shapes", "gemma3-1b", "--models", "gemma3-*"},
 		`--models "gpt": no model`:             {"--models", "gpt"},
-		`--cells: "tg" is no cell`:             {"--cells", "tg"},
+		`--cells: "tg" is not a cell`:          {"--cells", "tg"},
 		"flag provided but not defined: -pair": {"--pair", "3"},
 	} {
 		require.ErrorContains(t, guard(t.Context(), append([]string{"--dir", t.TempDir()}, args...), io.Discard, io.Discard), want)

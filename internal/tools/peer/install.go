@@ -20,8 +20,8 @@ import (
 	"strings"
 )
 
-// packageVersion pins the npm package whose libraries are the rival: llama.cpp v0.5.0.
-// Its JavaScript is never run.
+// packageVersion pins the npm package that provides the rival's libraries: llama.cpp v0.5.0. The
+// package's JavaScript is never run.
 const packageVersion = "3.22.1"
 
 //go:embed llama/driver.cpp
@@ -39,25 +39,25 @@ var tokensSource []byte
 //go:embed llama/blocks.cpp
 var blocksSource []byte
 
-// installed is llama.cpp as the package carries it, with our driver linked to it.
+// installed is llama.cpp from the npm package, with the driver linked to it.
 type installed struct {
-	folder    string // of all that follows
+	folder    string // that holds all of the following
 	libraries string
-	backends  string // the libraries' folder, or the file of one backend
+	backends  string // the folder of libraries, or the file of one backend
 	driver    string
 }
 
-// backends are llama.cpp's for smelt's instruction sets, "" where it finds one by itself.
+// backends are llama.cpp's names for smelt's instruction sets; "" lets it choose.
 var backends = map[string]string{"": "", "avx512": "", "avxvnni": "alderlake", "avx2": "haswell"}
 
-// platforms are the names of the package's folders of libraries.
+// platforms are the package's folders of libraries, by GOARCH.
 var platforms = map[string]string{"amd64": "linux-x64", "arm64": "linux-arm64"}
 
 // errPeer is wrapped where there is no llama.cpp to compare with.
 var errPeer = errors.New(`no llama.cpp to compare with; set LLAMA_BENCH to a llama-bench, or pass --peer none to measure smelt alone`)
 
-// install fetches the package into a folder, unless it is there, and builds the driver, which
-// uses an instruction set or, of "", the best.
+// install fetches the package into a folder, unless it is there, and builds the driver for an
+// instruction set, or for the best with isa "".
 func install(ctx context.Context, folder, isa string, say func(string, ...any)) (*installed, error) {
 	platform, ok := platforms[runtime.GOARCH]
 	if !ok {
@@ -82,8 +82,8 @@ func install(ctx context.Context, folder, isa string, say func(string, ...any)) 
 	return in, err
 }
 
-// fetch installs the package and the one package of libraries that is needed, out of
-// many that are optional and large.
+// fetch installs the package and only the one package of libraries that is needed, because the
+// others are optional and large.
 func (in *installed) fetch(ctx context.Context, platform string, say func(string, ...any)) error {
 	manifest := filepath.Join(in.folder, "node_modules/node-llama-cpp/package.json")
 	if version, err := versionIn(manifest); err == nil {
@@ -106,7 +106,7 @@ func (in *installed) fetch(ctx context.Context, platform string, say func(string
 		return fmt.Errorf("%w: %w", errPeer, err)
 	}
 	if !exists(in.libraries) {
-		return fmt.Errorf("%w: npm did not bring %s", errPeer, in.libraries)
+		return fmt.Errorf("%w: npm did not install %s", errPeer, in.libraries)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func versionIn(manifest string) (string, error) {
 	return m.Version, json.Unmarshal(text, &m)
 }
 
-// headers unpacks llama.cpp's sources, which the package has as a git bundle.
+// headers unpacks llama.cpp's sources, which the package contains as a git bundle.
 func (in *installed) headers(ctx context.Context) error {
 	source := filepath.Join(in.folder, "src")
 	if exists(filepath.Join(source, "include/llama.h")) {
@@ -137,10 +137,10 @@ func (in *installed) headers(ctx context.Context) error {
 	return os.Rename(part, source)
 }
 
-// build compiles a program that is linked to llama.cpp. Its name holds the hash of its source
-// and of how it is linked, so that an old one is never run.
+// build compiles a program that is linked to llama.cpp. The program's name contains a hash of
+// its source and flags, so that a stale one is never run.
 func (in *installed) build(ctx context.Context, name string, text []byte, say func(string, ...any)) (program string, err error) {
-	// By its place beside the driver, so that the folder may be moved.
+	// Relative to the driver, so that the folder may be moved.
 	libs, err := filepath.Rel(in.folder, in.libraries)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errPeer, err)
@@ -159,7 +159,7 @@ func (in *installed) build(ctx context.Context, name string, text []byte, say fu
 		}
 		libraries = append(libraries, file)
 	}
-	say("building %s, linked to llama.cpp", name)
+	say("compiling %s, linked to llama.cpp", name)
 	source := program + ".cpp"
 	if err := os.WriteFile(source, text, 0o644); err != nil {
 		return "", err
@@ -177,8 +177,8 @@ func compile(ctx context.Context, args []string) error {
 	return command(ctx, cmp.Or(os.Getenv("CXX"), "g++"), args...)
 }
 
-// library finds a library by its name, which may have a version in it: libllama.so or
-// libllama.v0.5.0.so.
+// library returns the path of a library by its name, whose file may contain a version:
+// libllama.so or libllama.v0.5.0.so.
 func (in *installed) library(name string) (string, error) {
 	form := regexp.MustCompile(`^lib` + regexp.QuoteMeta(name) + `(\.v[0-9.]+)?\.so$`)
 	entries, err := os.ReadDir(in.libraries)
@@ -193,7 +193,7 @@ func (in *installed) library(name string) (string, error) {
 	return "", fmt.Errorf("%w: %s has no lib%s", errPeer, in.libraries, name)
 }
 
-// start loads a model. state begins the names of files that keep a filled cache, or is "".
+// start loads a model. state is the prefix of the files that keep filled caches, or "".
 func (in *installed) start(ctx context.Context, model string, threads, slots int, state string, mapped bool) (engine, error) {
 	weights := "read"
 	if mapped {
@@ -211,8 +211,8 @@ func (in *installed) start(ctx context.Context, model string, threads, slots int
 
 var backendForm = regexp.MustCompile(`libggml-cpu-(\w+)\.so`)
 
-// backendOf names the set of kernels that llama.cpp chose for this processor: the one
-// that it has mapped.
+// backendOf returns the kernel set that llama.cpp chose for this processor: the one mapped by
+// its process.
 func backendOf(pid int) string {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -229,7 +229,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// command runs a program; what it says becomes the error.
+// command runs a program and returns an error with the end of its output.
 func command(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	said := &lastWords{}

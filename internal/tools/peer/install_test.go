@@ -76,7 +76,7 @@ func TestLlamaBenchFaults(t *testing.T) {
 	for speak, want := range map[string]string{
 		"echo no such model >&2; exit 1":  "no such model",
 		"echo nonsense":                   `answered "nonsense`,
-		`echo '{"n_prompt":1,"n_gen":9}'`: "was asked for pp1",
+		`echo '{"n_prompt":1,"n_gen":9}'`: "asked for pp1",
 	} {
 		path := benchScript(t, speak)
 		_, err := startLlamaBench(t.Context(), path, "m.gguf", 2, true)

@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// llamaBench is llama.cpp by way of its own llama-bench. It cannot stay loaded, so each
-// sample is a run of it, and one at a depth computes all that comes before.
+// llamaBench runs llama.cpp through its own llama-bench. That cannot stay loaded, so each sample
+// is one run, and a sample at a depth computes the whole context first.
 type llamaBench struct {
 	path, model string
-	mapped      bool // weights in the page cache, or read into memory
+	mapped      bool // whether weights are mapped, else read into memory
 	plain       bool // without flash attention
 	first       hello
 	most        int64
 }
 
-// benched is what llama-bench says of a test that we read.
+// benched holds the fields of llama-bench's output that are used.
 type benched struct {
 	Commit  string  `json:"build_commit"`
 	Build   int     `json:"build_number"`
@@ -33,7 +33,7 @@ type benched struct {
 	Average float64 `json:"avg_ns"`
 }
 
-// startLlamaBench checks that the program works on the model.
+// startLlamaBench checks that the program runs on the model.
 func startLlamaBench(ctx context.Context, path, model string, threads int, mapped bool) (*llamaBench, error) {
 	b := &llamaBench{path: path, model: model, mapped: mapped, first: hello{Name: "llama.cpp", Threads: threads}}
 	began := time.Now()
@@ -79,7 +79,7 @@ func (b *llamaBench) run(ctx context.Context, c cell) (r benched, cpu float64, e
 		"-p", strconv.Itoa(prompt), "-n", strconv.Itoa(tokens), "-d", strconv.Itoa(c.Depth),
 		"-fa", digit(!b.plain), "-ub", "512", "-ngl", "0", "-r", "1", "-o", "jsonl")
 	if !b.mapped {
-		cmd.Args = append(cmd.Args, "-lm", "none") // mapping is its default
+		cmd.Args = append(cmd.Args, "-lm", "none") // its default is mapping
 	}
 	said := &lastWords{}
 	cmd.Stderr = said
@@ -94,7 +94,7 @@ func (b *llamaBench) run(ctx context.Context, c cell) (r benched, cpu float64, e
 		return r, 0, fmt.Errorf("%s answered %.200q: %w", b.path, out, err)
 	}
 	if r.Prompt != prompt || r.Tokens != tokens || r.Depth != c.Depth || r.Average <= 0 {
-		return r, 0, fmt.Errorf("%s was asked for %v, and answered %.200q", b.path, c, out)
+		return r, 0, fmt.Errorf("%s: asked for %v, answered %.200q", b.path, c, out)
 	}
 	return r, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), nil
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine tells what the whole machine does.
+// machine measures the load of the whole machine.
 type machine struct {
 	stat string // the path of /proc/stat
 	cpus int
@@ -21,8 +21,8 @@ type machine struct {
 
 func thisMachine() machine { return machine{stat: "/proc/stat", cpus: runtime.NumCPU()} }
 
-// busy is the processor time that all of the machine has used, in seconds since it was
-// started, what the host of a guest gave to others included. Its steps are 10 ms.
+// busy returns the processor time used on the whole machine since it started, in seconds,
+// including time that a host gave to other guests. Its resolution is 10 ms.
 func (m machine) busy() (float64, error) {
 	text, err := os.ReadFile(m.stat)
 	if err != nil {
@@ -31,8 +31,8 @@ func (m machine) busy() (float64, error) {
 	return parseBusy(string(text))
 }
 
-// parseBusy adds up the first line of /proc/stat but for idling and waiting; guests
-// (the ninth and tenth) are counted in the first two.
+// parseBusy sums the first line of /proc/stat without idle and wait times; guest times (the
+// ninth and tenth) are included in the first two.
 func parseBusy(stat string) (float64, error) {
 	var user, nice, system, idle, wait, irq, softirq, steal int64
 	if _, err := fmt.Sscanf(stat, "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &softirq, &steal); err != nil {
@@ -42,14 +42,14 @@ func parseBusy(stat string) (float64, error) {
 	return float64(user+nice+system+irq+softirq+steal) / hertz, nil
 }
 
-// Waiting for the machine to fall silent: thread pools spin for a while after a step,
-// and others come and go.
+// silence waits for other load to end, because thread pools spin for a while after a step and
+// other processes come and go.
 const (
 	silenceWindow = 100 * time.Millisecond
-	silenceBusy   = 0.015 // seconds in it: one tick
+	silenceBusy   = 0.015 // seconds in silenceWindow: one tick
 )
 
-// silence waits until nothing runs, or until patience is over.
+// silence waits until nothing runs, at most for patience.
 func (m machine) silence(ctx context.Context, patience time.Duration) error {
 	for end := time.Now().Add(patience); ; {
 		before, err := m.busy()
@@ -71,8 +71,8 @@ func (m machine) silence(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// othersWhile runs work and returns the share of the machine's processors that others
-// than the engine had meanwhile, 0 to 1; work returns what the engine used.
+// othersWhile runs work and returns the share, 0 to 1, of the machine's processor time that
+// other processes used meanwhile. work returns the time that the engine used.
 func (m machine) othersWhile(work func() (cpu float64, err error)) (float64, error) {
 	before, err := m.busy()
 	if err != nil {
@@ -91,7 +91,7 @@ func (m machine) othersWhile(work func() (cpu float64, err error)) (float64, err
 	return max(0, after-before-cpu) / (elapsed * float64(m.cpus)), nil
 }
 
-// describe names the processor, its count and the memory.
+// describe returns the processor's name, the number of CPUs and the memory size.
 func (m machine) describe() string {
 	var sys unix.Sysinfo_t
 	memory := ""
@@ -101,8 +101,8 @@ func (m machine) describe() string {
 	return fmt.Sprintf("%d CPUs of %s%s, Linux on %s", m.cpus, processorName(), memory, runtime.GOARCH)
 }
 
-// processorName is what /proc/cpuinfo calls the processor; names of guests are often
-// shared by several generations, which the model number tells apart.
+// processorName returns the processor's name from /proc/cpuinfo, with its family and model,
+// because the names of virtual machines' processors are often shared by several generations.
 func processorName() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -126,7 +126,7 @@ func processorName() string {
 	}
 }
 
-// freeMemory is what programs could allocate without swapping, in bytes.
+// freeMemory returns the bytes that programs can allocate without swapping.
 func freeMemory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
 	dir, models, only, cells, peer string
 	shapes                         string
@@ -58,7 +58,7 @@ type options struct {
 }
 
 func (o *options) shapesFlag(flags *flag.FlagSet) {
-	flags.StringVar(&o.shapes, "shapes", strings.Join(shapes, ";"), "of which shapes, with what is changed of them: gemma3-1b;phi4-mini,block_count=4")
+	flags.StringVar(&o.shapes, "shapes", strings.Join(shapes, ";"), "shapes, separated by semicolons, with changed metadata after commas: gemma3-1b;phi4-mini,block_count=4")
 }
 
 var (
@@ -66,13 +66,13 @@ var (
 	formats = []string{"f16", "q8_0", "q4_0", "q4_k_m"}
 )
 
-// What a whole comparison has, of every shape and format.
+// The extent of a whole comparison, of every shape and format.
 const (
 	wholeCells = "pp512,tg64,tg64@4096"
 	wholePairs = 7
 )
 
-// whole tells a comparison that can be published from a short run.
+// whole reports whether the comparison is complete, so that it can be published.
 func (r *report) whole() bool {
 	want := strings.Split(wholeCells, ",")
 	for i := range r.Models {
@@ -108,25 +108,25 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&o.dir, "dir", "build/peer", "folder of llama.cpp, fetched there if it is missing")
-	flags.StringVar(&o.models, "models-dir", "", "folder of the models, made there if they are missing (default: models in --dir)")
-	flags.StringVar(&o.only, "models", "*", "which models, by patterns such as qwen3-*,llama3.2-1b-q4_0")
+	flags.StringVar(&o.dir, "dir", "build/peer", "folder of llama.cpp, which is fetched if missing")
+	flags.StringVar(&o.models, "models-dir", "", "folder of the models, which are written if missing (default: models in --dir)")
+	flags.StringVar(&o.only, "models", "*", "patterns of models, separated by commas: qwen3-*,llama3.2-1b-q4_0")
 	o.shapesFlag(flags)
-	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model: prompts, or tokens one at a time, @ a depth")
-	flags.StringVar(&o.peer, "peer", "llama.cpp", "whom to measure beside smelt: llama.cpp or none")
-	flags.StringVar(&o.isa, "isa", "", "instruction set of all engines, as SMELT_ISA has it (default: the best that each finds)")
-	flags.StringVar(&o.smelt, "smelt", "", "the tool, to measure how long it takes to start; not measured without")
+	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model: prompts (pp), or tokens generated one at a time (tg), @ a depth")
+	flags.StringVar(&o.peer, "peer", "llama.cpp", "rival measured beside smelt: llama.cpp or none")
+	flags.StringVar(&o.isa, "isa", "", "instruction set of all engines, a value of SMELT_ISA (default: each engine's choice)")
+	flags.StringVar(&o.smelt, "smelt", "", "path of the tool, whose time to the first token is measured; without it that is not measured")
 	flags.IntVar(&o.pairs, "pairs", wholePairs, "pairs of samples of each cell")
 	flags.IntVar(&o.threads, "threads", device.DefaultThreads(), "threads of each engine")
-	flags.DurationVar(&o.repeats, "repeats", 5*time.Minute, "most time for repeating what others disturbed")
-	flags.DurationVar(&o.patience, "patience", 2*time.Second, "most time that a sample waits for others to fall silent")
-	flags.IntVar(&o.probe, "probe", 1024, "MiB that the probe of the bandwidth reads, on small pages and on huge ones; no more than a sixteenth of the free memory")
-	flags.BoolVar(&o.add, "add", false, "go on with the report in --json: what is measured again takes the place of what it has")
-	flags.StringVar(&o.from, "from", "", "measure nothing: print the report in this JSON file")
-	flags.StringVar(&o.json, "json", "", "write the samples here as well (default: report.json in --dir)")
-	flags.StringVar(&o.markdown, "markdown", "", "write the tables here as well")
-	flags.StringVar(&o.docs, "docs", "", "keep the samples in this folder as well, if the comparison is whole")
-	flags.StringVar(&o.document, "document", "", "put the tables between the marks of this document, if the comparison is whole")
+	flags.DurationVar(&o.repeats, "repeats", 5*time.Minute, "maximum time for repeating disturbed samples")
+	flags.DurationVar(&o.patience, "patience", 2*time.Second, "maximum wait of a sample for other load to end")
+	flags.IntVar(&o.probe, "probe", 1024, "MiB read by the bandwidth probe, on small pages and on huge ones; at most a sixteenth of the free memory")
+	flags.BoolVar(&o.add, "add", false, "add to the report in --json, replacing models that are measured again")
+	flags.StringVar(&o.from, "from", "", "print the report in this JSON file without measuring")
+	flags.StringVar(&o.json, "json", "", "file of the samples (default: report.json in --dir)")
+	flags.StringVar(&o.markdown, "markdown", "", "file that the tables are also written to")
+	flags.StringVar(&o.docs, "docs", "", "folder that the samples of a whole comparison are also written to")
+	flags.StringVar(&o.document, "document", "", "document whose marked lines are replaced by the tables of a whole comparison")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if !r.whole() {
 		for _, to := range []string{o.docs, o.document} {
 			if to != "" {
-				fmt.Fprintf(stderr, "%s stays as it is: this is not a whole comparison\n", to)
+				fmt.Fprintf(stderr, "%s is not updated: this is not a whole comparison\n", to)
 			}
 		}
 		return nil
@@ -171,19 +171,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// errProbe is wrapped where an engine was faster than the probe says that the machine can
-// be. Such a comparison is printed, and goes into no document.
-var errProbe = errors.New("the probe of the machine's limits found too little")
+// errProbe is wrapped where an engine exceeded the probed limits of the machine. Such a
+// comparison is printed but not published.
+var errProbe = errors.New("an engine exceeded the probed limits of the machine")
 
-// samplesFolder is where samples of whole comparisons are kept in the repository.
+// samplesFolder is the repository's folder of the samples of whole comparisons.
 const samplesFolder = "docs/peer"
 
-// fileName names the file of a whole comparison's samples, by time and commit.
+// fileName returns the file name of a whole comparison's samples, made from time and commit.
 func (r *report) fileName() string {
 	return r.Date.Format("2006-01-02-1504-") + strings.ReplaceAll(r.Smelt.Version, " ", "-") + ".json"
 }
 
-// publish keeps the samples in a folder of the repository, a cell a line.
+// publish writes the samples into a folder of the repository, one cell per line.
 func (r *report) publish(folder string) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -198,7 +198,7 @@ func (r *report) publish(folder string) error {
 	return os.WriteFile(filepath.Join(folder, r.fileName()), append(text, '\n'), 0o644)
 }
 
-// report measures, or reads what was measured before.
+// report measures, or reads an earlier report.
 func (o *options) report(ctx context.Context, say func(string, ...any)) (*report, error) {
 	if o.from != "" {
 		return readReport(o.from)
@@ -228,19 +228,19 @@ type measurement struct {
 	say     func(string, ...any)
 	machine machine
 	tests   []cell
-	named   [][2]string // shapes and formats
+	named   [][2]string // pairs of shape and format
 	slots   int         // of each engine's cache
-	depth   int         // the largest
+	depth   int         // the largest depth of a cell
 	rival   rival
 	read    *limits.Reader
 	began   time.Time
 }
 
-// rival starts llama.cpp on a model of a shape, its weights mapped from the file or read
-// into memory; nil where smelt is alone.
+// rival starts llama.cpp on a model of a shape, with weights mapped from the file or read into
+// memory; nil without a rival.
 type rival func(ctx context.Context, shape, model string, mapped bool) (engine, error)
 
-// plan reads the flags.
+// plan checks the flags and resolves the cells and models.
 func (m *measurement) plan() error {
 	if m.pairs < 1 || m.threads < 1 || m.probe < 1 {
 		return fmt.Errorf("--pairs %d --threads %d --probe %d: want 1 or more", m.pairs, m.threads, m.probe)
@@ -275,7 +275,7 @@ func (m *measurement) plan() error {
 		}
 	}
 	if len(m.named) == 0 {
-		return fmt.Errorf("--models %q: no model has such a name (shapes %s, formats %v)", m.only, m.shapes, formats)
+		return fmt.Errorf("--models %q: no model matches (shapes %s, formats %v)", m.only, m.shapes, formats)
 	}
 	m.models = cmp.Or(m.models, filepath.Join(m.dir, "models"))
 	m.json = cmp.Or(m.json, filepath.Join(m.dir, "report.json"))
@@ -287,7 +287,7 @@ func (m *measurement) plan() error {
 	return nil
 }
 
-// choose finds or makes the rivals.
+// choose sets up the rival.
 func (m *measurement) choose(ctx context.Context) error {
 	switch bench := os.Getenv("LLAMA_BENCH"); {
 	case m.peer == "none":
@@ -336,7 +336,7 @@ func (m *measurement) run(ctx context.Context) (*report, error) {
 			return nil, fmt.Errorf("%s %s: %w", n[0], n[1], err)
 		}
 		r.Elapsed = before + time.Since(m.began).Seconds()
-		if err := m.keep(r); err != nil { // what follows may fail
+		if err := m.keep(r); err != nil { // later models may fail
 			return nil, err
 		}
 	}
@@ -347,14 +347,13 @@ func (m *measurement) run(ctx context.Context) (*report, error) {
 	return r, nil
 }
 
-// startupModel is what the tool is started with: the shape and format that the time to
-// the first token is wanted for. startupRuns of it are measured after one that brings
-// the files into the page cache.
+// startupModel is the shape and format whose time to the first token is measured. startupRuns
+// runs are measured after one that loads the files into the page cache.
 var startupModel = [2]string{"qwen3-0.6b", "q4_0"}
 
 const startupRuns = 9
 
-// starts measures how long the tool takes from its start to the end of a first token.
+// starts measures the time of the tool from its start to the end of the first token.
 func (m *measurement) starts(ctx context.Context, r *report) error {
 	if m.smelt == "" || !slices.Contains(m.named, startupModel) {
 		return nil
@@ -376,7 +375,7 @@ func (m *measurement) starts(ctx context.Context, r *report) error {
 	return m.keep(r)
 }
 
-// keep writes what was measured so far.
+// keep writes the measurements so far.
 func (m *measurement) keep(r *report) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -389,8 +388,8 @@ func (m *measurement) path(shape, format string) string {
 	return filepath.Join(m.models, shape+"-"+format+".gguf")
 }
 
-// state begins the names of the files in which llama.cpp keeps caches that are filled. Models of
-// one shape share them, whatever the types of their weights: random tokens are in them anyway.
+// state returns the prefix of the files in which llama.cpp keeps filled caches. Models of one
+// shape share them, whatever their weight types, because the caches hold random tokens.
 func (m *measurement) state(shape string) string {
 	if m.depth == 0 {
 		return ""
@@ -398,7 +397,7 @@ func (m *measurement) state(shape string) string {
 	return filepath.Join(m.models, shape+".state")
 }
 
-// makeModels writes the models that are missing.
+// makeModels writes the missing models.
 func (m *measurement) makeModels(ctx context.Context) error {
 	for _, n := range m.named {
 		path := m.path(n[0], n[1])
@@ -413,8 +412,8 @@ func (m *measurement) makeModels(ctx context.Context) error {
 	return nil
 }
 
-// synthesise writes a model of real shape with random weights. The file appears once it
-// is whole.
+// synthesise writes a model of a real shape with random weights. The file is renamed into place
+// once it is complete.
 func synthesise(ctx context.Context, shape, format, path string) (err error) {
 	model, err := smelt.Open("arch:"+shape, format)
 	if err != nil {
@@ -437,8 +436,8 @@ func synthesise(ctx context.Context, shape, format, path string) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// Each engine is warmed before its samples: pages of the weights and of the cache are
-// then resident, and what it prepares at its first step is prepared.
+// Each engine is warmed up before its samples, so that pages of weights and cache are resident
+// and first-step preparations are done.
 const (
 	warmPrompt = 512
 	warmTokens = 4
@@ -492,7 +491,7 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 	b.Float, b.Int8, b.Read = brief(peaks.F32GOPs), brief(peaks.Int8GOPs), brief(m.read.Try(1)[0].GBs)
 	b.Nibbles = brief(peaks.NibbleGOPs)
 	if slices.ContainsFunc(native.Libraries(), func(l native.Library) bool { return l.ISA() == isa && l.HalfIntegers() }) {
-		b.Half = brief(peaks.Int8GOPs / 2) // an instruction has half as many of them
+		b.Half = brief(peaks.Int8GOPs / 2) // an instruction has half as many elements
 	}
 	for _, c := range m.tests {
 		flash, err := bout.choose(ctx, c)
@@ -512,7 +511,7 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 			time.Since(m.began).Minutes(), b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)
 	}
 	if slices.ContainsFunc(m.tests, func(c cell) bool { return c.Parallel > 0 }) {
-		r.enter(b) // engines for sequences at once stand beside the one that memory is compared of
+		r.enter(b) // engines for several sequences would distort the comparison of memory
 		return nil
 	}
 	if b.SmeltPeak, err = ours.peak(ctx); err != nil {
@@ -535,8 +534,8 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 	return nil
 }
 
-// memory is the rival's peak in a process that has done all that the cells ask for, with
-// one cache.
+// memory returns the rival's peak memory in bytes in a new process that has run the work of all
+// cells with one cache.
 func (m *measurement) memory(ctx context.Context, shape, path string, mapped bool) (int64, error) {
 	e, err := m.rival(ctx, shape, path, mapped)
 	if err != nil {
@@ -554,7 +553,8 @@ func (m *measurement) memory(ctx context.Context, shape, path string, mapped boo
 	return e.peak(ctx)
 }
 
-// meet notes an engine, which must be the one of earlier models.
+// meet records an engine's identity, and returns an error if it differs from that of earlier
+// models.
 func (r *report) meet(h hello, as *hello) error {
 	if len(r.Models) > 0 && (h.Version != as.Version || h.Detail != as.Detail) {
 		return fmt.Errorf("%s is %s, and other models were measured with %s", h.Name, versionOf(&h), versionOf(as))
@@ -563,12 +563,12 @@ func (r *report) meet(h hello, as *hello) error {
 	return nil
 }
 
-// enter adds a model, in the place of the same one if it is there, and else so that
-// models stand in their order.
+// enter adds a model to the report, replacing an earlier entry, in the order of a whole
+// comparison.
 func (r *report) enter(b *bench) {
 	r.Models = slices.DeleteFunc(r.Models, func(o bench) bool { return o.name() == b.name() })
 	r.Models = append(r.Models, *b)
-	rank := func(b bench) int { // shapes of no whole comparison come last
+	rank := func(b bench) int { // shapes outside a whole comparison come last
 		shape := slices.Index(shapes, b.Model)
 		if shape < 0 {
 			shape = len(shapes)
@@ -578,7 +578,7 @@ func (r *report) enter(b *bench) {
 	slices.SortStableFunc(r.Models, func(x, y bench) int { return rank(x) - rank(y) })
 }
 
-// serveSelf starts this program again as smelt's side.
+// serveSelf starts this program again as smelt's engine.
 func (m *measurement) serveSelf(ctx context.Context, path string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -592,8 +592,8 @@ func (m *measurement) serveSelf(ctx context.Context, path string) (*child, error
 	return start(cmd)
 }
 
-// commit names what is measured: the commit of the folder that this is run in, and
-// whether more than documents has changed since.
+// commit returns the commit of the working folder, and whether anything but documents has
+// changed since.
 func commit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {

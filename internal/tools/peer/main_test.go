@@ -82,8 +82,8 @@ func TestWrongCalls(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--pairs 0", "--pairs 0"},
 		{"--threads 0", "--threads 0"},
-		{"--cells pp512,tg", `--cells: "tg" is no cell`},
-		{"--models gpt-*", `--models "gpt-*": no model has such a name`},
+		{"--cells pp512,tg", `--cells: "tg" is not a cell`},
+		{"--models gpt-*", `--models "gpt-*": no model matches`},
 		{"--models [", `--models "[": syntax error`},
 		{"--peer mlx", "--peer mlx: want llama.cpp or none"},
 		{"extra", `"extra": flags only`},

@@ -8,51 +8,50 @@ import (
 	"time"
 )
 
-// pair is a sample of each engine, taken one right after the other. Peer is 0 where
-// smelt is measured alone.
+// pair is one sample of each engine, taken in immediate succession. Peer is 0 without a rival.
 type pair struct {
-	Smelt  float64 `json:"smelt"`          // tokens a second
-	Peer   float64 `json:"peer,omitempty"` // tokens a second
-	Read   float64 `json:"read"`           // GB/s that all threads together read, between the two
-	Others float64 `json:"others"`         // share of the processors that other processes had, in the worse of the two
+	Smelt  float64 `json:"smelt"`          // tokens per second
+	Peer   float64 `json:"peer,omitempty"` // tokens per second
+	Read   float64 `json:"read"`           // GB/s read by all threads together, between the two samples
+	Others float64 `json:"others"`         // share of the processors used by other processes, the larger of the two samples'
 	Order  string  `json:"order"`          // "smelt first" or "peer first"
 }
 
-// brief leaves five digits of a figure: what lies below is noise, and samples are kept in
-// the repository.
+// brief rounds a figure to five digits, because the rest is noise and samples are kept in the
+// repository.
 func brief(v float64) float64 {
 	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64)
 	return v
 }
 
-// disturbed is the share of the processors above which a sample is repeated.
+// disturbed is the share of the processors used by others above which a sample is repeated.
 const disturbed = 0.025
 
 func (p *pair) clean() bool { return p.Others <= disturbed }
 
-// prober measures what the machine has left of its bandwidth, in GB/s.
+// prober measures the bandwidth that is left on the machine, in GB/s.
 type prober interface{ GBs(sweeps int) float64 }
 
-// A probe is the best of a few sweeps over its buffer. Others can only make it lower, so
-// where they ran it is done again and the best of all counts.
+// A probe is the best of a few sweeps over its buffer. Other load only lowers it, so a disturbed
+// probe is repeated and the best of all counts.
 const (
 	sweeps       = 3
 	probes       = 3
-	probeTrouble = 0.05 // share of the processors; a probe is too short to see less
+	probeTrouble = 0.05 // share of the processors; a probe is too short to resolve less
 )
 
 // bout takes the pairs of one model.
 type bout struct {
-	smelt, peer engine // peer is nil where smelt is measured alone
+	smelt, peer engine // peer is nil without a rival
 	machine     machine
-	read        prober        // nil where the bandwidth does not matter
-	patience    time.Duration // how long a sample waits for others to fall silent
-	// repeats is the time left for repeating what was disturbed. It is shared by all
-	// cells, and a cell repeats at most as many pairs as it wants.
+	read        prober        // nil: the bandwidth is not probed
+	patience    time.Duration // maximum wait of a sample for other load to end
+	// repeats is the time left for repeating disturbed samples. All cells share it, and a cell
+	// repeats at most as many pairs as it wants.
 	repeats *time.Duration
 }
 
-// pairs takes n pairs of a cell, and then others for those that were disturbed.
+// pairs takes n pairs of a cell, and further pairs for disturbed ones.
 func (b *bout) pairs(ctx context.Context, c cell, n int) ([]pair, error) {
 	for _, e := range b.engines(false) {
 		if err := readied(ctx, e, c); err != nil {
@@ -80,8 +79,8 @@ func (b *bout) pairs(ctx context.Context, c cell, n int) ([]pair, error) {
 	return taken, nil
 }
 
-// readied fills an engine's cache for a cell. For sequences at once an engine is made of its own,
-// whose caches each sample fills anew: a sample that does not count warms it up.
+// readied prepares an engine's cache for a cell. For several sequences the engine process makes
+// an engine whose caches each sample fills again, so one uncounted sample warms it up.
 func readied(ctx context.Context, e engine, c cell) error {
 	if c.Parallel > 0 {
 		_, err := e.sample(ctx, c)
@@ -99,7 +98,7 @@ func (b *bout) pair(ctx context.Context, c cell, peerFirst bool) (pair, error) {
 		if err := b.machine.silence(ctx, b.patience); err != nil {
 			return p, err
 		}
-		if b.read != nil && (i == 1 || b.peer == nil) { // which leaves the machine as silent as before
+		if b.read != nil && (i == 1 || b.peer == nil) { // the machine is as silent as before afterwards
 			if err := b.probe(&p); err != nil {
 				return p, err
 			}
@@ -118,7 +117,7 @@ func (b *bout) pair(ctx context.Context, c cell, peerFirst bool) (pair, error) {
 	return p, nil
 }
 
-// engines lists who takes part, in an order.
+// engines returns the engines that take part, in the requested order.
 func (b *bout) engines(peerFirst bool) []engine {
 	switch {
 	case b.peer == nil:
@@ -143,8 +142,8 @@ func (b *bout) probe(p *pair) error {
 	return nil
 }
 
-// sample returns tokens a second, and what others had of the processors: the other
-// engine too, if it did not sleep.
+// sample returns the speed in tokens per second, and the share of the processors used by other
+// processes, which include the other engine if it does not sleep.
 func (b *bout) sample(ctx context.Context, e engine, c cell) (speed, others float64, err error) {
 	others, err = b.machine.othersWhile(func() (float64, error) {
 		a, err := e.sample(ctx, c)
@@ -156,8 +155,8 @@ func (b *bout) sample(ctx context.Context, e engine, c cell) (speed, others floa
 	return speed, others, err
 }
 
-// attention is what the rival reached with flash attention and without it, in tokens a
-// second, before the pairs of a cell were taken with the better of the two.
+// attention holds the rival's speeds with and without flash attention, in tokens per second,
+// measured before the pairs of a cell to choose the faster.
 type attention struct {
 	On  float64 `json:"on"`
 	Off float64 `json:"off"`
@@ -165,11 +164,11 @@ type attention struct {
 
 func (a *attention) flash() bool { return a.On >= a.Off }
 
-// triedTokens is the most tokens that a choice generates at a time.
+// triedTokens is the maximum number of tokens that choose generates at a time.
 const triedTokens = 16
 
-// choose measures a cell, shortened, with flash attention and without it, there and back, and
-// leaves the rival with the better; nil where it has no choice.
+// choose measures a shortened cell with flash attention and without it, in both orders, and
+// selects the faster for the rival; it returns nil for an engine without the choice.
 func (b *bout) choose(ctx context.Context, c cell) (*attention, error) {
 	f, ok := b.peer.(flasher)
 	if !ok {

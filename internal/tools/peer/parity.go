@@ -24,15 +24,15 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// writeParity keeps what llama.cpp computes for the models of package parity: the logits of
-// each family in F32, [geometries, Tokens, Vocab], and how far its own kernels for other
-// types of weights are from them; and hashes of the blocks that it makes of weights.
+// writeParity writes llama.cpp's results for the models of package parity: the logits of each
+// family in F32, [geometries, Tokens, Vocab], the distance of its results with other weight
+// types from them, and hashes of the blocks that it quantizes weights to.
 func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("peer parity", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	dir := flags.String("dir", "build/peer", "folder of llama.cpp, fetched there if it is missing")
-	out := flags.String("out", "testdata/parity", "where to keep the logits")
-	only := flags.String("families", "*", "which families, by a pattern")
+	dir := flags.String("dir", "build/peer", "folder of llama.cpp, which is fetched if missing")
+	out := flags.String("out", "testdata/parity", "folder of the logits")
+	only := flags.String("families", "*", "pattern of families")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
 	return nil
 }
 
-// oracle is llama.cpp as the program that writes a file's logits.
+// oracle is llama.cpp in the program that writes a model's logits.
 type oracle struct {
 	*installed
 	program, scratch, out string
@@ -101,8 +101,8 @@ func (o *oracle) family(ctx context.Context, family string) error {
 	return parity.WriteDistances(filepath.Join(o.out, family+".txt"), far)
 }
 
-// embedder keeps what [parity.SplitEmbeddings] takes apart, and how far hidden states in other
-// types of weights are off.
+// embedder writes the array that [parity.SplitEmbeddings] splits, and the distances of hidden
+// states with other weight types.
 func (o *oracle) embedder(ctx context.Context, family string) error {
 	types := parity.Types(family)
 	var all []float32
@@ -135,7 +135,7 @@ func (o *oracle) logits(ctx context.Context, c parity.Case, weightType string) (
 	return o.compute(ctx, c, weightType, []int{parity.Tokens, parity.Vocab})
 }
 
-// compute is what llama.cpp computes for a case, an array of that shape.
+// compute returns llama.cpp's result for a case, an array of the given shape.
 func (o *oracle) compute(ctx context.Context, c parity.Case, weightType string, shape []int, mode ...string) ([]float32, error) {
 	model, result := filepath.Join(o.scratch, "model.gguf"), filepath.Join(o.scratch, "logits.npy")
 	f, err := os.Create(model)
@@ -156,7 +156,7 @@ func (o *oracle) compute(ctx context.Context, c parity.Case, weightType string, 
 	return array.Data, err
 }
 
-// blocks hashes what GGML makes of parity's weights in each type that it quantizes to.
+// blocks writes hashes of the blocks that GGML quantizes parity's weights to, in each type.
 func (o *oracle) blocks(ctx context.Context, say func(string, ...any)) error {
 	program, err := o.build(ctx, "blocks", blocksSource, say)
 	if err != nil {

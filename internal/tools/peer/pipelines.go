@@ -22,8 +22,8 @@ import (
 	"github.com/smelt-ml/smelt/internal/vocabs"
 )
 
-// huggingFaceVersion pins the npm package that has Hugging Face's tokenizers 0.22.2, the
-// library in Rust, for node.
+// huggingFaceVersion pins the npm package with Hugging Face's Rust library tokenizers 0.22.2 for
+// node.
 const huggingFaceVersion = "0.6.0"
 
 const huggingFacePackage = "@anush008/tokenizers"
@@ -31,12 +31,12 @@ const huggingFacePackage = "@anush008/tokenizers"
 //go:embed huggingface/ids.js
 var idsScript []byte
 
-// writePipelines keeps the ids that Hugging Face's library gives texts, by each tokenizer.json
-// of a folder.
+// writePipelines writes the ids of texts by Hugging Face's library, for each tokenizer.json of a
+// folder.
 func writePipelines(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("peer pipelines", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	dir := flags.String("dir", "build/peer", "folder of the library, fetched there if it is missing")
+	dir := flags.String("dir", "build/peer", "folder of the library, which is fetched if missing")
 	out := flags.String("out", "models/tokenizer/testdata", "folder of huggingface/pipelines.json and of the texts")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -69,7 +69,7 @@ func writePipelines(ctx context.Context, args []string, stderr io.Writer) error 
 		if err != nil {
 			return err
 		}
-		texts = append(texts, lo.Filter(more, func(text string, _ int) bool { return utf8.ValidString(text) })...) // JSON has no others
+		texts = append(texts, lo.Filter(more, func(text string, _ int) bool { return utf8.ValidString(text) })...) // JSON cannot hold others
 	}
 	input, err := json.Marshal(texts)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"syscall"
 )
 
-// hello is what an engine says once it is loaded, on its first line.
+// hello is an engine's first line, printed once its model is loaded.
 type hello struct {
 	Name    string  `json:"name"`
 	Version string  `json:"version"`
-	Detail  string  `json:"detail,omitempty"` // which of its kernels run here
+	Detail  string  `json:"detail,omitempty"` // the engine's kernel set
 	Threads int     `json:"threads"`
-	Load    float64 `json:"load"` // seconds from opening the model to here
+	Load    float64 `json:"load"` // seconds to open and load the model
 }
 
 // A request is one line, and so is its answer:
@@ -34,8 +34,8 @@ type hello struct {
 //	peak         the most memory that was ever resident
 //	flash N      from now on a sequence with flash attention (1) or without (0); llama.cpp only
 //
-// pp and tg drop what is longer than DEPTH first, and that is not timed. bench-guard asks
-// other commits' programs: what stands here stays.
+// pp and tg first drop tokens beyond DEPTH, which is not timed. bench-guard sends requests to
+// programs of other commits, so the protocol must not change.
 type answer struct {
 	Seconds float64 `json:"seconds,omitempty"`
 	CPU     float64 `json:"cpu,omitempty"`  // processor seconds of all threads
@@ -46,21 +46,21 @@ type answer struct {
 // engine is one of the two rivals with a model loaded.
 type engine interface {
 	hello() hello
-	// fill readies the engine for samples after so many tokens.
+	// fill prepares the engine for samples after a context of depth tokens.
 	fill(ctx context.Context, depth int) error
-	// sample runs a cell once. CPU also counts what the engine does around the timed
-	// part, since the answer is compared with what the whole machine did meanwhile.
+	// sample runs a cell once. CPU includes the engine's work around the timed part, because it
+	// is compared with the load of the whole machine.
 	sample(ctx context.Context, c cell) (answer, error)
 	peak(ctx context.Context) (int64, error)
 	close()
 }
 
-// flasher is an engine that can do without flash attention. It starts with it.
+// flasher is an engine that can run without flash attention. It starts with it.
 type flasher interface {
 	flash(ctx context.Context, on bool) error
 }
 
-// child is an engine in a process that speaks the protocol.
+// child is an engine in a process that answers the protocol.
 type child struct {
 	cmd      *exec.Cmd
 	requests io.WriteCloser
@@ -69,8 +69,8 @@ type child struct {
 	first    hello
 }
 
-// start runs a command that speaks the protocol, and waits until its model is loaded.
-// The command ends with the context.
+// start runs a command that answers the protocol, and waits until its model is loaded.
+// Cancelling the command's context ends it.
 func start(cmd *exec.Cmd) (*child, error) {
 	c := &child{cmd: cmd, said: &lastWords{}}
 	cmd.Stderr = c.said
@@ -92,7 +92,7 @@ func start(cmd *exec.Cmd) (*child, error) {
 	}
 	if c.first.Name == "" {
 		c.close()
-		return nil, fmt.Errorf("%s: its first line names no engine", cmd.Path)
+		return nil, fmt.Errorf("%s: its first line does not name an engine", cmd.Path)
 	}
 	return c, nil
 }
@@ -119,7 +119,7 @@ func (c *child) sample(ctx context.Context, test cell) (answer, error) {
 func (c *child) peak(ctx context.Context) (int64, error) {
 	a, err := c.ask(ctx, "peak")
 	if err == nil && a.Peak <= 0 {
-		err = fmt.Errorf("%s does not know its memory", c.first.Name)
+		err = fmt.Errorf("%s reported no peak memory", c.first.Name)
 	}
 	return a.Peak, err
 }
@@ -140,7 +140,7 @@ func (c *child) ask(ctx context.Context, request string) (answer, error) {
 	} else {
 		err = c.read(&a)
 	}
-	if ctx.Err() != nil { // the process ended because it was told to
+	if ctx.Err() != nil { // the process ended by the cancellation
 		return a, ctx.Err()
 	}
 	if err != nil {
@@ -163,10 +163,10 @@ func (c *child) read(into any) error {
 	return nil
 }
 
-// errEnded is wrapped where an engine ended on its own.
+// errEnded is wrapped where an engine's process has ended by itself.
 var errEnded = errors.New("the process has ended")
 
-// died adds to a broken pipe what the process said last.
+// died adds the process's last output to the error of a broken pipe.
 func (c *child) died(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) {
 		c.close()
@@ -178,14 +178,13 @@ func (c *child) died(err error) error {
 	return fmt.Errorf("%s: %w", c.cmd.Path, err)
 }
 
-// close ends the process. Nothing that it could still do matters, and neither does the
-// status of one that was killed.
+// close kills the process. Its exit status does not matter.
 func (c *child) close() {
 	_ = c.cmd.Process.Kill()
 	_ = c.cmd.Wait()
 }
 
-// lastWords keeps the end of what is written.
+// lastWords keeps the end of the text that is written to it.
 type lastWords struct {
 	mu   sync.Mutex
 	text []byte

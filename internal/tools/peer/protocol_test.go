@@ -50,7 +50,7 @@ func TestChild(t *testing.T) {
 func TestChildFaults(t *testing.T) {
 	for fault, want := range map[string]string{
 		"mute":     "the process has ended: cannot load the model",
-		"nameless": "its first line names no engine",
+		"nameless": "its first line does not name an engine",
 	} {
 		_, err := fakeEngine(t, fault)
 		require.ErrorContains(t, err, want, fault)

@@ -22,7 +22,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/parallel"
 )
 
-// serve answers for smelt: one session on "cpu", until the input ends.
+// serve answers requests for smelt with one session on "cpu", until the input ends.
 func serve(ctx context.Context, path string, threads, slots int, in io.Reader, out io.Writer) error {
 	began := time.Now()
 	m, err := smelt.Open(path, "")
@@ -65,7 +65,7 @@ func serve(ctx context.Context, path string, threads, slots int, in io.Reader, o
 	return lines.Err()
 }
 
-// versionVariable tells a served smelt which commit it is.
+// versionVariable is the environment variable with the commit that a served smelt reports.
 const versionVariable = "SMELT_PEER_VERSION"
 
 type served struct {
@@ -74,9 +74,9 @@ type served struct {
 	session *smelt.Session
 	rng     *rand.Rand
 
-	many   cell // what the engine was made for
+	many   cell // the cell that engine is for
 	engine *smelt.Engine
-	clock  parallel.Clock // of the engine
+	clock  parallel.Clock // metrics of engine
 }
 
 var errRequest = errors.New("no such request")
@@ -119,13 +119,13 @@ func (v *served) answer(ctx context.Context, request string) (a answer, err erro
 	return a, fmt.Errorf("%q: %w", request, errRequest)
 }
 
-// Bounds of what sequences at once may ask for.
+// Bounds on requests for several sequences.
 const (
 	mostParallel = 999
 	mostTokens   = 1 << 20
 )
 
-// sequences answers a request of many. The engine stays for further samples of the cell.
+// sequences answers a "many" request. The engine stays for further samples of the cell.
 func (v *served) sequences(ctx context.Context, request string) (a answer, err error) {
 	c := cell{Test: generating}
 	if n, err := fmt.Sscanf(request, "many %d %d %d", &c.Tokens, &c.Depth, &c.Parallel); n != 3 || err != nil ||
@@ -142,7 +142,7 @@ func (v *served) sequences(ctx context.Context, request string) (a answer, err e
 	return answer{Seconds: elapsed.Seconds(), CPU: processorSeconds() - cpu}, err
 }
 
-// prepare makes the engine for a cell, in the place of the one before.
+// prepare replaces the engine by one for a cell.
 func (v *served) prepare(c cell) error {
 	v.many = cell{}
 	if v.engine != nil {
@@ -197,17 +197,17 @@ func (v *served) timed(work func() error) (answer, error) {
 	return answer{Seconds: time.Since(began).Seconds(), CPU: processorSeconds() - cpu}, err
 }
 
-// processorSeconds is what the threads of this process have used.
+// processorSeconds returns the processor time of all threads of this process.
 func processorSeconds() float64 {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		panic(err) // there is no such failure for one's own process
+		panic(err) // cannot fail for the own process
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// residentPeak is the most memory of this process that was ever resident, in bytes,
-// pages of mapped files included.
+// residentPeak returns the peak resident memory of this process in bytes, including pages of
+// mapped files.
 func residentPeak() (int64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

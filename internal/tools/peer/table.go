@@ -14,8 +14,7 @@ import (
 	"github.com/samber/lo"
 )
 
-// write prints a report as Markdown: how it was measured, the cells, the memory, the
-// criteria.
+// write prints a report as Markdown: the method, the cells, the memory, the criteria.
 func (r *report) write(w io.Writer) error {
 	p := &printer{w: w}
 	rival, joint := "", " beside "
@@ -82,7 +81,7 @@ func (r *report) write(w io.Writer) error {
 	return p.err
 }
 
-// column is one of the table of cells.
+// column is a column of the table of cells.
 type column struct {
 	title, align string
 	text         func(b *bench, s *samples, f *figures) string
@@ -93,7 +92,7 @@ const (
 	right = "---:"
 )
 
-// columns are those of what was measured.
+// columns returns the columns for the measurements that exist.
 func (r *report) columns() []column {
 	all := []column{
 		{"model", left, func(b *bench, _ *samples, _ *figures) string { return b.name() }},
@@ -132,7 +131,7 @@ func (r *report) columns() []column {
 	)
 }
 
-// against prints a ratio; a loss is in bold.
+// against formats a ratio; a loss is in bold.
 func against(ratio float64) string {
 	switch {
 	case ratio == 0:
@@ -143,7 +142,7 @@ func against(ratio float64) string {
 	return fmt.Sprintf("%.2f", ratio)
 }
 
-// memory prints the peaks of the processes.
+// memory prints the peak memory of the processes.
 func (r *report) memory(p *printer) {
 	header := false
 	for i := range r.Models {
@@ -168,7 +167,7 @@ func (r *report) memory(p *printer) {
 	}
 }
 
-// peaks gives the range of the peaks that were measured with each model.
+// peaks formats the range of the peaks that were probed beside the models.
 func (r *report) peaks() string {
 	text := ""
 	for _, peak := range []struct {
@@ -205,7 +204,7 @@ func (r *report) peaks() string {
 	return text
 }
 
-// String is how the table calls it.
+// String returns the attention's text in the table.
 func (a *attention) String() string {
 	switch {
 	case a == nil:
@@ -216,7 +215,7 @@ func (a *attention) String() string {
 	return "off"
 }
 
-// String is how the table calls what was taken.
+// String returns the fork's way as text in the table.
 func (v *versus) String() string {
 	if v == nil {
 		return "–"
@@ -245,7 +244,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
-// printer writes lines and keeps the first failure.
+// printer writes lines and keeps the first error.
 type printer struct {
 	w   io.Writer
 	err error
@@ -259,13 +258,13 @@ func (p *printer) line(format string, args ...any) {
 
 func (p *printer) row(columns ...string) { p.line("%s", "| "+strings.Join(columns, " | ")+" |") }
 
-// What stands between these lines of a document is the report's.
+// The lines of a document between which the report stands.
 const (
 	opening = "<!-- make bench-peer writes what follows -->"
 	closing = "<!-- up to here -->"
 )
 
-// replace puts a report between the marks of a document.
+// replace replaces the marked lines of a document by a report.
 func replace(document []byte, r *report) ([]byte, error) {
 	before, rest, found := bytes.Cut(document, []byte(opening))
 	_, after, ends := bytes.Cut(rest, []byte(closing))
@@ -283,7 +282,7 @@ func replace(document []byte, r *report) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// rewrite puts a report into a document on disk.
+// rewrite replaces the marked lines of a document file by a report.
 func rewrite(path string, r *report) error {
 	document, err := os.ReadFile(path)
 	if err != nil {

@@ -32,19 +32,19 @@ const (
 	jinja2Version = "3.1.6"
 )
 
-// templateMoment is what strftime_now tells: 26 July 2024, 12:30 UTC.
+// templateMoment is the time that strftime_now returns: 26 July 2024, 12:30 UTC.
 const templateMoment = 1721997000000
 
-// writeTemplates keeps what others render from chat templates, as digests: a line for each
-// template, a word for each conversation. A word is the digest of what both say, or that of
-// @huggingface/jinja, a slash and that of Jinja2; - is an error.
+// writeTemplates writes digests of how others render chat templates: one line per template, one
+// word per conversation. A word is the digest of the text on which both agree, or the digest of
+// @huggingface/jinja's, a slash and that of Jinja2's; - is an error.
 func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("peer templates", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	dir := flags.String("dir", "build/peer", "folder of the npm package, fetched there if it is missing")
+	dir := flags.String("dir", "build/peer", "folder of the npm package, which is fetched if missing")
 	root := flags.String("data", "../shared/data/chat", "folder of the templates")
-	testdata := flags.String("testdata", "internal/jinja/testdata", "folder of the conversations, and of what is kept")
-	python := flags.String("python", "python3", "a Python that has Jinja2 "+jinja2Version)
+	testdata := flags.String("testdata", "internal/jinja/testdata", "folder of the conversations and the digests")
+	python := flags.String("python", "python3", "Python interpreter with Jinja2 "+jinja2Version)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error 
 	return os.WriteFile(filepath.Join(*testdata, "references.txt"), b.Bytes(), 0o644)
 }
 
-// rendering is what became of a conversation.
+// rendering is the result of rendering a conversation.
 type rendering struct {
 	Text  *string
 	Error string
@@ -102,7 +102,7 @@ func (r rendering) digest() string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(*r.Text)))[:10]
 }
 
-// templatesIn lists the templates below a folder, by their paths in it.
+// templatesIn returns the paths, relative to a folder, of the templates below it.
 func templatesIn(root string) ([]string, error) {
 	var list []string
 	for _, pattern := range []string{"templates/*.jinja", "mistral-common/chat_templates/*.jinja"} {
@@ -140,8 +140,8 @@ func conversationNames(file string) ([]string, error) {
 	return names, nil
 }
 
-// installScript fetches an npm package unless it is there, and returns a script that uses it,
-// which must lie beside it.
+// installScript fetches an npm package unless it is there, and writes a script that uses it
+// beside it, where node finds the package.
 func installScript(ctx context.Context, dir, name, want, script string, source []byte) (file string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err

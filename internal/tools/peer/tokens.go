@@ -23,14 +23,14 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// writeTokens keeps the words that each of llama.cpp's pre-tokenizers makes of the texts of
-// package vocabs.
+// writeTokens writes the words that each of llama.cpp's pre-tokenizers splits the texts of
+// package vocabs into.
 func writeTokens(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("peer tokens", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	dir := flags.String("dir", "build/peer", "folder of llama.cpp, fetched there if it is missing")
-	out := flags.String("out", "models/tokenizer/testdata/llamacpp", "folder of the texts, where the answers are kept")
-	only := flags.String("pre", "*", "which pre-tokenizers, by a pattern; the answers of others are dropped")
+	dir := flags.String("dir", "build/peer", "folder of llama.cpp, which is fetched if missing")
+	out := flags.String("out", "models/tokenizer/testdata/llamacpp", "folder of the texts and the results")
+	only := flags.String("pre", "*", "pattern of pre-tokenizers; results of others are dropped")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func writeTokens(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	var words vocabs.Answers
-	// llama.cpp cannot read a token that is text with NUL in it.
+	// llama.cpp cannot read a token whose text contains NUL.
 	withoutNUL := lo.Reject(texts, func(text string, _ int) bool { return strings.Contains(text, "\x00") })
 	byBytes, byCharacters := newWordVocabulary(texts, false), newWordVocabulary(withoutNUL, true)
 	for _, pre := range tokenizer.Pretokenizers() {
@@ -85,8 +85,8 @@ func writeTokens(ctx context.Context, args []string, stderr io.Writer) error {
 	return t.vocabularies(ctx, *out, texts)
 }
 
-// vocabularies keeps the pieces that each small vocabulary of a folder makes of the texts, with
-// what is added to a prompt.
+// vocabularies writes the tokens of the texts by each small vocabulary of a folder, including
+// those added to a prompt.
 func (t *tokenOracle) vocabularies(ctx context.Context, dir string, texts []string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -118,13 +118,13 @@ func (t *tokenOracle) vocabularies(ctx context.Context, dir string, texts []stri
 // GPT-2's alphabet.
 var characterPre = map[string]bool{"gemma4": true, "granite-embed-multi-311m": true, "sarvam-moe": true}
 
-// tokenOracle is llama.cpp as the program that turns texts into ids.
+// tokenOracle is llama.cpp in the program that tokenizes texts.
 type tokenOracle struct {
 	*installed
 	program, scratch string
 }
 
-// ids are those of each text by a vocabulary.
+// ids returns the ids of each text by a vocabulary.
 func (t *tokenOracle) ids(ctx context.Context, metadata []gguf.KV, texts []string, ends bool) ([][]int32, error) {
 	model := filepath.Join(t.scratch, "vocabulary.gguf")
 	var file bytes.Buffer
@@ -150,7 +150,7 @@ func (t *tokenOracle) ids(ctx context.Context, metadata []gguf.KV, texts []strin
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != len(texts) {
-		return nil, fmt.Errorf("llama.cpp answers %d of %d texts", len(lines), len(texts))
+		return nil, fmt.Errorf("llama.cpp tokenized %d of %d texts", len(lines), len(texts))
 	}
 	all := make([][]int32, len(lines))
 	for i, line := range lines {
@@ -165,12 +165,13 @@ func (t *tokenOracle) ids(ctx context.Context, metadata []gguf.KV, texts []strin
 	return all, nil
 }
 
-// wordVocabulary has every stretch of some texts as a token, and a merge for each way to make
-// it of two others: whatever a pre-tokenizer leaves whole becomes one token. So ids tell words.
+// wordVocabulary has every substring of some texts as a token, and a merge for each of its
+// splits into two others. Each word of a pre-tokenizer then becomes one token, so ids identify
+// words.
 type wordVocabulary struct {
-	tokens []string        // as the file has them
-	texts  []string        // of each token
-	ids    map[string]bool // by form
+	tokens []string        // in the file's form
+	texts  []string        // of each token, as text
+	ids    map[string]bool // by the file's form
 	merges []string
 	bytes  []string // GPT-2's alphabet; nil where tokens are text
 }
@@ -188,10 +189,10 @@ func newWordVocabulary(texts []string, characters bool) *wordVocabulary {
 		}
 	}
 	runs := map[rune]int{}
-	var units [][]string // the characters of each text
+	var units [][]string // characters of each text
 	for _, text := range texts {
 		var chars []string
-		for _, r := range text { // what is not UTF-8 is U+FFFD to llama.cpp
+		for _, r := range text { // llama.cpp replaces invalid UTF-8 by U+FFFD
 			chars = append(chars, string(r))
 		}
 		for _, c := range chars {
@@ -204,7 +205,8 @@ func newWordVocabulary(texts []string, characters bool) *wordVocabulary {
 		}
 		units = append(units, chars)
 	}
-	// A long run of one character grows from its left end: two are the last to be joined.
+	// A long run of one character grows from its left end, so the last merge joins the longest
+	// two.
 	for r, n := range runs {
 		for ; n > 1; n-- {
 			v.merge(strings.Repeat(string(r), n-1), string(r))
@@ -233,7 +235,7 @@ func (v *wordVocabulary) add(text string) {
 	}
 }
 
-// character makes a token of a character, joining its bytes from the left.
+// character adds a token for a character, and merges that join its bytes from the left.
 func (v *wordVocabulary) character(c string) {
 	if v.bytes == nil {
 		v.add(c)
@@ -246,7 +248,7 @@ func (v *wordVocabulary) character(c string) {
 	}
 }
 
-// form is a text as the file has it.
+// form returns a text in the file's form.
 func (v *wordVocabulary) form(text string) string {
 	if v.bytes == nil {
 		return strings.ReplaceAll(text, " ", tokenizer.Space)
