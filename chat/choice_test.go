@@ -16,8 +16,8 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// families have a mark of each format's templates, the text that a prompt ends with, and texts that
-// a walk would not come upon by chance, spaces in them as ␣.
+// families have a mark of each format's templates, the end of a prompt, and texts that a random
+// walk would not reach by chance, with spaces as ␣.
 var families = []struct{ format, mark, prompt, hints string }{
 	{"hermes", "<think>", "<|im_start|>assistant\n", "<think> </think> <tool_call>"},
 	{"hermes", "", "<|im_start|>assistant\n<think>\n", "</think> <tool_call> <think>"},

@@ -1,6 +1,6 @@
 package chat
 
-// Marks are those of a format that may be control tokens.
+// Marks returns the marks of a format that can be control tokens.
 func Marks(format string) []string {
 	for _, f := range formats {
 		if f.name == format {

@@ -13,7 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 )
 
-// spoken are what models of each format say. mark stands in the format's templates.
+// spoken are outputs of models of each format; the format's templates contain mark.
 var spoken = []struct {
 	format, mark, prompt, text string
 	want                       string // reasoning | content | name arguments; …
@@ -95,7 +95,7 @@ var declared = []json.RawMessage{
 	json.RawMessage(`{"name": "now"}`),
 }
 
-// heard is what comes of a text in pieces, as spoken has it.
+// heard returns the parse of a text in pieces, in the notation of spoken.
 func heard(t testing.TB, template *chat.Template, c chat.Conversation, prompt chat.Prompt, pieces []string) (string, chat.Message) {
 	p := template.NewParser(c, prompt)
 	var all chat.Message
@@ -117,7 +117,7 @@ func heard(t testing.TB, template *chat.Template, c chat.Conversation, prompt ch
 	return all.Reasoning + "|" + all.Content + "|" + strings.Join(calls, "; "), all
 }
 
-// TestParser feeds each text as a whole, byte by byte, in two parts for each place to cut, and in
+// TestParser feeds each text as a whole, byte by byte, in two parts split at each position, and in
 // random pieces.
 func TestParser(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -161,7 +161,7 @@ func TestParser(t *testing.T) {
 	}
 }
 
-// FuzzParser: whatever a model says, however it is cut, the parser comes to the same end.
+// FuzzParser checks for any text that the parse does not depend on the pieces.
 func FuzzParser(f *testing.F) {
 	for i, c := range spoken {
 		f.Add(uint8(i), c.text, uint16(len(c.text)/2))
@@ -181,7 +181,7 @@ func FuzzParser(f *testing.F) {
 	})
 }
 
-// TestLongCalls: the time that a call takes to be read grows with its length, not with its square.
+// TestLongCalls checks that the time to parse a call grows linearly with its length.
 func TestLongCalls(t *testing.T) {
 	tok := vocabulary(t, "<s>", "</s>")
 	long := strings.Repeat(`if (a < b) { return \"x\"; }\n`, 20_000)

@@ -81,9 +81,9 @@ func quotation(r *rand.Rand, change func(string) string) chat.Conversation {
 	return c
 }
 
-// TestQuoted searches for a control token that somebody's words made, or took from the
-// template: conversations of control tokens have those that the same conversations have once
-// none can be spelt.
+// TestQuoted checks that quoted text adds no control token to a prompt and removes none:
+// conversations made of control tokens have those that the same conversations have with the tokens
+// made unspellable.
 func TestQuoted(t *testing.T) {
 	tok := vocabulary(t, controls...)
 	var templates []*chat.Template
@@ -124,7 +124,7 @@ func TestQuoted(t *testing.T) {
 		ids := a.Tokens()
 		require.Equal(t, is(b.Tokens()), is(ids), "seed %d: %q", seed, a)
 		require.Equal(t, a.String(), string(tok.Decode(ids, true)), "seed %d", seed)
-		// Somebody who looks for control tokens in the text would have found more.
+		// A search for control tokens in the text would have found more.
 		if len(is(tok.Encode(a.String(), true))) > len(is(ids)) {
 			spelt++
 		}
@@ -132,8 +132,8 @@ func TestQuoted(t *testing.T) {
 	require.Greater(t, spelt, 5000)
 }
 
-// TestBuiltins: each renders a conversation, and belongs to the families that it names if
-// their vocabulary has its tokens.
+// TestBuiltins renders a conversation with each template, and looks it up by each of its families
+// with a vocabulary that has its tokens.
 func TestBuiltins(t *testing.T) {
 	tok := vocabulary(t, controls...)
 	for family, want := range map[string]string{

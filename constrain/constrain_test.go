@@ -17,8 +17,8 @@ import (
 	"github.com/smelt-ml/smelt/constrain"
 )
 
-// bytewise is a vocabulary of all single bytes and some longer tokens, of which some end
-// within a character or reach beyond a lexeme; token 256 ends a text.
+// bytewise is a vocabulary of all single bytes and some longer tokens, some of which end within a
+// character or cross the end of a lexeme; token 256 ends a text.
 func bytewise(t testing.TB) *constrain.Vocabulary {
 	var tokens [][]byte
 	for b := range 256 {
@@ -35,8 +35,7 @@ func bytewise(t testing.TB) *constrain.Vocabulary {
 	return v
 }
 
-// reads tells whether c lets text through, byte by byte, and compares what masks say on
-// the way with what is accepted.
+// reads reports whether c accepts text byte by byte, and compares the masks on the way with Accept.
 func reads(t testing.TB, c *constrain.Constraint, text string) bool {
 	s := c.Start()
 	n, err := s.AcceptBytes([]byte(text))
@@ -44,7 +43,7 @@ func reads(t testing.TB, c *constrain.Constraint, text string) bool {
 	return n == len(text) && s.CanStop()
 }
 
-// TestMasks compares each mask along texts with the tokens that are accepted, one by one.
+// TestMasks compares each mask along texts with Accept of every token.
 func TestMasks(t *testing.T) {
 	v := bytewise(t)
 	tokens := v.Len()
@@ -221,7 +220,7 @@ func escaped(text string) string {
 	return `"` + s.String() + `"`
 }
 
-// TestDrafts: keywords that a schema's draft has not are annotations, which are noted.
+// TestDrafts: keywords that a schema's draft lacks are ignored and noted.
 func TestDrafts(t *testing.T) {
 	v := bytewise(t)
 	for _, c := range []struct{ draft, schema, text, note string }{
@@ -245,7 +244,7 @@ func TestDrafts(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be kept is an error that says where.
+// TestRefused: a keyword that cannot be enforced is an error with its path.
 func TestRefused(t *testing.T) {
 	v := bytewise(t)
 	for _, c := range []struct{ schema, path string }{
@@ -280,7 +279,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTexts: texts that are let through, and texts that are not.
+// TestTexts: texts that are accepted, and texts that are not.
 func TestTexts(t *testing.T) {
 	v := bytewise(t)
 	any := constrain.Options{AnyOrder: true}
@@ -376,8 +375,8 @@ func compileECMA(s string) (jsonschema.Regexp, error) {
 	return ecma{r}, nil
 }
 
-// TestWalks takes schemas and walks at random where masks lead. Every walk ends in a text
-// that another implementation of JSON Schema accepts.
+// TestWalks walks schemas at random along the masks. Every walk ends in a text that another
+// implementation of JSON Schema accepts.
 func TestWalks(t *testing.T) {
 	l := llama3(t)
 	walks, schemas, endless := 0, 0, 0

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tree lists what lies in a folder: files, and links with where they lead.
+// tree lists the files in a folder, and links with their targets.
 func tree(t *testing.T, root string) (list []string) {
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -39,8 +39,8 @@ func tree(t *testing.T, root string) (list []string) {
 	return list
 }
 
-// TestPull: a GGUF file and a folder, in the layout of Hugging Face's tools; what is there is
-// not fetched again, and is found without asking anybody.
+// TestPull pulls a GGUF file and a folder: the layout is that of Hugging Face's tools, cached files
+// are not fetched again, and Find uses no network.
 func TestPull(t *testing.T) {
 	big, small := random(5000), []byte(`{"small": true}`)
 	server := newTestHub(t, map[string]map[string][]byte{
@@ -122,8 +122,8 @@ func TestPull(t *testing.T) {
 
 func sorted(s []string) []string { slices.Sort(s); return s }
 
-// TestPullMirror: of a server that lists neither sizes nor hashes each file is asked for; where
-// there are no links, files lie in the snapshot itself.
+// TestPullMirror pulls from a server that lists neither sizes nor hashes, with a HEAD for each
+// file; without links, files are moved into the snapshot.
 func TestPullMirror(t *testing.T) {
 	big, small := random(5000), []byte(`{}`)
 	server := newTestHub(t, map[string]map[string][]byte{"org/name": {"config.json": small, "model.safetensors": big}})
@@ -141,7 +141,7 @@ func TestPullMirror(t *testing.T) {
 	require.Equal(t, 1, strings.Count(strings.Join(server.requests(), "\n"), "GET /org/name/model.safetensors"))
 }
 
-// TestLocal: a path that is there wins over a name, and what is neither is left to who opens it.
+// TestLocal: an existing path precedes a name, and a text that is neither is returned unchanged.
 func TestLocal(t *testing.T) {
 	data := random(2000)
 	server := newTestHub(t, map[string]map[string][]byte{"org/name": {"a.gguf": data}})
@@ -198,8 +198,8 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 // Unwrap keeps io.Copy from going around Write.
 func (w *cutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// TestCuts: connections that end anywhere, any number of times and with the process between,
-// leave the right file in the end.
+// TestCuts interrupts connections at any position, any number of times and across processes; the
+// file is correct in the end.
 func TestCuts(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 30 {
@@ -244,7 +244,7 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-// TestResume: what is asked for after a break, for servers of all manners.
+// TestResume checks the requests after an interruption, for servers of all kinds.
 func TestResume(t *testing.T) {
 	data := random(100_000)
 	half := data[:40_000]
@@ -432,7 +432,7 @@ func changing(first, then string, ignored ...string) func(http.ResponseWriter, *
 	}
 }
 
-// TestTwoAtOnce: pulls of the same files at the same time fetch each once, and both have it.
+// TestTwoAtOnce: concurrent pulls of the same files fetch each file once.
 func TestTwoAtOnce(t *testing.T) {
 	files := map[string][]byte{"a.gguf": random(200_000)}
 	server := newTestHub(t, map[string]map[string][]byte{"org/name": files})
@@ -458,7 +458,7 @@ func TestTwoAtOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(strings.Join(server.requests(), "\n"), "GET /org/name/a.gguf"))
 }
 
-// TestLock: a lock that others hold is waited for, and one whose file they removed is another's.
+// TestLock waits for a lock that is held, and locks a new file if the holder removed the old one.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "d", "x.lock")
 	release, err := lock(t.Context(), path)
@@ -492,7 +492,7 @@ func TestLock(t *testing.T) {
 	require.False(t, isAt(f, path))
 }
 
-// TestToken: it goes to the hub, and to nobody else.
+// TestToken: the token is sent to the hub only.
 func TestToken(t *testing.T) {
 	files := map[string]map[string][]byte{"org/name": {"a.gguf": random(2000), "b-Q8_0.gguf": []byte("small")}}
 	server := newTestHub(t, files)
@@ -523,7 +523,7 @@ func TestToken(t *testing.T) {
 		require.Equal(t, want, r.Header.Get("Authorization"), r.URL.Path)
 	}
 
-	// Nor does it where the other host sends us back to.
+	// Nor if the other host redirects back to the hub.
 	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, server.URL+"/back", http.StatusFound)
 	}))
@@ -588,7 +588,7 @@ func TestRedirectsBack(t *testing.T) {
 	}
 }
 
-// TestRefused: what the hub does not give, and what it should not say.
+// TestRefused: errors for what the hub lacks, and for malformed responses.
 func TestRefused(t *testing.T) {
 	server := newTestHub(t, map[string]map[string][]byte{"org/name": {"a.gguf": random(2000)}})
 	h := server.client(t)
@@ -647,8 +647,8 @@ func listed(file, hash string, size int64) string {
 	return fmt.Sprintf(`{"sha": %q, "siblings": [{"rfilename": %q, "lfs": {"sha256": %q, "size": %d}}]}`, testCommit, file, hash, size)
 }
 
-// TestURL: a file from anywhere; one that has not changed is not fetched again, one that has
-// replaces it, and what is not whole is gone on with while it is the same.
+// TestURL: a file of any server is fetched again only after a change, and a partial file is
+// continued only while the file is unchanged.
 func TestURL(t *testing.T) {
 	var (
 		data     = random(50_000)
@@ -765,7 +765,7 @@ func TestURL(t *testing.T) {
 	require.Len(t, left, 3, "the file, its validator and its lock: %v", left)
 }
 
-// TestURLRoom: a length that no disk has is not begun with.
+// TestURLRoom: a download that exceeds the free space is not started.
 func TestURLRoom(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "9000000000000000000")
@@ -778,7 +778,7 @@ func TestURLRoom(t *testing.T) {
 	require.NotContains(t, err.Error(), "word")
 }
 
-// TestEnvironment: the variables of Hugging Face's tools.
+// TestEnvironment: the variables have the meaning of Hugging Face's tools.
 func TestEnvironment(t *testing.T) {
 	home := t.TempDir()
 	for _, c := range []struct {

@@ -34,7 +34,7 @@ func render(t testing.TB, source string) (jinja.Text, error) {
 	return template.Render(v, jinja.Options{Now: moment})
 }
 
-// TestMarks follows marked strings through everything that strings go through.
+// TestMarks follows marked strings through every string operation.
 func TestMarks(t *testing.T) {
 	for source, want := range map[string]string{
 		`<{{ u }}>`:                                  `<‹Ab c›>`,
@@ -151,7 +151,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorIs(t, err, jinja.ErrRaised)
 }
 
-// hostile are templates that want more than they may have.
+// hostile are templates that would exceed the limits.
 func hostile() []string {
 	list := []string{
 		`{{ range(1000000000) }}`, `{% for i in range(1000000) %}{% for j in range(1000000) %}{% endfor %}{% endfor %}`,
@@ -208,7 +208,7 @@ func hostile() []string {
 	return append(list, strings.Repeat("x", 10<<20), "{{"+strings.Repeat(" ", 250<<10)+"1}}", strings.Repeat("{% set x = 1 %}", 15_000))
 }
 
-// TestHostile: each ends within a second and 64 MiB, well or not; most within milliseconds.
+// TestHostile: each ends within a second and 64 MiB, with or without an error.
 func TestHostile(t *testing.T) {
 	list := hostile()
 	require.Greater(t, len(list), 100)
@@ -231,8 +231,7 @@ func TestHostile(t *testing.T) {
 	require.Greater(t, limited, 50)
 }
 
-// FuzzRender: no template and no text crashes, and no marked byte becomes a plain one that was
-// not in the template.
+// FuzzRender: no template and no text crashes, and no marked byte loses its mark.
 func FuzzRender(f *testing.F) {
 	for _, source := range hostile() {
 		if len(source) < 1000 {

@@ -51,8 +51,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Wherever a text is cut, what comes out ends where the first stop begins that is whole in it,
-// and no byte waits longer than it may be part of one.
+// For any split of a text, the output ends where its first complete stop begins, and no byte is
+// held back longer than it may belong to a stop.
 func TestCuts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	letters := func(n int) string {
