@@ -7,29 +7,29 @@ import (
 	"unsafe"
 )
 
-// reader brings the weights of a mapped file into memory while the first step runs, in the
-// order in which it wants them. Without it each page is waited for when it is touched: those
-// that the page cache holds cost a fault each, others come from the disk a window at a time,
-// while the threads that want them rest. It ends with the step; what was not wanted by then, such
-// as experts of no token, is not read for its own sake.
+// reader prefetches the weights of a mapped file while the first step runs, in the order in which
+// the step reads them. Without it every page of the page cache costs a fault, and others are read
+// from the disk one window at a time while threads wait. It stops with the step; pages that no
+// step has needed by then, such as those of experts without tokens, are not prefetched.
 type reader struct {
 	leave atomic.Bool
 	done  chan struct{}
 }
 
 const (
-	// readPiece is what the reader maps at a time, little enough to end soon when it is told to.
+	// readPiece is the number of bytes that the reader maps at a time: small, so that it stops
+	// soon.
 	readPiece = 1 << 20
-	// readLead is how far before that the disk is at work. Of a disk of 4 GB/s 32 MiB get three
-	// quarters.
+	// readLead is the prefetch distance in bytes. 32 MiB reach three quarters of the bandwidth
+	// of a disk of 4 GB/s.
 	readLead = 128 << 20
-	// readDoubt is how far pages are asked for behind one that was missing. Where all are there,
-	// asking costs as much as mapping; where few are, a disk that is faster than what wants them
-	// may not be waited for in a while.
+	// readDoubt is the number of bytes after a missing page within which pages are prefetched.
+	// Advice about pages that are in memory costs as much as mapping them; on a fast disk, few
+	// pages are waited for although many are missing.
 	readDoubt = 1 << 30
 )
 
-// read starts a reader of memory that files are mapped to.
+// read starts a reader of mapped memory.
 func read(ranges [][]byte) *reader {
 	var pieces [][]byte
 	for _, r := range ranges {
@@ -48,8 +48,8 @@ func read(ranges [][]byte) *reader {
 	return r
 }
 
-// bring maps pieces one after the other until it is told to leave. It asks for none before one was
-// waited for.
+// bring maps pieces one after the other until leave is set. It prefetches (ask) only after mapped
+// has reported a wait.
 func (r *reader) bring(pieces [][]byte, ask func([]byte), mapped func(piece []byte, arriving bool) (waited bool)) {
 	asked, until := 0, 0
 	for i, piece := range pieces {
@@ -65,7 +65,7 @@ func (r *reader) bring(pieces [][]byte, ask func([]byte), mapped func(piece []by
 	}
 }
 
-// stop ends a reader, if there is one: after it, memory may be unmapped.
+// stop ends a reader, which may be nil, and waits for it, so that memory can be unmapped.
 func (r *reader) stop() {
 	if r != nil {
 		r.leave.Store(true)
@@ -73,17 +73,17 @@ func (r *reader) stop() {
 	}
 }
 
-// stepDone tells a reader, if there is one, that a step has run.
+// stepDone ends a reader, which may be nil, without waiting.
 func (r *reader) stepDone() {
 	if r != nil {
 		r.leave.Store(true)
 	}
 }
 
-// readAhead starts a reader of the weights that steps read whole, if memory has room for them:
-// what it brings in must not drive out what it has brought before. Experts are among them where
-// all are going to be rearranged; else a step reads those that its tokens go to. What loading
-// rearranges no step reads, and its pages, which are dropped, would come back.
+// readAhead starts a reader of the weights that steps read whole, if all of them fit in memory, so
+// that prefetched pages do not evict each other. Experts are included only where all will be
+// rearranged, as a step reads those of its tokens only. Weights that Load rearranges are excluded:
+// no step reads their pages, which are dropped.
 func (p *Executable) readAhead(weights []weight, matrices []Matrix) {
 	if !p.device.opts.Mapped {
 		return
@@ -107,7 +107,7 @@ func (p *Executable) readAhead(weights []weight, matrices []Matrix) {
 	}
 }
 
-// wholePages returns memory of a mapping from the beginning of its first page on.
+// wholePages extends memory of a mapping down to the beginning of its first page.
 func wholePages(memory []byte) []byte {
 	begin := unsafe.Pointer(unsafe.SliceData(memory))
 	before := int(uintptr(begin) % uintptr(os.Getpagesize()))

@@ -8,9 +8,9 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// plausible says what random bits are or'ed with, three of each byte's low ones and its sign
-// being left of them: as halves, floats, or scales and integers of a block the bytes are
-// then finite, of either sign, and neither huge nor denormal.
+// plausible returns the bits that are or'ed into random ones, of which randomBits keeps the low
+// three and the sign of each byte. As halves, floats, or scales and integers of a block, the
+// results are finite, of either sign, and neither huge nor denormal.
 func plausible(t dtype.Type) uint64 {
 	if t == dtype.F32 {
 		return 0x3838383838383838 // 4e-5 to 0.7
@@ -20,9 +20,8 @@ func plausible(t dtype.Type) uint64 {
 
 const randomBits = 0x8787878787878787
 
-// RandomiseCaches writes random contents into the first blocks of all caches and states. A step that
-// reads them takes as long as it does with real ones, and nobody had to compute those:
-// this is for timing at a depth.
+// RandomiseCaches fills the first blocks of all caches and states with random numbers, so that
+// steps can be timed at a depth without computing the context.
 func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
 	s.running.Lock()
 	defer s.running.Unlock()
@@ -30,9 +29,9 @@ func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
 	defer s.executable.device.unlock()
 	switch {
 	case s.closed:
-		return fmt.Errorf("device: the session is %w", ErrClosed)
+		return s.executable.device.named(fmt.Errorf("the session is %w", ErrClosed))
 	case blocks < 0 || blocks > s.blocks:
-		return fmt.Errorf("device: %d cache blocks of %d", blocks, s.blocks)
+		return s.executable.device.named(fmt.Errorf("%d cache blocks of %d", blocks, s.blocks))
 	}
 	for i := range s.executable.plan.Buffers {
 		b := &s.executable.plan.Buffers[i]

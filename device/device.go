@@ -1,7 +1,6 @@
 package device
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 )
@@ -10,65 +9,65 @@ import (
 type Options struct {
 	Threads int // DefaultThreads if 0
 
-	// Own are options of the device that is opened, by key: those of its [Row].
+	// Own holds the device's own options, those of its [Row], by key.
 	Own map[string]string
 
-	// Debug has a fault name its dispatch, and not only those of its command buffer, at the
-	// cost of a mark for each where a GPU runs them.
+	// Debug makes an error name the dispatch that failed, not only its command buffer. On a
+	// GPU it costs a signpost per dispatch.
 	Debug bool
 
 	// Poison and Seed are for tests. Poison fills the arena and the outputs before each
-	// step with NaN, and in an emulator threadgroup memory too. Seed decides orders that
-	// are shuffled.
+	// step with NaN, and in an emulator threadgroup memory too. Seed seeds shuffled orders.
 	Poison bool
 	Seed   uint32
 
-	// Rearrange says when the matrices that the Plan marks take the order that the CPU's
-	// kernels read fastest. Results do not depend on it. Mapped promises that weights are
-	// mappings of files to which nobody writes, so that pages of rearranged ones may be
-	// dropped: what is read again comes from the file. Of others a GPU gets a copy: it sees
-	// whole pages, which in Go's heap hold more than a weight.
+	// Rearrange is the time at which the matrices that the Plan marks are copied into the order
+	// that the CPU's kernels read fastest. Results do not depend on it.
+	//
+	// Mapped promises that weights are mappings of files that nobody writes to, so that the
+	// pages of rearranged weights can be dropped and read from the file again. Without it a GPU
+	// gets copies: it maps whole pages, which in Go's heap hold more than a weight.
 	Rearrange Rearrange
 	Mapped    bool
 
-	// MemoryLimit bounds in bytes what executables and instances may allocate; 0 takes
-	// what the machine has free at the time.
+	// MemoryLimit bounds the bytes that executables and instances allocate; 0 stands for the
+	// memory that is free at the time.
 	MemoryLimit int64
 }
 
-// Rearrange is a time.
+// Rearrange is a time at which weights are rearranged.
 type Rearrange uint32
 
-// Times to rearrange weights. The first leaves the first step its speed, and those after it
-// half of theirs until it is done.
+// Times to rearrange weights. RearrangeLater costs the first step nothing, and halves the speed of
+// later ones until it is done.
 const (
 	RearrangeLater Rearrange = iota // between steps, once one has run
 	RearrangeNow                    // when the executable is loaded
 	RearrangeNever
 )
 
-// maxThreads keeps slips from starting as many threads as there is memory.
+// maxThreads bounds Options.Threads, so that a mistyped number does not exhaust memory.
 const maxThreads = 1024
 
 // Info describes an open device.
 type Info struct {
 	Name      string // of its Row
-	Processor string // what the system calls it; "" where it does not
+	Processor string // the system's name of it; "" if unknown
 	ISA       string // instruction set of the native kernels; empty on "emu"
 	Threads   int
 	Nodes     int    // memory nodes that they are spread over; at least 1
 	MaxBuffer uint64 // bytes of the largest buffer
 
-	// HalfIntegers says that native kernels round half weights, and what is multiplied with
-	// them, to integers of 16 bits with a scale for 64 of them.
+	// HalfIntegers reports whether native kernels round F16 weights, and the activations
+	// multiplied with them, to 16-bit integers with one scale per 64.
 	HalfIntegers bool
 
-	// Of a GPU.
+	// The following describe a GPU.
 	GPU         string // its name; empty on the host
 	Family      int    // Apple's number of its family: 7 for M1
-	Cores       int    // 0 where the system does not tell
-	Threadgroup int    // bytes of memory that a threadgroup may have
-	Page        int    // bytes: borders of memory that is used without a copy
+	Cores       int    // 0 if unknown
+	Threadgroup int    // maximum bytes of threadgroup memory
+	Page        int    // alignment in bytes of memory that is wrapped without a copy
 	Samples     bool   // its clock can be read around each dispatch
 	WorkingSet  uint64 // bytes that it keeps resident without paging
 }
@@ -79,8 +78,8 @@ type Device struct {
 	info   Info
 	opts   Options
 
-	// turn is held by who uses the device: a channel, so that waiting for it can be
-	// cancelled. It guards the fields below and those of executables and instances.
+	// turn is a lock over the fields below and those of executables and instances. It is a
+	// channel, so that waiting for it can be cancelled.
 	turn        chan struct{}
 	closed      bool
 	executables map[*Executable]struct{}
@@ -88,9 +87,9 @@ type Device struct {
 	inPlace     int64 // bytes of weights that a GPU reads where they are mapped
 }
 
-// Open opens a registered device by name, as [Resolve] reads it. It returns ErrUnavailable
+// Open opens the registered device that [Resolve] returns for a name. It returns ErrUnavailable
 // where the build cannot execute anything, ErrAbsent where the machine has no such device,
-// ErrOption where the device has none of that key, and ErrDevice for an unknown name.
+// ErrOption for an option that the device does not have, and ErrDevice for an unknown name.
 func Open(name string, opts Options) (*Device, error) {
 	r, _, err := resolve(name)
 	if err != nil {
@@ -99,8 +98,8 @@ func Open(name string, opts Options) (*Device, error) {
 	return r.open(opts, r.Check)
 }
 
-// Describe tells what a device is that runs so many threads, 0 for DefaultThreads, without
-// using it. Errors are Open's.
+// Describe returns the Info of a device with that number of threads, 0 for DefaultThreads,
+// without running its first check. Errors are Open's.
 func Describe(name string, threads int) (Info, error) {
 	r, _, err := resolve(name)
 	if err != nil {
@@ -115,7 +114,7 @@ func Describe(name string, threads int) (Info, error) {
 
 func (r Row) open(opts Options, check func(launch func(Launch) error) error) (*Device, error) {
 	if opts.Threads < 0 || opts.Threads > maxThreads {
-		return nil, fmt.Errorf("device: %d threads; 1 to %d are possible", opts.Threads, maxThreads)
+		return nil, fmt.Errorf("device %s: %d threads; the number must be from 1 to %d", r.Name, opts.Threads, maxThreads)
 	}
 	if opts.Threads == 0 {
 		opts.Threads = DefaultThreads()
@@ -126,7 +125,7 @@ func (r Row) open(opts Options, check func(launch func(Launch) error) error) (*D
 		driver, err = r.Open(opts)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("device: opening %s: %w", r.Name, err)
+		return nil, fmt.Errorf("device %s: %w", r.Name, err)
 	}
 	info := driver.Info()
 	info.Name, info.Processor = r.Name, processor()
@@ -134,7 +133,10 @@ func (r Row) open(opts Options, check func(launch func(Launch) error) error) (*D
 	if check != nil {
 		if err := check(d.launch); err != nil {
 			d.Close()
-			return nil, fmt.Errorf("device: opening %s: %w", cmp.Or(info.GPU, r.Name), err)
+			if info.GPU != "" {
+				err = fmt.Errorf("%s: %w", info.GPU, err)
+			}
+			return nil, d.named(err)
 		}
 	}
 	return d, nil
@@ -162,7 +164,10 @@ func (d *Device) Close() error {
 func (d *Device) lock()   { d.turn <- struct{}{} }
 func (d *Device) unlock() { <-d.turn }
 
-// reserve takes memory out of what is free and, of a GPU, out of what it keeps resident,
+// named prefixes an error with the device's name.
+func (d *Device) named(err error) error { return fmt.Errorf("device %s: %w", d.info.Name, err) }
+
+// reserve takes memory from the machine's free memory and, on a GPU, from its working set,
 // or returns a *MemoryError.
 func (d *Device) reserve(what string, m Memory) error {
 	need, have := m.allocated(), d.available()
@@ -179,15 +184,14 @@ func (d *Device) reserve(what string, m Memory) error {
 	return nil
 }
 
-// restore gives back what reserve took.
+// restore releases memory taken by reserve.
 func (d *Device) restore(m Memory) {
 	d.reserved -= m.allocated()
 	d.inPlace -= m.InPlace
 }
 
-// available returns how many bytes may still be allocated. The system counts
-// pages as free until they are touched, so what others hold and have not touched
-// is subtracted.
+// available returns the number of bytes that can still be allocated. The system counts
+// pages as free until they are touched, so memory that is reserved and untouched is subtracted.
 func (d *Device) available() int64 {
 	if d.opts.MemoryLimit > 0 {
 		return max(0, d.opts.MemoryLimit-d.reserved)

@@ -1,15 +1,16 @@
 // Package device executes Plans: it holds devices, their memory and the running of
 // steps.
 //
-// A [Device] is opened by name. Which there are is a table of [Row], to which a device's
-// package adds its own when it is initialised: device/cpu "cpu", native SIMD kernels on a
-// thread pool; device/emu "emu", every kernel from its .metal source, the referee in tests;
-// package metal "metal", Apple's GPUs. "auto" is the first of its choices that there is, as
-// [Resolve] tells before anything is compiled.
+// A [Device] is opened by name. The names are those of a table of [Row], which the package of
+// each device extends when it is initialised: device/cpu adds "cpu", native SIMD kernels on a
+// thread pool; device/emu adds "emu", every kernel from its .metal source, the reference in tests;
+// package metal adds "metal", Apple's GPUs. "auto" stands for the first available of these;
+// [Resolve] returns which one, before anything is compiled.
+//
 // [Device.Load] turns a Plan and a model's weights into an [Executable], whose tables
-// are flattened into C memory once. An [Instance] is one user of it, with caches, an
-// arena and buffers for inputs and outputs of its own. [Instance.Run] executes a
-// step in a single call through the one C interface, device/provider/device.h. The call passes sizes; C
+// are flattened into C memory once. An [Instance] is one user of it, with its own caches,
+// arena, and buffers for inputs and outputs. [Instance.Run] executes a step in a single call
+// through the one C interface, device/provider/device.h. The call passes sizes; C
 // evaluates grids and parameters, checks every binding against its buffer, and
 // only then starts to run. Nothing is allocated per dispatch.
 //
@@ -25,39 +26,39 @@
 // # A device
 //
 // A device is a [Driver], which allocates memory, loads Plans and runs steps, and a row,
-// which names it, the target of the Plans that are compiled for it, and the options that it
-// alone has. These come as keys and values in [Options.Own]; another key is refused, by
-// name. A driver may be written in Go (toy_test.go has one), or in C behind device.h, which
-// provider.Open makes a driver of: so are package host, in C++, and metal/apple.
+// which holds its name, the target of its Plans, and its own options. Those are passed as keys
+// and values in [Options.Own]; an unknown key is an error. A driver is written in Go (toy_test.go
+// has one), or in C behind device.h and wrapped by provider.Open, as package host, in C++, and
+// metal/apple are.
 //
-// Where a build can execute nothing, [Open] returns [ErrUnavailable]; where a machine has no
-// such device, [ErrAbsent].
+// [Open] returns [ErrUnavailable] where the build cannot execute anything, and [ErrAbsent] where
+// the machine has no such device.
 //
 // # Laws
 //
-// The Plan decides: the device reorders dispatches only between barriers, and
-// orders command buffers one after the other. A step whose sizes or inputs are
-// wrong is refused before it has changed anything; a step that fails or is
+// The device keeps the Plan's order: it reorders dispatches only between barriers, and
+// executes command buffers one after the other. A step whose sizes or inputs are
+// wrong is rejected before it has changed anything; a step that fails or is
 // cancelled midway leaves its caches undefined at the slots it was to write, and
 // the device usable.
 //
-// Weights are used where they lie. The pages of a mapped file are asked for while the
-// first step runs, in the order in which it wants them. What the function given to Load
+// Weights are read in place, without a copy. The pages of a mapped file are prefetched while the
+// first step runs, in the order in which it reads them. The memory that the Fetch given to Load
 // returns, as a rule a mapped file, must stay readable and unchanged until
-// [Executable.Close]. Only what the Plan wants in another type than the file's is
-// copied. On "cpu" the matrices that the Plan marks are copied too, one after the other,
-// once a first step has run: in the order that the native kernels read fastest, in large
-// pages. The copy takes the place of the file's pages, which are dropped where
-// [Options.Mapped] allows it; vectors between them are copied at once, as reading them
-// would bring the pages back. A step takes the copies that are ready when it begins, and
-// no bit of its results depends on which.
+// [Executable.Close]. Weights are copied only where the Plan reads another type than the file's.
 //
-// Memory is asked for once, when an executable or an instance is made, and after
-// checking that the machine has it ([MemoryError]). Pages of caches and arenas are
-// given out by the system as they are touched.
+// On "cpu" the matrices that the Plan marks are also rearranged, one after the other, once a
+// first step has run: copied into large pages, in the order that the native kernels read fastest.
+// The copy replaces the file's pages, which are dropped where [Options.Mapped] allows it; vectors
+// between them are copied when the executable is loaded, as reading them would fault the pages in
+// again. A step uses the copies that are ready when it begins; its results are bit-identical with
+// and without them.
 //
-// Everything is closed explicitly, children with their parents, and twice does no
-// harm; what is closed returns [ErrClosed]. A device runs one step at a time and
-// uses all its threads for it; instances of one device may be used from several
-// goroutines, and take turns.
+// Memory is allocated once, when an executable or an instance is made, after a check that the
+// machine has it ([MemoryError]). The system commits pages of caches and arenas when they are
+// touched.
+//
+// Everything is closed explicitly, children with their parents, and closing twice is harmless;
+// methods of closed objects return [ErrClosed]. A device runs one step at a time on
+// all its threads; several goroutines may use instances of one device, and take turns.
 package device

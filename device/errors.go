@@ -10,26 +10,26 @@ import (
 var (
 	ErrUnavailable = errors.New("this build of smelt executes nothing: it needs cgo, and Linux on amd64 or arm64, or macOS on arm64")
 	ErrAbsent      = errors.New("this machine has no such device")
-	ErrLost        = errors.New("the device is lost") // or does not answer
+	ErrLost        = errors.New("the device is lost") // or does not respond
 	ErrDevice      = errors.New("no such device")
 	ErrOption      = errors.New("bad option")
-	ErrKernel      = errors.New("no such kernel") // nothing provides it
+	ErrKernel      = errors.New("no such kernel") // the device lacks it
 	ErrClosed      = errors.New("closed")
 	ErrMemory      = errors.New("not enough memory")
-	ErrStep        = errors.New("bad step")                // sizes or inputs that the Plan or the cache cannot take
-	ErrPipeline    = errors.New("no pipeline can be made") // a kernel and its launch exceed what an Apple GPU has
-	ErrWeights     = errors.New("bad weights")             // the model file does not hold what the Plan reads
+	ErrStep        = errors.New("bad step")                // sizes or inputs outside of the Plan's or the cache's bounds
+	ErrPipeline    = errors.New("no pipeline can be made") // a launch exceeds an Apple GPU's threadgroup memory or threads
+	ErrWeights     = errors.New("bad weights")             // tensors are missing, or of another type or size than the Plan's
 )
 
-// MemoryError tells that an executable or instance was refused because the machine has
-// too little memory for it. It matches ErrMemory.
+// MemoryError reports that the machine has too little memory for an executable or an instance. It
+// matches ErrMemory.
 type MemoryError struct {
 	What      string // "a session of 64 cache blocks"
 	Need      int64  // bytes
 	Available int64  // bytes
-	Parts     Memory // what the need is made of
-	// WorkingSet is how many bytes the GPU keeps resident, if it is that of which too little
-	// is available.
+	Parts     Memory // the parts of Need
+	// WorkingSet is the number of bytes that the GPU keeps resident, if that is the limit that
+	// was exceeded; else 0.
 	WorkingSet int64
 }
 
@@ -51,14 +51,14 @@ func (e *MemoryError) Error() string {
 // Is reports whether target is ErrMemory.
 func (e *MemoryError) Is(target error) bool { return target == ErrMemory }
 
-// DispatchError tells which dispatch of a step failed, and how. The device and
+// DispatchError reports which dispatch of a step failed, and why. The device and
 // the instance stay usable.
 type DispatchError struct {
 	Phase    string
 	Dispatch int // index in the phase
 	Label    string
 	Kernel   string
-	Buffer   string // that the message is about, or ""
+	Buffer   string // the argument that Message is about, or ""
 	Message  string
 }
 

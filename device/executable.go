@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Fetch gives the bytes and the stored type of a tensor of the model file. The
+// Fetch returns the bytes and the stored type of a tensor of the model file. The
 // bytes must stay readable and unchanged until [Executable.Close].
 type Fetch func(name string) (data []byte, elem dtype.Type, err error)
 
@@ -29,21 +29,20 @@ type Executable struct {
 	ranges    []Handle       // memory of the model file, of which weights are slices
 	buffers   []Handle       // by buffer of the Plan; nil where each instance has its own
 	handle    Handle
-	reader    *reader // of weights, until a step has run; nil where there is none
+	reader    *reader // prefetches weights until a step has run; may be nil
 	closed    bool
 	instances map[*Instance]struct{}
 }
 
-// Load prepares a Plan for execution: kernels are looked up, tables flattened and
-// weights bound where they lie. It returns plan.ErrPlan for a Plan that does not
-// hold together, ErrKernel for one with kernels that the device lacks, ErrPipeline for
-// one whose launches exceed an Apple GPU's threadgroup memory or threads, ErrWeights
-// where tensors are missing or not what the Plan says, and a *MemoryError where
+// Load prepares a Plan for execution: it looks up kernels, flattens tables and binds weights in
+// place. It returns plan.ErrPlan for an invalid Plan, ErrKernel for kernels that the device lacks,
+// ErrPipeline for launches that exceed an Apple GPU's threadgroup memory or threads, ErrWeights for
+// tensors that are missing or of another type or size than the Plan's, and a *MemoryError where
 // converted copies do not fit. The Plan must not be changed until Close.
 func (d *Device) Load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
 	p, err := d.load(compiled, fetch)
 	if err != nil {
-		return nil, fmt.Errorf("device: loading %s on %s: %w", compiled.Model, d.info.Name, err)
+		return nil, fmt.Errorf("device %s: loading %s: %w", d.info.Name, compiled.Model, err)
 	}
 	return p, nil
 }
@@ -87,7 +86,7 @@ func (d *Device) load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
 	return p, nil
 }
 
-// matricesOf returns the weights that the Plan lets a device rearrange, by buffer.
+// matricesOf returns the weights that a device may rearrange, by buffer; others have 0 rows.
 func matricesOf(p *plan.Plan) []Matrix {
 	matrices := make([]Matrix, len(p.Buffers))
 	tensors := make(map[string]*plan.Tensor, len(p.Tensors))
@@ -107,8 +106,9 @@ func matricesOf(p *plan.Plan) []Matrix {
 	return matrices
 }
 
-// makeRoom reserves what rearranged weights may take. Where memory is short, they stay as they
-// are: experts first, most of which a token does not read, and whose copies would read them all.
+// makeRoom reserves memory for rearranged weights. Where it is short, it clears matrices, which
+// then stay in the file's order: experts first, as a token reads few of them and copying would read
+// all.
 func (p *Executable) makeRoom(matrices []Matrix) {
 	if !p.device.rearranges() {
 		return
@@ -134,32 +134,32 @@ func (p *Executable) makeRoom(matrices []Matrix) {
 	}
 }
 
-// weight is a tensor as the file holds it.
+// weight is a tensor of the file.
 type weight struct {
 	data  []byte
 	dtype dtype.Type
-	copy  bool // because the Plan wants another type or order, the address does not suit it, or to leave its page alone
+	copy  bool // because of its type, order or alignment, or because its page must not be used
 }
 
-// vectorBytes is the most that a vector, such as the gain of a norm, is taken to have.
+// vectorBytes is the size up to which a weight counts as a vector, such as the gain of a norm.
 const vectorBytes = 64 << 10
 
-// dropsPages tells whether the pages of rearranged weights are given back. Vectors that
-// lie between them are then copied: reading one would bring back up to 2 MiB of what lies
-// around it, where the page cache holds the file in large pieces.
+// dropsPages reports whether the pages of rearranged weights are dropped. Vectors between them are
+// then copied: reading one would fault in up to 2 MiB around it, where the page cache holds the
+// file in large folios.
 func (d *Device) dropsPages() bool {
 	return d.opts.Mapped && d.rearranges()
 }
 
-// seesPages tells that weights in place would give the device whole pages of what is not
-// only theirs.
+// seesPages reports whether the device would map whole pages that hold more than the weights.
 func (d *Device) seesPages() bool { return d.info.GPU != "" && !d.opts.Mapped }
 
+// rearranges reports whether the device rearranges weights at some time.
 func (d *Device) rearranges() bool {
 	return d.info.ISA != "" && d.info.GPU == "" && d.opts.Rearrange != RearrangeNever
 }
 
-// bind makes the buffers that instances share, weights and constants, and returns the weights by
+// bind makes the buffers that instances share, of weights and constants, and returns the weights by
 // buffer.
 func (p *Executable) bind(fetch Fetch) ([]weight, error) {
 	weights := make([]weight, len(p.plan.Buffers))
@@ -195,7 +195,7 @@ func (p *Executable) bind(fetch Fetch) ([]weight, error) {
 	if p.device.opts.Mapped {
 		for i := range weights {
 			if weights[i].copy && len(weights[i].data) > 0 {
-				askPages(weights[i].data) // all at once: they lie all over the file
+				askPages(weights[i].data) // all before the first copy: they are scattered over the file
 			}
 		}
 	}
@@ -225,19 +225,19 @@ func find(b *plan.Buffer, fetch Fetch) (weight, error) {
 	}
 	converted := stored != b.DType
 	if converted && !(b.DType == dtype.F32 && stored.IsFloat()) {
-		return weight{}, fmt.Errorf("tensor %q is %s, and the Plan reads %s", b.Name, stored, b.DType)
+		return weight{}, fmt.Errorf("tensor %q is %s, but the Plan reads %s", b.Name, stored, b.DType)
 	}
 	want, _ := b.Bytes.IsConst()
 	if converted {
 		want = want / b.DType.Bytes(1) * stored.Bytes(1)
 	}
 	if int64(len(data)) != want {
-		return weight{}, fmt.Errorf("tensor %q has %d bytes, and the Plan reads %d", b.Name, len(data), want)
+		return weight{}, fmt.Errorf("tensor %q has %d bytes, but the Plan reads %d", b.Name, len(data), want)
 	}
 	return weight{data, stored, converted || !Aligned(data, stored)}, nil
 }
 
-// wrap binds the weights that are used where they lie: a buffer of the device for each
+// wrap binds the weights that are read in place: a buffer of the device for each
 // run of them, and a slice of it for each weight.
 func (p *Executable) wrap(weights []weight) error {
 	d := p.device.driver
@@ -287,7 +287,7 @@ func (p *Executable) convert(b *plan.Buffer, w weight) (Handle, error) {
 	})
 }
 
-// fill makes a buffer of C memory and has it filled.
+// fill makes a buffer of C memory and fills it by calling with.
 func (p *Executable) fill(bytes int64, with func(to []byte)) (Handle, error) {
 	h, err := p.device.driver.Create(bytes, Shared)
 	if err != nil {
@@ -300,28 +300,27 @@ func (p *Executable) fill(bytes int64, with func(to []byte)) (Handle, error) {
 // Plan returns the Plan that was loaded.
 func (p *Executable) Plan() *plan.Plan { return p.plan }
 
-// Memory tells what the executable's weights take. Caches and arenas are the
-// instances'.
+// Memory returns the memory of the executable's weights. Caches and arenas belong to instances.
 func (p *Executable) Memory() Memory { return p.memory }
 
-// Compiled is what a GPU compiled when an executable was loaded: each kernel with its function
-// constants that the device did not have yet.
+// Compiled counts the pipelines that were made when an executable was loaded, one for each kernel
+// with its function constants that the device did not have yet.
 type Compiled struct {
 	Pipelines int
-	Kept      int // of them, those that an earlier process had kept on disk
+	Kept      int // of Pipelines, those read from an earlier process's archive
 	Time      time.Duration
 }
 
-// Compiled tells what was compiled; nothing on the host.
+// Compiled returns the pipelines that Load made; none on the host.
 func (p *Executable) Compiled() Compiled { return p.device.driver.Compiled(p.handle) }
 
-// Kernels lists the host names of the Plan's kernels, in the order of their first
+// Kernels returns the host names of the Plan's kernels, in the order of their first
 // dispatch.
 func (p *Executable) Kernels() []string { return append([]string(nil), p.kernels...) }
 
-// Natives tells for each kernel of the Plan whether native code runs all its
-// dispatches with every size at its bound; the others are emulated, on the host,
-// or partly so. [Counters] has what a step really used.
+// Natives reports, for each kernel of the Plan, whether native code runs all its dispatches with
+// every size at its bound; others are emulated, at least partly. [Counters] has the figures of a
+// step.
 func (p *Executable) Natives() map[string]bool {
 	m := make(map[string]bool, len(p.kernels))
 	for i, k := range p.kernels {
@@ -330,8 +329,7 @@ func (p *Executable) Natives() map[string]bool {
 	return m
 }
 
-// Close closes the executable with its instances. After it, the weights are no longer
-// read.
+// Close closes the executable with its instances. The weights are not read afterwards.
 func (p *Executable) Close() error {
 	p.device.lock()
 	defer p.device.unlock()
@@ -339,8 +337,7 @@ func (p *Executable) Close() error {
 	return nil
 }
 
-// release is Close with the device's turn taken, of an executable that may be half
-// made.
+// release is Close of an executable that may be half made. The caller holds the device's turn.
 func (p *Executable) release() {
 	if p.closed {
 		return
@@ -363,8 +360,8 @@ func (p *Executable) release() {
 	delete(p.device.executables, p)
 }
 
-// explain gives an error of the driver the names of the Plan. first is what the
-// driver's indices count from.
+// explain adds the Plan's names to an error of the driver. first is the index, over all phases, of
+// the dispatch that the driver counts from.
 func (p *Executable) explain(err error, first int) error {
 	var e *DriverError
 	if !errors.As(err, &e) {
@@ -380,7 +377,7 @@ func (p *Executable) explain(err error, first int) error {
 	return named
 }
 
-// locate names the dispatch of an error, counted over all phases.
+// locate returns the DispatchError of an error at a dispatch, by index over all phases.
 func (p *Executable) locate(e *DriverError, index int) error {
 	for i := range p.plan.Phases {
 		ph := &p.plan.Phases[i]

@@ -10,13 +10,13 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// check looks at the values of one input before a step: kernels address the cache
-// with them, and trust them.
+// check validates the values of one input before a step, as kernels address the cache
+// with them unchecked.
 type check struct {
 	input  string
 	blocks int32 // of the instance's caches
 	block  int32 // slots of a block
-	vocab  int64 // rows of the embedding table; 0 where nothing is looked up
+	vocab  int64 // rows of the embedding table; 0 without one
 	phases []plan.Phase
 	run    func(c check, step *Step) error
 }
@@ -34,10 +34,11 @@ var inputChecks = []check{
 	{input: sym.Copies, run: checkCopies},
 }
 
-// stateCheck is for plans with recurrent states, whose kernels find them by positions.
+// stateCheck is for Plans with recurrent states, whose kernels find a state by position.
 var stateCheck = check{input: sym.Positions, run: checkStates}
 
-// inputChecks returns the checks that apply to the Plan, for an instance.
+// inputChecks returns the checks of the Plan's inputs, for an instance with that number of cache
+// blocks.
 func (p *Executable) inputChecks(blocks int) []check {
 	block := 0
 	for _, c := range p.plan.Caches {
@@ -61,8 +62,8 @@ func (p *Executable) inputChecks(blocks int) []check {
 	return list
 }
 
-// checkStates refuses tokens of a sequence that do not follow each other, or that lie in no
-// block, as does the one before them.
+// checkStates rejects a sequence whose tokens are not at consecutive positions, or whose blocks,
+// from that of the preceding token on, are not in the cache.
 func checkStates(c check, step *Step) error {
 	positions, sums, table := step.Inputs[sym.Positions], step.Inputs[sym.CuSeqlens], step.Inputs[sym.BlockTable]
 	perTable := int(step.Sizes[sym.NB])
@@ -78,7 +79,7 @@ func checkStates(c check, step *Step) error {
 		}
 		for i := max(0, of[0]-1) / c.block; i <= of[len(of)-1]/c.block; i++ {
 			if int(i) >= perTable || table[b*perTable+int(i)] < 0 || table[b*perTable+int(i)] >= c.blocks {
-				return fmt.Errorf("sequence %d goes to position %d, and its block %d is none of %d", b, of[len(of)-1], i, c.blocks)
+				return fmt.Errorf("sequence %d reaches position %d, but its block %d is not among the %d of the cache", b, of[len(of)-1], i, c.blocks)
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func checkStates(c check, step *Step) error {
 func checkTokens(c check, step *Step) error {
 	for t, id := range step.Inputs[sym.Tokens] {
 		if c.vocab > 0 && (id < 0 || int64(id) >= c.vocab) {
-			return fmt.Errorf("token %d has the id %d, of a vocabulary of %d", t, id, c.vocab)
+			return fmt.Errorf("token %d has the id %d; the vocabulary has %d", t, id, c.vocab)
 		}
 	}
 	return nil
@@ -115,7 +116,7 @@ func checkEnds(_ check, step *Step) error {
 func checkTokenTypes(_ check, step *Step) error {
 	for t, of := range step.Inputs[sym.TokenTypes] {
 		if of != 0 {
-			return fmt.Errorf("token %d is of type %d: texts are embedded one by one, with type 0", t, of)
+			return fmt.Errorf("token %d is of type %d; only type 0 is supported", t, of)
 		}
 	}
 	return nil
@@ -125,7 +126,7 @@ func checkSlots(c check, step *Step) error {
 	end := int64(c.blocks) * int64(c.block)
 	for t, slot := range step.Inputs[sym.Slots] {
 		if int64(slot) >= end {
-			return fmt.Errorf("token %d goes to slot %d of %d", t, slot, end)
+			return fmt.Errorf("token %d is written to slot %d of %d", t, slot, end)
 		}
 	}
 	return nil
@@ -136,17 +137,17 @@ func checkCuSeqlens(c check, step *Step) error {
 	sums := step.Inputs[sym.CuSeqlens]
 	for b, n := range sums {
 		if b == 0 && n != 0 || b > 0 && n < sums[b-1] {
-			return fmt.Errorf("%d at %d: a running sum from 0 on is needed", n, b)
+			return fmt.Errorf("element %d is %d; a running sum from 0 is needed", b, n)
 		}
 		if b > 0 {
 			longest = max(longest, int64(n-sums[b-1]))
 		}
 	}
 	if last := sums[len(sums)-1]; int64(last) != step.Sizes[sym.T] {
-		return fmt.Errorf("it ends with %d, of %d tokens", last, step.Sizes[sym.T])
+		return fmt.Errorf("the last element is %d; the step has %d tokens", last, step.Sizes[sym.T])
 	}
 	if !ph.Longest.Holds(longest) {
-		return fmt.Errorf("a sequence brings %d tokens and none more; %s takes %d to %d of one", longest, ph.Name, ph.Longest.Min, ph.Longest.Max)
+		return fmt.Errorf("the longest sequence has %d tokens; %s takes %d to %d", longest, ph.Name, ph.Longest.Min, ph.Longest.Max)
 	}
 	return nil
 }
@@ -162,15 +163,15 @@ func checkContextLens(c check, step *Step) error {
 	return nil
 }
 
-// checkBlockTable looks at the entries that context_lens says are in use; the
+// checkBlockTable validates the entries that are in use according to context_lens; the
 // others may hold anything.
 func checkBlockTable(c check, step *Step) error {
 	table, lens, perTable := step.Inputs[sym.BlockTable], step.Inputs[sym.ContextLens], int(step.Sizes[sym.NB])
 	if c.block == 0 {
-		return nil // nothing is read through it
+		return nil // no kernel reads it
 	}
 	if int64(len(lens)) != step.Sizes[sym.B] {
-		return errors.New("it needs context_lens beside it")
+		return errors.New("the input context_lens is needed too")
 	}
 	for b, n := range lens {
 		for i := range (int(n) + int(c.block) - 1) / int(c.block) {
@@ -185,23 +186,23 @@ func checkBlockTable(c check, step *Step) error {
 func checkLogitRows(_ check, step *Step) error {
 	for i, row := range step.Inputs[sym.LogitRows] {
 		if row < 0 || int64(row) >= step.Sizes[sym.T] {
-			return fmt.Errorf("row %d is token %d of %d", i, row, step.Sizes[sym.T])
+			return fmt.Errorf("row %d is of token %d of %d", i, row, step.Sizes[sym.T])
 		}
 	}
 	return nil
 }
 
-// checkCopies sees to it that no block is written that another copy reads or writes: copies are
-// made in any order.
+// checkCopies rejects copies of which one writes a block that another reads or writes, as they run
+// in any order.
 func checkCopies(c check, step *Step) error {
 	copies := step.Inputs[sym.Copies]
 	for i, block := range copies {
 		if block < 0 || block >= c.blocks {
-			return fmt.Errorf("copy %d is of block %d onto %d, of %d", i/2, copies[i&^1], copies[i|1], c.blocks)
+			return fmt.Errorf("copy %d is from block %d to %d; there are %d", i/2, copies[i&^1], copies[i|1], c.blocks)
 		}
 		for j := 1; j < len(copies); j += 2 {
 			if j != i && copies[j] == block {
-				return fmt.Errorf("copies %d and %d share block %d, which is written", i/2, j/2, block)
+				return fmt.Errorf("copies %d and %d share block %d, which one of them writes", i/2, j/2, block)
 			}
 		}
 	}

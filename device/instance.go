@@ -14,11 +14,11 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// ringSlots is how many steps' inputs are kept apart, so that those of the next
-// can be written while a GPU still reads the last.
+// ringSlots is the number of slots of each input, so that those of the next step can be written
+// while a GPU still reads the last step's.
 const ringSlots = 2
 
-// bufferAlign is the alignment of slots in the ring: what vector loads want.
+// bufferAlign is the alignment of slots in the ring in bytes, that of vector loads.
 const bufferAlign = 64
 
 // Instance runs the steps of one user of an Executable: it holds the caches and recurrent
@@ -27,7 +27,7 @@ type Instance struct {
 	executable *Executable
 	blocks     int
 	memory     Memory
-	sizes      []int64 // by buffer of the Plan, of one slot where there is a ring
+	sizes      []int64 // by buffer of the Plan; of one slot if there are several
 	handle     Handle
 	buffers    []Handle // by buffer of the Plan; nil where the executable's
 	bytes      [][]byte // contents of inputs, outputs and the arena, by buffer
@@ -49,20 +49,20 @@ type Instance struct {
 type Step struct {
 	Phase int // index in Plan.Phases
 	Sizes sym.Sizes
-	// Inputs by name, in the shapes that Sizes gives: [Executable.Inputs] of them.
+	// Inputs by name, all of [Executable.Inputs], in the shapes that Sizes gives.
 	// Others are ignored.
 	Inputs map[string][]int32
-	// Outputs by name, filled when Run returns; each as long as the output. What is
-	// not asked for here can be looked at with [Instance.Output].
+	// Outputs by name, each as long as the output; Run fills them. [Instance.Output] returns
+	// those that are not listed here.
 	Outputs map[string][]float32
-	// Profile times each dispatch. They then run one after the other.
+	// Profile times each dispatch, which makes dispatches run one after the other.
 	Profile bool
 }
 
-// Inputs lists the names of the Plan's inputs that a step is given.
+// Inputs returns the names of the inputs that a step must have.
 func (p *Executable) Inputs() []string { return p.named(plan.Input) }
 
-// Outputs lists the names of the Plan's outputs.
+// Outputs returns the names of the Plan's outputs.
 func (p *Executable) Outputs() []string { return p.named(plan.Output) }
 
 func (p *Executable) named(kind plan.Kind) []string {
@@ -75,12 +75,12 @@ func (p *Executable) named(kind plan.Kind) []string {
 	return names
 }
 
-// NewInstance allocates what an instance of so many cache blocks needs, or returns a
-// *MemoryError that tells how much that is.
+// NewInstance allocates an instance with that number of cache blocks. It returns a *MemoryError,
+// which has the sizes, if memory does not suffice.
 func (p *Executable) NewInstance(blocks int) (*Instance, error) {
 	s, err := p.newInstance(blocks)
 	if err != nil {
-		return nil, fmt.Errorf("device: %w", err)
+		return nil, p.device.named(err)
 	}
 	return s, nil
 }
@@ -113,17 +113,16 @@ func (p *Executable) newInstance(blocks int) (*Instance, error) {
 	return s, nil
 }
 
-// InstanceMemory returns what an instance of so many cache blocks holds.
+// InstanceMemory returns the memory of an instance with that number of cache blocks.
 func (p *Executable) InstanceMemory(blocks int) (Memory, error) {
 	_, m, err := p.instanceBytes(blocks)
 	if err != nil {
-		return m, fmt.Errorf("device: %w", err)
+		return m, p.device.named(err)
 	}
 	return m, nil
 }
 
-// instanceBytes returns the size of each buffer that an instance has of its own, and
-// their sums.
+// instanceBytes returns the size of each of an instance's own buffers, and their sums.
 func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 	sizes := make([]int64, len(p.plan.Buffers))
 	var m Memory
@@ -183,19 +182,19 @@ func (s *Instance) allocate() error {
 	return nil
 }
 
-// Memory tells what the instance holds.
+// Memory returns the memory that the instance holds.
 func (s *Instance) Memory() Memory { return s.memory }
 
-// Blocks returns how many blocks the caches have.
+// Blocks returns the number of cache blocks.
 func (s *Instance) Blocks() int { return s.blocks }
 
-// Run executes a step. Inputs that a kernel could use to leave the cache, or that
-// contradict each other, are refused with ErrStep; a kernel's failure is a
-// *DispatchError. When ctx ends, the step stops at its next command buffer, or barrier
-// where the Plan has none, and Run returns the context's error.
+// Run executes a step. It returns ErrStep for inputs that contradict each other or would make a
+// kernel leave the cache, and a *DispatchError for a kernel that fails. When ctx ends, the step
+// stops at its next command buffer, or barrier where the Plan has no command buffers, and Run
+// returns the context's error.
 func (s *Instance) Run(ctx context.Context, step *Step) error {
 	if err := s.runStep(ctx, step); err != nil {
-		return fmt.Errorf("device: %w", err)
+		return s.executable.device.named(err)
 	}
 	return nil
 }
@@ -222,7 +221,7 @@ func (s *Instance) runStep(ctx context.Context, step *Step) error {
 	return s.execute(ctx, step)
 }
 
-// prepare checks a step and puts its inputs into their slot of the ring.
+// prepare checks a step and copies its inputs into their slot of the ring.
 func (s *Instance) prepare(step *Step) error {
 	compiled := s.executable.plan
 	if step.Phase < 0 || step.Phase >= len(compiled.Phases) {
@@ -239,7 +238,7 @@ func (s *Instance) prepare(step *Step) error {
 		b := &compiled.Buffers[i]
 		switch b.Kind {
 		case plan.Input:
-			if b.Owners != nil { // once cu_seqlens is known to be one
+			if b.Owners != nil { // filled below, once cu_seqlens is checked
 				continue
 			}
 			values, ok := sym.Given(step.Inputs, b.Name)
@@ -248,7 +247,7 @@ func (s *Instance) prepare(step *Step) error {
 				return fmt.Errorf("input %q is missing", b.Name)
 			}
 			if int64(len(values))*4 != n {
-				return fmt.Errorf("input %q has %d values; these sizes ask for %d", b.Name, len(values), n/4)
+				return fmt.Errorf("input %q has %d values; these sizes need %d", b.Name, len(values), n/4)
 			}
 			copy(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], len(values)), values)
 		case plan.Output:
@@ -320,7 +319,8 @@ func (s *Instance) execute(ctx context.Context, step *Step) error {
 	return nil
 }
 
-// stopped says how far a step came that was cancelled.
+// stopped returns the error of a cancelled step, with the number of dispatches or command buffers
+// that were executed.
 func (s *Instance) stopped(ph *plan.Phase, cause error) error {
 	if n := len(ph.CommandBuffers); n > 0 {
 		return fmt.Errorf("%s after %d of %d command buffers: %w", ph.Name, s.counts.CommandBuffers, n, cause)
@@ -328,7 +328,7 @@ func (s *Instance) stopped(ph *plan.Phase, cause error) error {
 	return fmt.Errorf("%s after %d of %d dispatches: %w", ph.Name, s.counts.Dispatches, len(ph.Dispatches), cause)
 }
 
-// poison fills arena and outputs with NaN, whatever floats are in them.
+// poison fills arena and outputs with 0xff bytes, NaN in every float type.
 func (s *Instance) poison() {
 	for i := range s.executable.plan.Buffers {
 		if kind := s.executable.plan.Buffers[i].Kind; kind == plan.Arena || kind == plan.Output {
@@ -339,11 +339,11 @@ func (s *Instance) poison() {
 	}
 }
 
-// Output returns the floats that the last step gave an output. It is a view of the
-// instance's memory: read it before the next step or Close.
+// Output returns the floats of an output after the last step. It is a view of the
+// instance's memory, valid until the next step or Close.
 func (s *Instance) Output(name string) ([]float32, error) { return output[float32](s, name, dtype.F32) }
 
-// OutputInts is Output for a result of integers.
+// OutputInts is Output for an output of integers.
 func (s *Instance) OutputInts(name string) ([]int32, error) {
 	return output[int32](s, name, dtype.I32)
 }
@@ -354,7 +354,7 @@ func output[T int32 | float32](s *Instance, name string, elem dtype.Type) ([]T, 
 	s.executable.device.lock()
 	defer s.executable.device.unlock()
 	if s.closed {
-		return nil, fmt.Errorf("device: the session is %w", ErrClosed)
+		return nil, s.executable.device.named(fmt.Errorf("the session is %w", ErrClosed))
 	}
 	for i := range s.executable.plan.Buffers {
 		b := &s.executable.plan.Buffers[i]
@@ -363,16 +363,16 @@ func output[T int32 | float32](s *Instance, name string, elem dtype.Type) ([]T, 
 		}
 		switch {
 		case b.DType != elem:
-			return nil, fmt.Errorf("device: output %q is %s, not %s", name, b.DType, elem)
+			return nil, s.executable.device.named(fmt.Errorf("output %q is %s, not %s", name, b.DType, elem))
 		case s.produced == (sym.Sizes{}):
-			return nil, fmt.Errorf("device: output %q: no step has given it values", name)
+			return nil, s.executable.device.named(fmt.Errorf("output %q: no step has run yet", name))
 		}
 		return view[T](s.bytes[i], int(b.Bytes.Eval(&s.produced)/4)), nil
 	}
-	return nil, fmt.Errorf("device: the Plan has no output %q", name)
+	return nil, s.executable.device.named(fmt.Errorf("the Plan has no output %q", name))
 }
 
-// view reinterprets memory of C as n elements.
+// view reinterprets C memory as n elements.
 func view[T int32 | float32](memory []byte, n int) []T {
 	if n == 0 {
 		return nil
@@ -380,25 +380,25 @@ func view[T int32 | float32](memory []byte, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&memory[:4*n][0])), n)
 }
 
-// Counters tell what a step executed.
+// Counters holds what a step executed.
 type Counters struct {
 	Phase          int
 	Dispatches     int
 	Barriers       int
 	CommandBuffers int
-	Rearranged     int           // dispatches that read weights in another order than the file's
+	Rearranged     int           // dispatches that read rearranged weights
 	Kernels        []KernelCount // those that ran, in the order of Executable.Kernels
 	Nanoseconds    []int64       // by dispatch of the phase; nil without Step.Profile
 }
 
-// KernelCount tells how often a kernel ran.
+// KernelCount holds the number of a kernel's dispatches.
 type KernelCount struct {
 	Kernel     string
 	Dispatches int
-	Native     int // of them; the others were emulated
+	Native     int // of Dispatches; the others were emulated
 }
 
-// Counters returns what the last step executed.
+// Counters returns the counters of the last step.
 func (s *Instance) Counters() Counters {
 	s.running.Lock()
 	defer s.running.Unlock()
@@ -417,9 +417,8 @@ func (s *Instance) Counters() Counters {
 	return c
 }
 
-// Interrupt ends the step under way as the end of its context would, and lets no other
-// begin: they fail with [ErrClosed]. Unlike a context it costs a step nothing. What the steps
-// before have given can still be read.
+// Interrupt stops the running step as the end of its context would, and makes later ones fail with
+// [ErrClosed]. Unlike a context it costs a step nothing. Outputs of earlier steps stay readable.
 func (s *Instance) Interrupt() {
 	device := s.executable.device
 	s.stop.finally(func() {
@@ -427,7 +426,7 @@ func (s *Instance) Interrupt() {
 	})
 }
 
-// Close frees the instance's memory, once its step under way has ended.
+// Close frees the instance's memory, once its running step has ended.
 func (s *Instance) Close() error {
 	s.executable.device.lock()
 	defer s.executable.device.unlock()
@@ -435,14 +434,13 @@ func (s *Instance) Close() error {
 	return nil
 }
 
-// release is Close with the device's turn taken, of an instance that may be half
-// made.
+// release is Close of an instance that may be half made. The caller holds the device's turn.
 func (s *Instance) release() {
 	if s.closed {
 		return
 	}
 	s.closed = true
-	s.stop.finally(func() {}) // the handle goes
+	s.stop.finally(func() {}) // a later Interrupt must not use the handle
 	d := s.executable.device.driver
 	if s.handle != nil {
 		d.End(s.handle)
@@ -457,8 +455,8 @@ func (s *Instance) release() {
 	delete(s.executable.instances, s)
 }
 
-// stopFlag connects a context to the step that it ends, and to no later one:
-// context.AfterFunc may call when the step is long over.
+// stopFlag ties a context to one step: context.AfterFunc may call after that step, and must not
+// stop a later one.
 type stopFlag struct {
 	mu     sync.Mutex
 	step   uint64 // of the armed watch
@@ -467,7 +465,7 @@ type stopFlag struct {
 	final  bool // stopped once and for all
 }
 
-// finally calls stop, which no end of a watch undoes, once.
+// finally calls stop once; disarm does not undo it.
 func (f *stopFlag) finally(stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -183,14 +183,14 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 		input  string
 		values []int32
 	}{
-		"token 1 has the id 10, of a vocabulary of 10":            {"tokens", []int32{1, 10, 2}},
+		"token 1 has the id 10; the vocabulary has 10":            {"tokens", []int32{1, 10, 2}},
 		"token 2 has the id -1":                                   {"tokens", []int32{1, 2, -1}},
 		"token 0 is at position -1":                               {"positions", []int32{-1, 1, 2}},
 		"token 2 is at position 2147483647":                       {"positions", []int32{1, 2, math.MaxInt32}},
-		"token 1 goes to slot 12 of 12":                           {"slots", []int32{0, 12, 1}},
-		"1 at 2: a running sum from 0 on is needed":               {"cu_seqlens", []int32{0, 2, 1}},
-		"1 at 0: a running sum from 0 on is needed":               {"cu_seqlens", []int32{1, 2, 3}},
-		"it ends with 4, of 3 tokens":                             {"cu_seqlens", []int32{0, 2, 4}},
+		"token 1 is written to slot 12 of 12":                     {"slots", []int32{0, 12, 1}},
+		"element 2 is 1; a running sum from 0 is needed":          {"cu_seqlens", []int32{0, 2, 1}},
+		"element 0 is 1; a running sum from 0 is needed":          {"cu_seqlens", []int32{1, 2, 3}},
+		"the last element is 4; the step has 3 tokens":            {"cu_seqlens", []int32{0, 2, 4}},
 		"sequence 0 has 9 keys; Smax is 8, and its 2 blocks hold": {"context_lens", []int32{9, 1}},
 		"sequence 1 has -2 keys":                                  {"context_lens", []int32{2, -2}},
 		"block 0 of sequence 1 is number 3 of 3":                  {"block_table", []int32{1, 0, 3, 0}},

@@ -8,24 +8,23 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Launch is one dispatch of a kernel on the caller's memory, in the form that packages
-// kernels/emulated and kernels/native take too.
+// Launch is one dispatch of a kernel on the caller's memory, in the same form as the launches of
+// packages kernels/emulated and kernels/native.
 type Launch struct {
 	Kernel    string            // host name
-	Buffers   [][]byte          // by [[buffer(i)]], the parameters among them; nil is unbound
+	Buffers   [][]byte          // by [[buffer(i)]], including the parameters; nil: unbound
 	Constants map[uint32]uint32 // bits by [[function_constant(i)]]
 	Grid      [3]uint32         // threadgroups
 	Group     [3]uint32         // threads in a threadgroup
 }
 
-// Launch runs a kernel by itself and returns once its results are in the buffers that it
-// writes. Memory and executable are made for it and thrown away: it is for testing kernels
-// on a device, and for trying them out. Whether the kernel covers the launch is for the
-// caller to ask, by kernels.Check, which knows nothing of memory kept behind a buffer to
-// see that it stays as it was.
+// Launch runs a kernel by itself and returns once the buffers that it writes hold its results. It
+// is for testing kernels: memory and executable are made for each call and freed. The caller
+// checks the launch with kernels.Check; Launch does not, as a test may append guard bytes to a
+// buffer.
 func (d *Device) Launch(l Launch) error {
 	if err := d.launch(l); err != nil {
-		return fmt.Errorf("device: launching %s on %s: %w", l.Kernel, d.info.Name, err)
+		return fmt.Errorf("device %s: launching %s: %w", d.info.Name, l.Kernel, err)
 	}
 	return nil
 }
@@ -75,7 +74,7 @@ func (d *Device) launch(l Launch) error {
 	return nil
 }
 
-// plan is a Plan of the launch alone: a buffer for each binding, and no sizes.
+// plan returns a Plan with this one dispatch, a buffer for each binding, and no symbolic sizes.
 func (l *Launch) plan() (*plan.Plan, error) {
 	k, ok := kernels.Lookup(l.Kernel)
 	if !ok {

@@ -44,9 +44,9 @@ func TestLaunch(t *testing.T) {
 		for want, change := range map[string]func(l *device.Launch){
 			"no such kernel": func(l *device.Launch) { l.Kernel = "scale" },
 			fmt.Sprintf("no parameters at buffer %d", k.ParamsIndex): func(l *device.Launch) { l.Buffers = l.Buffers[:k.ParamsIndex] },
-			"function constant 32":                    func(l *device.Launch) { l.Constants = map[uint32]uint32{32: 1} },
-			"threadgroups of 512 threads":             func(l *device.Launch) { l.Group[0] = 512 },
-			"launching scale_f32 on " + d.Info().Name: func(l *device.Launch) { l.Group[0] = 512 },
+			"function constant 32":                              func(l *device.Launch) { l.Constants = map[uint32]uint32{32: 1} },
+			"threadgroups of 512 threads":                       func(l *device.Launch) { l.Group[0] = 512 },
+			"device " + d.Info().Name + ": launching scale_f32": func(l *device.Launch) { l.Group[0] = 512 },
 		} {
 			wrong := launch
 			change(&wrong)

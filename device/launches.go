@@ -10,9 +10,9 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// checkLaunches asks kernels.Check about every dispatch, with the sizes of a phase at
-// their bounds and at their smallest: grids, parameters and bytes grow together in
-// between. A kernel that is not in the table is the device's to know or refuse.
+// checkLaunches calls kernels.Check on every dispatch, with the sizes of its phase at their
+// largest and at their smallest: grids, parameters and bytes grow monotonically in between.
+// Kernels that are not in the table are left to the driver.
 func checkLaunches(compiled *plan.Plan) error {
 	for i := range compiled.Phases {
 		ph := &compiled.Phases[i]
@@ -39,7 +39,7 @@ func checkLaunches(compiled *plan.Plan) error {
 	return nil
 }
 
-// smallest returns the sizes of the least step that a phase takes.
+// smallest returns the sizes of a phase's smallest step.
 func smallest(ph *plan.Phase) sym.Sizes {
 	sizes := ph.Least
 	for i, bound := range ph.Bounds {
@@ -48,8 +48,8 @@ func smallest(ph *plan.Phase) sym.Sizes {
 	return sizes
 }
 
-// launchOf is a dispatch with its sizes put in. Where a cache is bound the Plan knows
-// one block.
+// launchOf returns the launch of a dispatch at some sizes. A cache has the bytes of one block, as
+// the Plan does not know how many there are.
 func launchOf(d *plan.Dispatch, sizes *sym.Sizes) (*kernels.Launch, error) {
 	l := &kernels.Launch{Kernel: d.Kernel, Constants: make(map[uint32]uint32, len(d.Constants)), Group: d.Group}
 	for _, c := range d.Constants {
@@ -73,7 +73,7 @@ func launchOf(d *plan.Dispatch, sizes *sym.Sizes) (*kernels.Launch, error) {
 	for i, e := range d.Params {
 		n := e.Eval(sizes)
 		if n < math.MinInt32 || n > math.MaxUint32 {
-			return nil, fmt.Errorf("parameter %d is %d, which has no 32 bits", i, n)
+			return nil, fmt.Errorf("parameter %d is %d, which does not fit 32 bits", i, n)
 		}
 		l.Params = append(l.Params, uint32(n))
 	}
@@ -87,17 +87,16 @@ func launchOf(d *plan.Dispatch, sizes *sym.Sizes) (*kernels.Launch, error) {
 	return l, nil
 }
 
-// hostScratch tells whether an argument is no kernel's but memory for the CPU's kernels.
+// hostScratch reports whether a binding is scratch memory for the CPU's kernels, not an argument.
 func hostScratch(d *plan.Dispatch, index uint32) bool {
 	return d.OnCPU && index == kernels.HostScratch
 }
 
-// maxValue bounds what an expression may be at the bounds: far above any size and
+// maxValue is the largest value of an expression at the bounds: far above any size and
 // far from overflow.
 const maxValue = 1 << 56
 
-// checkExpressions checks every number of a Plan that the sizes of a step decide: what
-// holds at the bounds holds below.
+// checkExpressions calls boundedBy on every expression of a Plan over the sizes of a step.
 func checkExpressions(p *plan.Plan) error {
 	for i := range p.Phases {
 		ph := &p.Phases[i]
@@ -117,14 +116,14 @@ func checkExpressions(p *plan.Plan) error {
 	return nil
 }
 
-// boundedBy checks that an expression grows with the sizes and stays far from
-// overflow up to the bounds, so that what holds at the bounds holds below.
+// boundedBy checks that an expression grows with the sizes and stays far from overflow at the
+// bounds, so that every check that passes at the bounds passes at smaller sizes.
 func boundedBy(e plan.Expr, bounds *sym.Sizes) error {
 	sum := math.Abs(float64(e.Constant))
 	for i := range e.Terms {
 		u := &e.Terms[i]
 		if u.Mul < 0 || u.Div < 1 {
-			return fmt.Errorf("the expression %s falls with the sizes", e)
+			return fmt.Errorf("the expression %s decreases with the sizes", e)
 		}
 		v := float64(u.Mul)
 		for s, p := range u.Pow {

@@ -4,10 +4,10 @@ import "fmt"
 
 // Memory is what an executable or instance holds, in bytes.
 type Memory struct {
-	Weights    int64 // of the Plan; mapped from the file but for what follows
-	InPlace    int64 // of them, what a GPU reads where it is mapped and must keep resident
+	Weights    int64 // all of the Plan's, of which the following are parts
+	InPlace    int64 // weights that a GPU reads where they are mapped, and must keep resident
 	Converted  int64 // weights copied because of their types, orders or addresses, and vectors among rearranged matrices
-	Rearranged int64 // at most: weights copied into another order, in the place of the file's pages
+	Rearranged int64 // upper bound: weights copied into another order, which replace the file's pages
 	Cache      int64 // with every slot in use
 	Arena      int64
 	Inputs     int64 // of all slots of the ring
@@ -19,7 +19,7 @@ type part struct {
 	bytes int64
 }
 
-// parts lists what is allocated, or must be resident.
+// parts returns the memory that is allocated, or must be resident.
 func (m Memory) parts() []part {
 	return []part{{"weights in place", m.InPlace}, {"converted weights", m.Converted}, {"rearranged weights", m.Rearranged}, {"cache", m.Cache}, {"arena", m.Arena}, {"inputs", m.Inputs}, {"outputs", m.Outputs}}
 }
@@ -32,10 +32,10 @@ func (m Memory) allocated() int64 {
 	return sum
 }
 
-// AvailableMemory returns how many bytes this process may still use.
+// AvailableMemory returns the number of bytes that this process can still allocate.
 func AvailableMemory() int64 { return availableMemory() }
 
-// FormatBytes returns a size as people read it: "1.5 GiB".
+// FormatBytes formats a size with a binary unit: "1.5 GiB".
 func FormatBytes(n int64) string {
 	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	if n < 1<<10 {

@@ -7,10 +7,9 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// checkPipelines refuses a Plan with a kernel that no Apple GPU makes a pipeline of,
-// or launches as the Plan says: Metal would tell so late, or abort. It looks at each
-// variant once: a kernel with a size of threadgroup. Kernels that the table does not
-// have are the driver's to find.
+// checkPipelines returns ErrPipeline for a Plan with a launch that exceeds an Apple GPU's threads
+// or threadgroup memory, which Metal would report late, or abort for. It checks each pair of kernel
+// and threadgroup size once. Kernels that are not in the table are left to the driver.
 func checkPipelines(plan *plan.Plan) error {
 	type variant struct {
 		kernel string
@@ -39,8 +38,8 @@ func checkPipelines(plan *plan.Plan) error {
 	return nil
 }
 
-// refuses says why a kernel cannot run in threadgroups of that size, with so many
-// bytes of threadgroup memory beside its own; "" if it can.
+// refuses returns why a kernel cannot run in threadgroups of a size, with dynamic bytes of
+// threadgroup memory beside its own; "" if it can.
 func refuses(k *kernels.Kernel, group [3]uint32, dynamic int) string {
 	threads := uint64(group[0]) * uint64(group[1]) * uint64(group[2])
 	if threads == 0 || threads > uint64(k.MaxThreads) {

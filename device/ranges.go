@@ -7,24 +7,23 @@ import (
 	"unsafe"
 )
 
-// padding is the most that file formats put between two tensors. What lies nearer
-// than that belongs to one mapping: files begin with a header that is longer.
+// padding is the maximum number of bytes that file formats put between two tensors. Tensors that
+// are nearer are of one mapping, as every file begins with a longer header.
 const padding = 64
 
-// span is memory of tensors that lie one behind the other; members are indices.
+// span is the memory of consecutive tensors; members are their indices.
 type span struct {
 	begin, end uintptr
 	members    []int
 }
 
-// bytes returns the memory of the span, of which data is the first tensor's.
+// bytes returns the memory of the span; data is that of its first tensor.
 func (s *span) bytes(data []byte) []byte {
 	return unsafe.Slice(unsafe.SliceData(data), s.end-s.begin)
 }
 
-// spans cuts tensors into runs that each fit a buffer of so many bytes once rounded to
-// whole pages. Empty tensors are in none. A tensor that no buffer holds is an error
-// of its index.
+// spans groups tensors into runs that, rounded to whole pages, have at most `most` bytes. Empty
+// tensors are in no run. It returns a *tensorError for a tensor that is too large by itself.
 func spans(tensors [][]byte, page, most int64) ([]span, error) {
 	var order []int
 	for i, data := range tensors {
@@ -57,7 +56,7 @@ func spans(tensors [][]byte, page, most int64) ([]span, error) {
 	return out, nil
 }
 
-// tensorError is an error of one tensor, by index.
+// tensorError is an error about the tensor at an index.
 type tensorError struct {
 	index   int
 	message string

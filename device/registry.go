@@ -9,34 +9,35 @@ import (
 	"strings"
 )
 
-// Row is a device as it is registered: what is known of it before it is opened.
+// Row describes a registered device before it is opened.
 type Row struct {
 	Name   string
 	Target string // of the Plans that are compiled for it; Load takes others as well
-	// Auto is the place of the device among those that "auto" tries, the lowest first; it
-	// does not try one of 0.
+	// Auto is the device's rank among those that "auto" tries, lowest first; 0 excludes it.
 	Auto int
-	// Options are those of this device alone, which come in [Options.Own].
+	// Options are the device's own options, the keys of [Options.Own].
 	Options []Option
-	// Open opens the device with options that the row takes. Its error is [ErrAbsent] where
-	// the machine has no such device, and [ErrUnavailable] where the build has none.
+	// Open opens the device; the keys of Options.Own are checked already. Its error is
+	// [ErrAbsent] where the machine has no such device, and [ErrUnavailable] where the build
+	// has none.
 	Open func(Options) (Driver, error)
-	// Check, where there is one, has an opened device prove itself before it is used.
+	// Check, if not nil, tests a device after it is opened, with a first launch; its error
+	// makes [Open] fail.
 	Check func(launch func(Launch) error) error
 }
 
 // Option is an option of one device.
 type Option struct {
 	Key    string
-	Values []string // that it may have; any if nil
-	Doc    string   // what it does, and what it is without
+	Values []string // the valid ones; any if nil
+	Doc    string   // its effect and its default
 }
 
-// rows are all devices, those that "auto" tries first.
+// rows holds all devices, those that "auto" tries first.
 var rows []Row
 
-// Register adds a device, for the program's life. Packages of devices call it when they are
-// initialised, so that a program has the devices whose packages it imports.
+// Register adds a device. Packages of devices call it when they are initialised, so that a
+// program has the devices whose packages it imports. It panics if the name is taken.
 func Register(r Row) {
 	if slices.ContainsFunc(rows, func(o Row) bool { return o.Name == r.Name }) || r.Name == auto {
 		panic("device: " + r.Name + " is registered twice")
@@ -47,10 +48,10 @@ func Register(r Row) {
 	})
 }
 
-// Rows lists the registered devices, those that "auto" tries first.
+// Rows returns the registered devices, those that "auto" tries first.
 func Rows() []Row { return slices.Clone(rows) }
 
-// Names lists what Open takes.
+// Names returns the names that [Open] accepts.
 func Names() []string {
 	names := []string{auto}
 	for _, r := range rows {
@@ -61,17 +62,17 @@ func Names() []string {
 
 const auto = "auto"
 
-// Resolve returns the device that a name of any case stands for here: for "auto" that
-// is the first of its devices that there is. Any other stands for itself, whether there
-// is such a device or not. It returns ErrDevice for an unknown name.
+// Resolve returns the name of the device that a name, in any case, stands for on this machine. For
+// "auto" that is the first available device; another name stands for itself, available or not. It
+// returns ErrDevice for an unknown name.
 func Resolve(name string) (string, error) {
 	r, _, err := resolve(name)
 	return r.Name, err
 }
 
-// Fallback returns why the GPU of this machine is not what a name of any case stands for:
-// nil for other names than "auto", where "auto" is its first choice, and where the build
-// knows of no GPU. Who resolves "auto" for a person tells it.
+// Fallback returns the reason why "auto" stands for another device than its first choice, the GPU.
+// It returns nil for other names, where "auto" is the GPU, and where the build has no GPU. A user
+// interface that resolves "auto" should show it.
 func Fallback(name string) error {
 	_, why, err := resolve(name)
 	if err != nil || errors.Is(why, ErrUnavailable) {
@@ -80,7 +81,8 @@ func Fallback(name string) error {
 	return why
 }
 
-// resolve is Resolve, and why "auto" is not its first choice. The last choice is not tried.
+// resolve returns the row of a device and, for "auto", why it is not the first choice. The last
+// choice is not tried.
 func resolve(name string) (is Row, why, err error) {
 	name = strings.ToLower(name)
 	if i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name }); i >= 0 {
@@ -99,7 +101,7 @@ func resolve(name string) (is Row, why, err error) {
 				_ = d.Close()
 			}
 			if !errors.Is(err, ErrAbsent) {
-				return is, why, nil // what else is wrong with it, opening it will tell
+				return is, why, nil // Open returns any other error
 			}
 			why = err
 		}
@@ -108,15 +110,14 @@ func resolve(name string) (is Row, why, err error) {
 	return is, why, nil
 }
 
-// TargetOf returns the target of the Plans that are made for a device: "metal" or
-// "cpu". It returns ErrDevice for an unknown name.
+// TargetOf returns the target of a device's Plans: "metal" or "cpu". It returns ErrDevice for an
+// unknown name.
 func TargetOf(name string) (string, error) {
 	r, _, err := resolve(name)
 	return r.Target, err
 }
 
-// accepts returns an error about an option that the device does not have, or a value that it
-// does not take.
+// accepts returns ErrOption for an unknown key, or for a value that its option does not accept.
 func (r Row) accepts(own map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(own)) {
 		i := slices.IndexFunc(r.Options, func(o Option) bool { return o.Key == key })
@@ -125,10 +126,10 @@ func (r Row) accepts(own map[string]string) error {
 			for _, o := range r.Options {
 				keys = append(keys, o.Key)
 			}
-			return fmt.Errorf("%w: %s has no option %q; it takes %s", ErrOption, r.Name, key, cmp.Or(strings.Join(keys, ", "), "none"))
+			return fmt.Errorf("%w: no option %q; it takes %s", ErrOption, key, cmp.Or(strings.Join(keys, ", "), "none"))
 		}
 		if values := r.Options[i].Values; values != nil && !slices.Contains(values, own[key]) {
-			return fmt.Errorf("%w: %s of %s is %q, not %s", ErrOption, key, r.Name, own[key], strings.Join(values, " or "))
+			return fmt.Errorf("%w: %s is %q, not %s", ErrOption, key, own[key], strings.Join(values, " or "))
 		}
 	}
 	return nil

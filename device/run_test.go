@@ -176,9 +176,9 @@ func TestBuffers(t *testing.T) {
 	require.Equal(t, []float32{2 - 100, 5, 2 + 1.0/(1<<24), 0}, got)
 
 	for name, change := range map[string]func(*[]byte, *dtype.Type){
-		`tensor "odd" is f16, and the Plan reads`: func(_ *[]byte, t *dtype.Type) { *t = dtype.F16 },
+		`tensor "odd" is f16, but the Plan reads`: func(_ *[]byte, t *dtype.Type) { *t = dtype.F16 },
 		`tensor "odd" has 15 bytes`:               func(b *[]byte, _ *dtype.Type) { *b = (*b)[:15] },
-		`tensor "odd" is dtype(77), and the Plan`: func(_ *[]byte, t *dtype.Type) { *t = 77 },
+		`tensor "odd" is dtype(77), but the Plan`: func(_ *[]byte, t *dtype.Type) { *t = 77 },
 	} {
 		bad := file["odd"]
 		change(&bad.data, &bad.dtype)
@@ -189,7 +189,7 @@ func TestBuffers(t *testing.T) {
 			return tensors(n)
 		})
 		if strings.Contains(name, "f16") {
-			require.ErrorContains(t, err, `tensor "odd" has 16 bytes, and the Plan reads 8`)
+			require.ErrorContains(t, err, `tensor "odd" has 16 bytes, but the Plan reads 8`)
 			continue
 		}
 		require.ErrorIs(t, err, device.ErrWeights)
@@ -428,7 +428,7 @@ func TestMemoryRefusal(t *testing.T) {
 	require.ErrorIs(t, err, device.ErrMemory)
 	require.Equal(t, int64(64<<20), e.Available)
 	require.Equal(t, int64(64<<20+5*4032+4000), e.Need)
-	require.EqualError(t, err, "device: not enough memory: a session of 32 cache blocks needs 64.0 MiB (cache 64.0 MiB, arena 11.8 KiB, inputs 7.9 KiB, outputs 3.9 KiB), 64.0 MiB is available")
+	require.EqualError(t, err, "device trial-cpu: not enough memory: a session of 32 cache blocks needs 64.0 MiB (cache 64.0 MiB, arena 11.8 KiB, inputs 7.9 KiB, outputs 3.9 KiB), 64.0 MiB is available")
 	_, err = p.NewInstance(1 << 50)
 	require.Error(t, err)
 	_, err = openAndLoad(t, s).NewInstance(1 << 30)
@@ -463,24 +463,24 @@ func TestBadSteps(t *testing.T) {
 	}
 	require.NoError(t, instance.Run(t.Context(), good()))
 	for want, change := range map[string]func(*device.Step){
-		"phase 1 of 1":                 func(s *device.Step) { s.Phase = 1 },
-		"T = 1; all takes 2 to 8":      func(s *device.Step) { s.Sizes[sym.T] = 1 },
-		"Smax = 65; all takes 0 to 64": func(s *device.Step) { s.Sizes[sym.Smax] = 65 },
-		"brings 3 tokens and none more; all takes 1 to 2 of one": func(s *device.Step) { s.Inputs["cu_seqlens"] = []int32{0, 3, 3} },
-		"B = 5; all takes 0 to 4":                                func(s *device.Step) { s.Sizes[sym.B] = 5 },
-		"NB = -1":                                                func(s *device.Step) { s.Sizes[sym.NB] = -1 },
-		`"slots" is missing`:                                     func(s *device.Step) { delete(s.Inputs, "slots") },
-		`"slots" has 2 values; these sizes ask for 3`:            func(s *device.Step) { s.Inputs["slots"] = []int32{1, 2} },
-		"token 2 goes to slot 48 of 48":                          func(s *device.Step) { s.Inputs["slots"] = []int32{1, 2, 48} },
-		"a running sum from 0":                                   func(s *device.Step) { s.Inputs["cu_seqlens"] = []int32{0, 4, 3} },
-		"ends with 2, of 3 tokens":                               func(s *device.Step) { s.Inputs["cu_seqlens"] = []int32{0, 2, 2} },
-		"sequence 1 has -1 keys":                                 func(s *device.Step) { s.Inputs["context_lens"] = []int32{1, -1} },
-		"sequence 0 has 33 keys":                                 func(s *device.Step) { s.Inputs["context_lens"] = []int32{33, 1} },
-		"sequence 0 has 41 keys":                                 func(s *device.Step) { s.Inputs["context_lens"] = []int32{41, 1} },
-		"block 1 of sequence 0 is number 3 of 3":                 func(s *device.Step) { s.Inputs["block_table"] = []int32{0, 3, 1, 1} },
-		"block 0 of sequence 1 is number -1":                     func(s *device.Step) { s.Inputs["block_table"] = []int32{0, 2, -1, 1} },
-		"row 0 is token 3 of 3":                                  func(s *device.Step) { s.Inputs["logit_rows"] = []int32{3} },
-		`output "out" is 12 bytes`:                               func(s *device.Step) { s.Outputs = map[string][]float32{"out": make([]float32, 2)} },
+		"phase 1 of 1":                                        func(s *device.Step) { s.Phase = 1 },
+		"T = 1; all takes 2 to 8":                             func(s *device.Step) { s.Sizes[sym.T] = 1 },
+		"Smax = 65; all takes 0 to 64":                        func(s *device.Step) { s.Sizes[sym.Smax] = 65 },
+		"the longest sequence has 3 tokens; all takes 1 to 2": func(s *device.Step) { s.Inputs["cu_seqlens"] = []int32{0, 3, 3} },
+		"B = 5; all takes 0 to 4":                             func(s *device.Step) { s.Sizes[sym.B] = 5 },
+		"NB = -1":                                             func(s *device.Step) { s.Sizes[sym.NB] = -1 },
+		`"slots" is missing`:                                  func(s *device.Step) { delete(s.Inputs, "slots") },
+		`"slots" has 2 values; these sizes need 3`:            func(s *device.Step) { s.Inputs["slots"] = []int32{1, 2} },
+		"token 2 is written to slot 48 of 48":                 func(s *device.Step) { s.Inputs["slots"] = []int32{1, 2, 48} },
+		"a running sum from 0":                                func(s *device.Step) { s.Inputs["cu_seqlens"] = []int32{0, 4, 3} },
+		"the last element is 2; the step has 3 tokens":        func(s *device.Step) { s.Inputs["cu_seqlens"] = []int32{0, 2, 2} },
+		"sequence 1 has -1 keys":                              func(s *device.Step) { s.Inputs["context_lens"] = []int32{1, -1} },
+		"sequence 0 has 33 keys":                              func(s *device.Step) { s.Inputs["context_lens"] = []int32{33, 1} },
+		"sequence 0 has 41 keys":                              func(s *device.Step) { s.Inputs["context_lens"] = []int32{41, 1} },
+		"block 1 of sequence 0 is number 3 of 3":              func(s *device.Step) { s.Inputs["block_table"] = []int32{0, 3, 1, 1} },
+		"block 0 of sequence 1 is number -1":                  func(s *device.Step) { s.Inputs["block_table"] = []int32{0, 2, -1, 1} },
+		"row 0 is of token 3 of 3":                            func(s *device.Step) { s.Inputs["logit_rows"] = []int32{3} },
+		`output "out" is 12 bytes`:                            func(s *device.Step) { s.Outputs = map[string][]float32{"out": make([]float32, 2)} },
 	} {
 		step := good()
 		change(step)
@@ -525,13 +525,13 @@ func TestBadCopies(t *testing.T) {
 	require.NoError(t, run(2, 0, 2, 1))
 	require.NoError(t, instance.Run(t.Context(), &device.Step{Phase: 1, Sizes: sym.Sizes{sym.T: 2, sym.B: 1, sym.Smax: 2}, Inputs: map[string][]int32{"tokens": {1, 2}}}))
 	for want, copies := range map[string][]int32{
-		"C = 0; copy takes 1 to 2":                       {},
-		"C = 3; copy takes 1 to 2":                       {0, 1, 0, 2, 0, 1},
-		"copy 1 is of block 2 onto 3, of 3":              {0, 1, 2, 3},
-		"copy 0 is of block -1 onto 1, of 3":             {-1, 1},
-		"copies 1 and 0 share block 1, which is written": {0, 1, 1, 2},
-		"copies 0 and 1 share block 2, which is written": {0, 2, 1, 2},
-		"copies 0 and 0 share block 2, which is written": {2, 2},
+		"C = 0; copy takes 1 to 2":                               {},
+		"C = 3; copy takes 1 to 2":                               {0, 1, 0, 2, 0, 1},
+		"copy 1 is from block 2 to 3; there are 3":               {0, 1, 2, 3},
+		"copy 0 is from block -1 to 1; there are 3":              {-1, 1},
+		"copies 1 and 0 share block 1, which one of them writes": {0, 1, 1, 2},
+		"copies 0 and 1 share block 2, which one of them writes": {0, 2, 1, 2},
+		"copies 0 and 0 share block 2, which one of them writes": {2, 2},
 	} {
 		err := run(copies...)
 		require.ErrorIs(t, err, device.ErrStep, want)

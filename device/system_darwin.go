@@ -18,9 +18,8 @@ func availableCores() int { return math.MaxInt }
 // availableNodes returns none: Apple's chips have one memory for all processors.
 func availableNodes() []Node { return nil }
 
-// availableMemory is all that the machine has: macOS compresses and swaps what rests, and
-// tells no number that would say when that begins to hurt. What a GPU uses has a bound of
-// its own.
+// availableMemory returns the machine's memory: macOS compresses and swaps idle pages, and has no
+// figure for the bytes that fit without. A GPU's memory is bounded by its working set.
 func availableMemory() int64 {
 	pages, bytes := C.sysconf(C._SC_PHYS_PAGES), C.sysconf(C._SC_PAGESIZE)
 	if pages <= 0 || bytes <= 0 {
@@ -31,14 +30,14 @@ func availableMemory() int64 {
 
 func touchedMemory() int64 { return 0 }
 
-// askPages has the system begin to read what it does not have of a mapped file's pages.
+// askPages makes the system begin to read the missing pages of a mapped file.
 func askPages(memory []byte) {
 	memory = wholePages(memory)
 	C.posix_madvise(unsafe.Pointer(unsafe.SliceData(memory)), C.size_t(len(memory)), C.POSIX_MADV_WILLNEED)
 }
 
-// mapPages does nothing, and does not know what is missing: macOS has no call that maps pages before
-// they are touched.
+// mapPages does nothing and reports a wait, as macOS has no call that maps pages before they are
+// touched.
 func mapPages([]byte, bool) (waited bool) { return true }
 
 func processor() string {

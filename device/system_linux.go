@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// system is what Linux tells about this machine, below its root directory.
+// system reads Linux's files about the machine, below its root directory.
 type system struct{ root fs.FS }
 
 func thisSystem() system { return system{os.DirFS("/")} }
@@ -31,8 +31,7 @@ func availableCores() int {
 	return min(max(1, len(s.cores(allowed))), s.quota())
 }
 
-// allowedCPUs returns the logical processors of this process's affinity mask; nil where the
-// system does not tell.
+// allowedCPUs returns the logical processors of this process's affinity mask; nil if unknown.
 func allowedCPUs() []int {
 	var cpus unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
@@ -51,7 +50,7 @@ func allowedCPUs() []int {
 func availableNodes() []Node { return thisSystem().nodes(allowedCPUs()) }
 
 // nodes returns the memory nodes that have some of these processors, in the order of their
-// numbers; one where the system does not tell.
+// numbers; one node if the system lists none.
 func (s system) nodes(cpus []int) []Node {
 	dirs, err := fs.Glob(s.root, "sys/devices/system/node/node*")
 	if err != nil {
@@ -78,7 +77,7 @@ func (s system) nodes(cpus []int) []Node {
 	return list
 }
 
-// cores returns the logical processors of each physical core among these.
+// cores groups logical processors by physical core.
 func (s system) cores(cpus []int) [][]int {
 	type core struct{ pack, id string }
 	index := map[core]int{}
@@ -99,8 +98,7 @@ func (s system) cores(cpus []int) [][]int {
 	return list
 }
 
-// quota returns how many CPUs' time the control groups of this process allow,
-// rounded up.
+// quota returns the CPU quota of this process's control groups in CPUs, rounded up.
 func (s system) quota() int {
 	n := math.MaxInt
 	limit := func(quota, period string) {
@@ -121,11 +119,11 @@ func (s system) quota() int {
 	return n
 }
 
-// availableMemory returns how many bytes this process can allocate before the
+// availableMemory returns the number of bytes that this process can allocate before the
 // machine swaps or a control group's limit kills it.
 func availableMemory() int64 { return thisSystem().memory() }
 
-// touchedMemory returns how many bytes of this process's own memory have pages.
+// touchedMemory returns the number of resident bytes of this process's anonymous memory.
 func touchedMemory() int64 { return thisSystem().touched() }
 
 func (s system) touched() int64 {
@@ -144,7 +142,7 @@ func (s system) memory() int64 {
 			n = kib << 10
 		}
 	}
-	// What a group has cached of files it gives back on demand.
+	// A group's cached file pages are reclaimed on demand.
 	limit := func(dir, limitFile, usageFile, cacheField string) {
 		most, err1 := strconv.ParseInt(s.text(path.Join(dir, limitFile)), 10, 64)
 		used, err2 := strconv.ParseInt(s.text(path.Join(dir, usageFile)), 10, 64)
@@ -166,8 +164,8 @@ func (s system) memory() int64 {
 	return n
 }
 
-// groups returns the directories of this process's control group and of those
-// around it: of version 2 for "", of version 1 for a controller's name.
+// groups returns the directories of this process's control group and of its ancestors: of version 2
+// for "", of version 1 for a controller's name.
 func (s system) groups(controller string) []string {
 	data, err := fs.ReadFile(s.root, "proc/self/cgroup")
 	if err != nil {
@@ -187,9 +185,8 @@ func (s system) groups(controller string) []string {
 		if controller == "" && f[1] != "" || controller != "" && !slices.Contains(strings.Split(f[1], ","), controller) {
 			continue
 		}
-		// In a container the path may be the host's, while the mount shows the
-		// group itself: both are looked at, and directories that are not there
-		// limit nothing.
+		// In a container the path may be the host's, while the mount shows the group itself.
+		// Both are read; a missing directory sets no limit.
 		for at := path.Clean("/" + f[2]); ; at = path.Dir(at) {
 			dirs = append(dirs, path.Join(mount, at))
 			if at == "/" {
@@ -200,13 +197,13 @@ func (s system) groups(controller string) []string {
 	return dirs
 }
 
-// text returns the trimmed content of a file; nothing if it cannot be read.
+// text returns the trimmed content of a file; "" if it cannot be read.
 func (s system) text(name string) string {
 	data, _ := fs.ReadFile(s.root, name)
 	return strings.TrimSpace(string(data))
 }
 
-// field finds the number that follows a name at the start of a line.
+// field returns the number after a name at the start of a line.
 func field(data []byte, name string) (int64, bool) {
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		f := strings.Fields(lines.Text())
@@ -218,23 +215,24 @@ func field(data []byte, name string) (int64, bool) {
 	return 0, false
 }
 
-// readWindow is what Linux reads of a request at most, where a device has no larger window.
+// readWindow is the maximum number of bytes that Linux reads per request, with a device's default
+// window.
 const readWindow = 128 << 10
 
-// askPages has the system begin to read what it does not have of a mapped file's pages.
+// askPages makes the system begin to read the missing pages of a mapped file.
 func askPages(memory []byte) {
 	for part := range slices.Chunk(wholePages(memory), readWindow) {
-		_ = unix.Madvise(part, unix.MADV_WILLNEED) // advice: without it pages come when they are touched
+		_ = unix.Madvise(part, unix.MADV_WILLNEED) // only advice: without it, pages are read when touched
 	}
 }
 
-// faultAround is how much Linux maps, of pages that it has, when one of them is touched.
+// faultAround is the number of bytes of cached pages that Linux maps at one fault.
 const faultAround = 64 << 10
 
-// mapPages maps a file's pages, waits for those that are missing, and says whether it had to, as it
-// does where that is not known: before Linux 5.14, which maps nothing here. Pages that nobody reads
-// right now are mapped as if one of them in faultAround were touched; to look at each costs twice as
-// much. Waits are counted by thread, so that a goroutine has to be locked to its own.
+// mapPages maps a file's pages, reads missing ones, and reports whether it waited for any; true if
+// unknown, before Linux 5.14, which maps nothing here. Unless the pages are arriving, it touches one
+// page per faultAround, as touching each costs twice as much. Faults are counted by thread, so the
+// goroutine must be locked to its own.
 func mapPages(memory []byte, arriving bool) (waited bool) {
 	memory = wholePages(memory)
 	_, before := faults()
@@ -249,8 +247,8 @@ func mapPages(memory []byte, arriving bool) (waited bool) {
 	return waited || now != before
 }
 
-// faults is how often this thread has touched a page that was not mapped, and how often it waited
-// for one that was not in memory, or that another thread held.
+// faults returns this thread's minor and major page faults: of pages that were not mapped, and of
+// pages that it waited for.
 func faults() (mapped, waited int64) {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_THREAD, &u) // fails before Linux 2.6.26 alone
@@ -259,7 +257,7 @@ func faults() (mapped, waited int64) {
 
 func processor() string { return thisSystem().processor() }
 
-// processor is the model of the first core, or the numbers of its maker and part.
+// processor returns the model name of the first core, or its vendor and part numbers.
 func (s system) processor() string {
 	data, err := fs.ReadFile(s.root, "proc/cpuinfo")
 	if err != nil {
@@ -274,7 +272,7 @@ func (s system) processor() string {
 		case "cpu family", "model", "CPU implementer", "CPU part":
 			numbers = append(numbers, strings.TrimSpace(name)+" "+strings.TrimSpace(value))
 		case "":
-			return strings.Join(numbers, ", ") // what follows is of another core
+			return strings.Join(numbers, ", ") // the next paragraph is of another core
 		}
 	}
 	return strings.Join(numbers, ", ")

@@ -4,8 +4,7 @@ package device
 
 import "math"
 
-// These know no bounds elsewhere: no device of this
-// build runs there.
+// No device of this build runs on other systems, so nothing here has a bound.
 func availableCores() int { return math.MaxInt }
 
 func availableNodes() []Node { return nil }

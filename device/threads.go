@@ -5,14 +5,13 @@ import (
 	"runtime"
 )
 
-// DefaultThreads returns how many threads a device starts unless told otherwise:
-// one for each physical core that this process may use, and no more than the
-// control group's CPU quota. A second thread on a core shares its vector units,
-// which the kernels keep busy.
+// DefaultThreads returns the default number of threads of a device: one for each physical core
+// that this process may use, and no more than the control group's CPU quota. A second thread on a
+// core would share its vector units, which the kernels keep busy.
 func DefaultThreads() int { return max(1, min(runtime.NumCPU(), availableCores())) }
 
-// Workers tells how many threads a device has, and how many memory nodes they are on where
-// these are several.
+// Workers describes the number of threads of a device and, if there are several, of memory nodes:
+// "8 threads on 2 memory nodes".
 func (i Info) Workers() string {
 	switch {
 	case i.Nodes > 1:
@@ -23,12 +22,11 @@ func (i Info) Workers() string {
 	return fmt.Sprintf("%d threads", i.Threads)
 }
 
-// Node is a memory node: processors that reach a part of the memory faster than the rest.
+// Node is a memory node (NUMA): processors that reach one part of the memory faster than the rest.
 type Node struct {
 	ID    int     // the system's number
 	Cores [][]int // the logical processors of each core that this process may use
 }
 
-// Nodes returns the memory nodes whose processors this process may use; none where the
-// system tells of none.
+// Nodes returns the memory nodes whose processors this process may use; none if unknown.
 func Nodes() []Node { return availableNodes() }

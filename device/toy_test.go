@@ -174,9 +174,9 @@ func TestToy(t *testing.T) {
 	}
 
 	for want, own := range map[string]map[string]string{
-		`toy has no option "colour"; it takes factor, mood`: {"colour": "red", "factor": "3"},
-		`mood of toy is "odd", not good or bad`:             {"mood": "odd"},
-		`factor: strconv.ParseFloat`:                        {"factor": "many"},
+		`device toy: bad option: no option "colour"; it takes factor, mood`: {"colour": "red", "factor": "3"},
+		`device toy: bad option: mood is "odd", not good or bad`:            {"mood": "odd"},
+		`factor: strconv.ParseFloat`:                                        {"factor": "many"},
 	} {
 		_, err := device.Open("toy", device.Options{Own: own})
 		require.ErrorIs(t, err, device.ErrOption)

@@ -10,9 +10,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Alignment returns what the address of a weight must be a multiple of for kernels to
-// read it where it lies. Blocks are read in words of 32 bits where their size is a
-// multiple of that, else of 16.
+// Alignment returns the alignment in bytes that kernels need of a weight of type t. Blocks are read
+// in 32-bit words where their size is a multiple of 4 bytes, else in 16-bit words.
 func Alignment(t dtype.Type) int {
 	if t.BlockBytes()%4 == 0 {
 		return 4
@@ -20,8 +19,8 @@ func Alignment(t dtype.Type) int {
 	return 2
 }
 
-// Aligned reports whether kernels may read elements of t from data's address. A weight
-// that is not aligned is copied when an executable is loaded.
+// Aligned reports whether kernels can read elements of type t in place. An unaligned weight is
+// copied when an executable is loaded.
 func Aligned(data []byte, t dtype.Type) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(Alignment(t)) == 0
 }

@@ -371,7 +371,7 @@ func TestRefusals(t *testing.T) {
 		{"the default device is nil", fakemetal.Options{NoDefault: true}, ""},
 		{"M1", fakemetal.Options{Family: 7}, ""},
 		{"hosted runner", fakemetal.Options{Family: 5, Zeros: true}, "Apple Paravirtual device is of GPU family Apple5"},
-		{"zeros", fakemetal.Options{Zeros: true, Family: 7}, "opening Apple Paravirtual device: no Metal device: the GPU computes nothing: a trial kernel wrote 0 instead of 1"},
+		{"zeros", fakemetal.Options{Zeros: true, Family: 7}, "device metal: Apple Paravirtual device: no Metal device: the GPU computes nothing: a trial kernel wrote 0 instead of 1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.o.Emulator = emulated.Provider()

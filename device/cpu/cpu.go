@@ -1,5 +1,5 @@
-// Package cpu registers the device "cpu": native SIMD kernels on a thread pool, and the
-// emulation of a kernel where there is no native one. Its Plans are of target "cpu".
+// Package cpu registers the device "cpu": native SIMD kernels on a thread pool, and emulated kernels
+// for launches that no native one covers. Its Plans are of target "cpu".
 //
 //	import _ "github.com/smelt-ml/smelt/device/cpu"
 //

@@ -1,5 +1,5 @@
-// Package emu registers the device "emu": every kernel runs from its .metal source on the
-// CPU, so that tests have a referee for Plans of target "metal" where there is no Mac.
+// Package emu registers the device "emu", which runs every kernel from its .metal source on the
+// CPU. It is the reference in tests of Plans of target "metal" where there is no Mac.
 //
 //	import _ "github.com/smelt-ml/smelt/device/emu"
 //

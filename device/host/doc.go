@@ -2,26 +2,26 @@
 //
 // A step is cut into waves: the dispatches between two barriers, which do not depend on
 // each other. Each dispatch of a wave is cut into units, a threadgroup or some rows of a
-// native kernel, and the units are handed to a pool of threads that spin a little between
-// waves and then sleep (pool.cc): a wave of a small model lasts microseconds, less than
-// waking a thread takes. The thread that ends a wave prepares the next. A thread whose
-// processor a neighbour wants gives it up between two units, so that nobody waits for units
-// that it holds. Where memory has several nodes, each node's threads begin with units of
-// their own, and the weights that these read lie there (nodes.cc).
+// native kernel, which a pool of threads executes. Threads spin between waves before they sleep
+// (pool.cc): a wave of a small model lasts microseconds, less than waking a thread takes. The
+// thread that ends a wave prepares the next. A thread that the system preempts yields its
+// processor between units from then on, so that no thread waits for units that it holds. With
+// several memory nodes, each node's threads begin with units of their own, whose weights are in
+// the node's memory (nodes.cc).
 //
-// What a launch is, its grid, parameters and the addresses of its buffers, is resolved
-// once a step from the Plan's tables, and every binding is checked against its buffer
-// before anything runs (instance.cc). A kernel is native where the table of package
-// kernels/native has it and covers the launch, else emulated (executable.cc).
+// The grid, parameters and buffer addresses of each launch are resolved once per step from the
+// Plan's tables, and every binding is checked against its buffer before anything runs
+// (instance.cc). A kernel runs natively where package kernels/native has one that covers the
+// launch, else emulated (executable.cc).
 //
-// The matrices that a Plan marks are copied into the order that native kernels read
-// fastest, one after the other, and the pages of the file that they take the place of are
-// given back (rearranged.cc): by the pool before each step but the first, for as long as
-// the step before took, and by a thread of its own while no step comes. A step takes the
-// copies that are ready when it begins; no bit of its results depends on which.
+// The matrices that a Plan marks are copied into the order that native kernels read fastest, one
+// after the other, and the file's pages that they replace are dropped (rearranged.cc): by the pool
+// before each step but the first, for as long as the step before took, and by a background thread
+// while no step runs. A step uses the copies that are ready when it begins; its results are
+// bit-identical with and without them.
 //
 // Beside a GPU the same code is half a device ([Half]): it resolves launches for both
-// processors, and runs the dispatches that are the CPU's.
+// processors, and runs the dispatches that the Plan places on the CPU.
 //
-// Packages cpu and emu are devices of it ([Open]), with native kernels and without.
+// Packages cpu and emu are its devices ([Open]), with and without native kernels.
 package host

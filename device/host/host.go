@@ -4,7 +4,7 @@ package host
 
 /*
 #cgo CFLAGS: -I../.. -O2
-// Steps spend their time in kernels; here it is size that counts.
+// Optimised for size, since steps spend their time in kernels.
 #cgo CXXFLAGS: -I../.. -std=c++17 -Os -Wall -Wextra
 #cgo LDFLAGS: -lpthread
 #include "device/provider/device.h"

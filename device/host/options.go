@@ -11,23 +11,23 @@ import (
 	"github.com/smelt-ml/smelt/device/provider"
 )
 
-// Options are those of devices on the CPU, for their tests.
+// Options returns the options of devices on the CPU, which are for tests.
 func Options() []device.Option {
 	return []device.Option{
-		{Key: "nodes", Doc: "numbers of cores, as in 3,3,2: threads work as if on that many memory nodes; else those of the machine"},
-		{Key: "order", Values: orders, Doc: "in which the emulator runs the threads of a threadgroup between barriers, shuffled by the seed; else ascending"},
-		{Key: "shuffle", Values: []string{"on", "off"}, Doc: "dispatches between two barriers run one by one, in an order that the seed and the step's number decide, and the threadgroups of each from either end; else off"},
+		{Key: "nodes", Doc: "simulated memory nodes, as their numbers of cores: 3,3,2; default: the machine's own"},
+		{Key: "order", Values: orders, Doc: "order in which the emulator runs the threads of a threadgroup between barriers; the seed decides the shuffled one; default: ascending"},
+		{Key: "shuffle", Values: []string{"on", "off"}, Doc: "run dispatches between two barriers one by one, in an order that the seed and the step's number decide, and the threadgroups of each from either end; default: off"},
 	}
 }
 
-// orders are by their numbers in kernels/abi.h. A right kernel gives the same result in each.
+// orders is indexed by the numbers of kernels/abi.h. A correct kernel gives the same result in each.
 var orders = []string{"ascending", "descending", "shuffled"}
 
-// Open opens a device on the CPU. Kernels are emulator's, an smelt_emulator, and native's, an
-// smelt_native, where that has them; it may be nil.
+// Open opens a device on the CPU with the kernels of native, an smelt_native or nil, and of
+// emulator, an smelt_emulator, for launches that native does not cover.
 func Open(o device.Options, emulator, native unsafe.Pointer) (device.Driver, error) {
 	if Provider() == nil || emulator == nil {
-		return nil, fmt.Errorf("%w: the emulated kernels are not part of it", device.ErrUnavailable)
+		return nil, fmt.Errorf("%w: it has no emulated kernels", device.ErrUnavailable)
 	}
 	nodes := device.Nodes()
 	if text, ok := o.Own["nodes"]; ok {
@@ -48,8 +48,8 @@ func Open(o device.Options, emulator, native unsafe.Pointer) (device.Driver, err
 	})
 }
 
-// simulated returns nodes of so many cores each, as text lists them: all are processors of
-// this machine.
+// simulated returns memory nodes with the numbers of cores that text lists. Each core is all
+// processors of this machine.
 func simulated(text string, nodes []device.Node) ([]device.Node, error) {
 	var all []int
 	for _, n := range nodes {
@@ -59,7 +59,7 @@ func simulated(text string, nodes []device.Node) ([]device.Node, error) {
 	for id, field := range strings.Split(text, ",") {
 		n, err := strconv.Atoi(field)
 		if err != nil || n < 1 || n > 1024 {
-			return nil, fmt.Errorf("%w: nodes is %q, not numbers of cores as in 3,3,2", device.ErrOption, text)
+			return nil, fmt.Errorf("%w: nodes is %q, not a list of numbers of cores such as 3,3,2", device.ErrOption, text)
 		}
 		list = append(list, device.Node{ID: id, Cores: slices.Repeat([][]int{all}, n)})
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/smelt-ml/smelt/device/provider"
 )
 
-// placesOf places threads: on each node a part of them as its part of the cores. They keep to the
-// processors of their node if there are several, and to a core each where there are as many
-// threads as cores. Where fewer run, which of the cores are idle is for the system to find; fewer
-// than nodes may run anywhere.
+// placesOf assigns threads to nodes, in proportion to the nodes' cores. Threads are pinned to a core
+// each if there are as many threads as cores, else to their node's processors if there are several
+// nodes, so that the system chooses the idle cores. It returns nil, any place, for fewer threads
+// than nodes.
 func placesOf(threads int, nodes []device.Node) []provider.Place {
 	if threads < len(nodes) {
 		return nil

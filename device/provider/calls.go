@@ -65,7 +65,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// The tables of Go and of C are the same bytes.
+// The structs of Go and of C have the same sizes.
 var (
 	_ [C.sizeof_smelt_term - unsafe.Sizeof(term{})]struct{}
 	_ [unsafe.Sizeof(term{}) - C.sizeof_smelt_term]struct{}
@@ -87,16 +87,16 @@ var (
 	_ [unsafe.Sizeof(device.Ran{}) - C.sizeof_smelt_kernel_count]struct{}
 )
 
-// driver is a device of a provider, and the texts that C keeps of its options.
+// driver is a device of a provider, with the strings of its options that C keeps.
 type driver struct {
 	by     *C.smelt_provider
 	device *C.smelt_device
 	native *C.smelt_native
 	texts  []*C.char
-	failed C.smelt_error // of the step under way, of which a device has one
+	failed C.smelt_error // of the running step; a device runs one at a time
 }
 
-// Open opens a device of a provider, a const smelt_provider*.
+// Open opens a device of a provider; by is a const smelt_provider*.
 func Open(by unsafe.Pointer, o Options) (device.Driver, error) {
 	p := &driver{by: (*C.smelt_provider)(by), native: (*C.smelt_native)(o.Native)}
 	c := C.smelt_device_options{
@@ -132,7 +132,7 @@ func Open(by unsafe.Pointer, o Options) (device.Driver, error) {
 	return p, nil
 }
 
-// text returns a string of C's that lives as long as the device; null for "".
+// text returns a C string that is freed with the device; null for "".
 func (p *driver) text(s string) *C.char {
 	if s == "" {
 		return nil
@@ -178,8 +178,7 @@ func (p *driver) Create(bytes int64, use device.Purpose) (device.Handle, error) 
 	return device.Handle(b), nil
 }
 
-// Wrap hands C an address that it keeps; the caller has pinned it where it is
-// Go's.
+// Wrap passes C an address that it keeps; the caller has pinned Go memory.
 func (p *driver) Wrap(memory []byte) (device.Handle, error) {
 	var b *C.smelt_buffer
 	var e C.smelt_error
@@ -249,7 +248,7 @@ func (p *driver) Load(compiled *plan.Plan, matrices []device.Matrix, buffers []d
 	return device.Handle(executable), nil
 }
 
-// pinned returns the address of a table that C reads during a call.
+// pinned pins a table and returns its address, or null if it is empty.
 func pinned[T any](pins *runtime.Pinner, table []T) unsafe.Pointer {
 	if len(table) == 0 {
 		return nil

@@ -1,17 +1,16 @@
-// Package provider is the C interface between Go and whatever executes a Plan: device.h.
+// Package provider is device.h, the C interface between Go and a device, and its Go side.
 //
-// A provider is a table of functions, so that one process can hold several: package host
+// A provider is a table of C functions, so that one process can hold several: package host
 // runs a Plan on the CPU, package metal/apple on an Apple GPU with the host as its other
-// half. [Open] makes a device.Driver of one: it flattens a Plan into tables (tables.go) and
-// calls C once a step (calls.go), all through the same structs. Packages that only Go links
-// cannot see each other's symbols, so a table travels as an address, which each side
-// takes for the same type of C:
+// half. [Open] returns a device.Driver over one: it flattens a Plan into tables (tables.go) and
+// calls C once per step (calls.go). Packages of one Go program cannot see each other's C symbols,
+// so a provider is passed as an unsafe.Pointer:
 //
 //	driver, err := provider.Open(host.Provider(), provider.Options{Threads: 4, Emulator: emulated.Provider()})
 //
-// A header in one package that C of another includes is nothing the go command knows of.
-// So every package with such C imports this one, which embeds the header: when a struct
-// changes, all of them are compiled anew.
+// The go command does not track a header that C of another package includes. Every package that
+// includes device.h therefore imports this one, which embeds the header, and is rebuilt when it
+// changes.
 package provider
 
 import _ "embed"
@@ -28,11 +27,11 @@ import (
 //go:embed device.h
 var Header string
 
-// Options are smelt_device_options. Pointers are to tables of C, of the types that stand
-// there, and outlive the device.
+// Options are smelt_device_options. Pointers are to C structs of the types in device.h, which
+// outlive the device.
 type Options struct {
 	Threads   int
-	Places    []Place // by thread; nil: anywhere
+	Places    []Place // by thread; nil: any
 	UseNative bool
 	Shuffle   bool
 	Rearrange device.Rearrange
@@ -43,7 +42,7 @@ type Options struct {
 
 	Emulator, Native, BLAS unsafe.Pointer
 
-	// Of a GPU.
+	// The following are for a GPU.
 	Host                       unsafe.Pointer
 	Sources, Functions         unsafe.Pointer
 	SourceCount, FunctionCount int
@@ -54,7 +53,7 @@ type Options struct {
 	CaptureFile                string
 }
 
-// Place is where a thread works.
+// Place is the memory node and the processors of a thread.
 type Place struct {
 	Node int   // the system's number
 	CPUs []int // logical processors; any if nil

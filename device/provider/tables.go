@@ -49,7 +49,7 @@ const (
 	accessWhole
 )
 
-// tables is a Plan, flattened: what smelt_tables points to.
+// tables holds a flattened Plan, the arrays of smelt_tables.
 type tables struct {
 	terms       []term
 	values      []value
@@ -69,7 +69,7 @@ type tables struct {
 	keyBuffer []byte
 }
 
-// flatten makes the tables of a valid Plan.
+// flatten returns the tables of a valid Plan.
 func flatten(p *plan.Plan) *tables {
 	t := &tables{
 		kernelAt: map[string]uint32{}, numberAt: map[int64]uint32{},
@@ -117,7 +117,7 @@ func (t *tables) addDispatch(p *plan.Plan, d *plan.Dispatch, start bool) {
 		a := argument{offset: b.Offset, index: b.Index, buffer: uint32(b.Buffer), bytes: t.value(b.Bytes)}
 		a.access = bit(b.Read)*accessRead | bit(b.Write)*accessWrite
 		if p.Buffers[b.Buffer].Kind.Kept() {
-			a.access |= accessWhole // the Plan knows the size of one block only
+			a.access |= accessWhole // the Plan has the size of one block only
 		}
 		t.arguments = append(t.arguments, a)
 	}
@@ -137,7 +137,7 @@ func bit(b bool) uint32 {
 	return 0
 }
 
-// name stores a text for C and returns its offset.
+// name stores a zero-terminated string and returns its offset.
 func (t *tables) name(text string) uint32 {
 	at := uint32(len(t.names))
 	t.names = append(append(t.names, text...), 0)
@@ -160,7 +160,7 @@ func (t *tables) constantSet(list []plan.Constant) (first, set uint32) {
 	return first, set
 }
 
-// value returns the row of an expression; equal ones share one.
+// value returns the row of an expression; equal expressions share a row.
 func (t *tables) value(e plan.Expr) uint32 {
 	if n, ok := e.IsConst(); ok {
 		i, ok := t.numberAt[n]
@@ -196,7 +196,7 @@ func (t *tables) addValue(e plan.Expr) uint32 {
 	return uint32(len(t.values) - 1)
 }
 
-// maskOf has a bit for each processor, in words as C has them.
+// maskOf returns a bit mask of processors in words of C's unsigned long.
 func maskOf(cpus []int) []uint {
 	var mask []uint
 	for _, cpu := range cpus {

@@ -1,8 +1,8 @@
 //go:build cgo && linux && (amd64 || arm64)
 
-// Package trial supplies kernels that tests of package device need: tiny ones
-// whose results are known, and ones that fail, wait, or are wrong on purpose. It
-// is a package of its own because test files cannot use cgo.
+// Package trial has kernels for tests of package device: small ones with known results, and ones
+// that fail, block, or are wrong on purpose. It is a separate package because test files cannot use
+// cgo.
 package trial
 
 /*
@@ -22,8 +22,8 @@ func Suppliers() (emulator, native unsafe.Pointer) {
 	return unsafe.Pointer(C.trial_emulator()), unsafe.Pointer(C.trial_native())
 }
 
-// Waiting returns how many threads are held in the kernel "hold".
+// Waiting returns the number of threads that are blocked in the kernel "hold".
 func Waiting() int { return int(C.trial_waiting()) }
 
-// Release lets one go.
+// Release unblocks one of them.
 func Release() { C.trial_release() }
