@@ -12,26 +12,24 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// SameBits is what a step of a program with [Options.SameBits] is predicted to cost more than
-// one without it.
+// SameBits is the predicted extra cost of a step with [Options.SameBits].
 type SameBits struct {
 	Chip string  `json:"chip"`
 	More Saving  `json:"more"`
 	With float64 `json:"seconds"` // of the step
 }
 
-// Savings are what fusion spares a step of a phase: the cost of Plans that are
-// compiled without a rule, all else being equal, less that of the Plan with it. What a
-// rule does depends on the others. One that takes over in its place makes a saving
-// smaller, and the saving of one that others build upon holds theirs; so savings do not
-// add up to those of all rules together.
+// Savings are the costs that fusion saves a step of a phase: the cost of the Plan compiled
+// without a rule, all else being equal, less that of the Plan with it. Savings do not add up to
+// Together: a rule that replaces the missing one reduces its saving, and the saving of a rule that
+// others build upon includes theirs.
 type Savings struct {
-	Chip     string            `json:"savings_chip"` // which seconds are predicted for
+	Chip     string            `json:"savings_chip"` // for which seconds are predicted
 	ByRule   map[string]Saving `json:"savings"`      // of the rules in Fusions
 	Together Saving            `json:"savings_together"`
 }
 
-// Saving is what one Plan costs more than another. A negative figure is a loss.
+// Saving is the difference between the costs of two Plans. A negative figure is a loss.
 type Saving struct {
 	Dispatches   int     `json:"dispatches"`
 	Bytes        int64   `json:"bytes"` // read and written
@@ -40,7 +38,7 @@ type Saving struct {
 	Seconds      float64 `json:"seconds"` // predicted; see [Program.Simulate]
 }
 
-// Less returns the difference of two.
+// Less returns the difference of two savings.
 func (s Saving) Less(than Saving) Saving {
 	return Saving{
 		s.Dispatches - than.Dispatches, s.Bytes - than.Bytes, s.BytesRead - than.BytesRead, s.BytesWritten - than.BytesWritten,
@@ -56,8 +54,7 @@ func StepSizes(ph *plan.Phase) *sym.Sizes {
 	return &s
 }
 
-// Simulate predicts how a chip, runs a step of a phase. Nothing is
-// measured.
+// Simulate predicts the timeline of the largest step of a phase on a chip. Nothing is measured.
 func (p *Program) Simulate(phase, chip string, sequences ...int) (*predict.Timeline, error) {
 	ph, _, err := p.Phase(phase, sequences...)
 	if err != nil {
@@ -78,7 +75,7 @@ func (p *Program) Savings(phase, chip string, sequences ...int) (*Savings, error
 		return nil, err
 	}
 	if stages == nil {
-		return nil, fmt.Errorf("the plan of %s holds no graph to fuse otherwise", p.Plan.Model)
+		return nil, fmt.Errorf("the plan of %s has no graph to compile without a rule", p.Plan.Model)
 	}
 	c, err := predict.FindChip(chip)
 	if err != nil {
@@ -92,12 +89,12 @@ func (p *Program) Savings(phase, chip string, sequences ...int) (*Savings, error
 	var all []string
 	for rule, matches := range stages.Report.Fusions {
 		all = append(all, rule)
-		if matches == 0 { // it changed nothing
+		if matches == 0 { // removing it changes nothing
 			out.ByRule[rule] = Saving{}
 			continue
 		}
 		without, err := p.costWithout(stages, c, rule)
-		if errors.Is(err, passes.ErrUnsupported) { // the target cannot do without: there is nothing to compare
+		if errors.Is(err, passes.ErrUnsupported) { // the target needs the rule: there is nothing to compare
 			out.ByRule[rule] = Saving{}
 			continue
 		}
@@ -117,8 +114,8 @@ func (p *Program) Savings(phase, chip string, sequences ...int) (*Savings, error
 	return out, nil
 }
 
-// SameBits compiles a program that has the same bits in every step once more without that, and
-// compares the largest steps of a phase, as [StepSizes] gives them, on a chip.
+// SameBits compiles a program with [Options.SameBits] once more without it, and compares the largest
+// steps of a phase, as [StepSizes] gives them, on a chip.
 func (p *Program) SameBits(phase, chip string, sequences ...int) (*SameBits, error) {
 	if !p.Options.SameBits {
 		return nil, fmt.Errorf("the plan of %s was not compiled for the same bits in every step", p.Plan.Model)
@@ -148,8 +145,8 @@ func (p *Program) SameBits(phase, chip string, sequences ...int) (*SameBits, err
 	return out, nil
 }
 
-// costWithout compiles the phase of some graphs alone, leaving out rules, and returns
-// what its largest step costs.
+// costWithout compiles one phase, that of stages, without some rules, and returns the cost of its
+// largest step.
 func (p *Program) costWithout(stages *passes.Stages, chip *predict.Chip, rules ...string) (cost Saving, err error) {
 	opts := p.Options
 	opts.Disabled = append(slices.Clone(opts.Disabled), rules...)

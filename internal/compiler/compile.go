@@ -21,20 +21,20 @@ import (
 // Source is a definition to be compiled.
 type Source struct {
 	Name    string
-	Context int  // tokens the model was trained to see; 0 if unknown
-	Bounded bool // and no more: positions beyond have no embedding
+	Context int  // the model's trained context in tokens; 0 if unknown
+	Bounded bool // positions from Context on have no embedding
 	Build   func(ir.Options) (*ir.Func, error)
 }
 
 // Program is a compiled definition.
 type Program struct {
 	Plan *plan.Plan
-	// Stages are the graphs that the Plan was made from, one pair for each phase;
-	// nil where the Plan was read from a file.
+	// Stages are the graphs of the Plan, one pair for each phase; nil if the Plan was read from
+	// a file.
 	Stages []passes.Stages
-	// Elapsed is how long compiling took, from the definition to the Plan.
+	// Elapsed is the compile time, from the definition to the Plan.
 	Elapsed time.Duration
-	Options Options // defaults filled in; zero where the Plan was read from a file
+	Options Options // with defaults filled in; zero if the Plan was read from a file
 
 	source Source
 	target *lower.Target
@@ -80,7 +80,7 @@ func Compile(s Source, opts Options) (*Program, error) {
 	return p, nil
 }
 
-// lowering are the bounds that a Plan of these options is made for.
+// lowering returns the options of lowering.
 func (o *Options) lowering() lower.Options {
 	return lower.Options{Context: o.Context, Sequences: o.Sequences, Rows: o.Rows, Products: o.Products, Tuning: o.Tuning}
 }
@@ -106,10 +106,10 @@ func recurs(f *ir.Func) bool {
 	return slices.ContainsFunc(f.Values, func(v *ir.Value) bool { return v.Op == ir.OpState })
 }
 
-// copying returns the graph that copies blocks of all caches of a source graph.
+// copying returns a graph that copies blocks of all caches of a source graph.
 func copying(source *ir.Func) (*ir.Func, error) {
 	caches := lo.Filter(source.Values, func(v *ir.Value, _ int) bool { return v.Op == ir.OpCache })
-	c := caches[0].Type.Cache // of all layers the same but for heads
+	c := caches[0].Type.Cache // equal in all layers except for heads
 	return ir.Build(source.Name, nil, ir.Options{KV: c.DType, Block: c.Block}, func(b *ir.Builder) {
 		for _, v := range caches {
 			b.Layer(v.Layer, func() { b.CopyBlocks(b.Cache(v.Type.Cache.KVHeads, v.Type.Cache.Head)) })
@@ -117,9 +117,8 @@ func copying(source *ir.Func) (*ir.Func, error) {
 	})
 }
 
-// chooseNext makes a graph that returns logits return the most likely token of each
-// row as well, so that greedy decoding reads one number of a step and not a row of
-// the vocabulary's width.
+// chooseNext adds the most likely token of each row to the results of a graph that returns logits,
+// so that greedy decoding reads one number per row and not the logits of the whole vocabulary.
 func chooseNext(f *ir.Func) error {
 	logits := f.Result(engine.Logits)
 	if logits == nil || len(logits.Type.Shape) != 2 || logits.Type.DType != dtype.F32 || f.Result(engine.Next) != nil {
@@ -160,7 +159,7 @@ func (o *Options) target() (*lower.Target, error) {
 	return t, nil
 }
 
-// chip returns what choices by size are made for; nil for none in particular.
+// chip returns the chip that choices by size are made for; nil for none in particular.
 func (o *Options) chip() (*predict.Chip, error) {
 	switch {
 	case o.Chip == "":
@@ -217,9 +216,9 @@ func ranges(opts Options, target *lower.Target) []lower.Range {
 	return phases
 }
 
-// Phase returns the Plan's phase of that name for the largest steps over the whole context
-// and, where the program was compiled here, its graphs. "decode" of several sequences is
-// the phase that takes a token of each.
+// Phase returns the phase of a name with the largest steps over the whole context and, unless the
+// Plan was read from a file, its graphs. "decode" of several sequences is the phase "batch" that
+// takes a token of each.
 func (p *Program) Phase(name string, sequences ...int) (*plan.Phase, *passes.Stages, error) {
 	tokens := int64(0) // of a step, where it is known
 	if len(sequences) > 0 && sequences[0] > 1 && name == "decode" {

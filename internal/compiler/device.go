@@ -9,14 +9,14 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// ErrTarget is matched by errors about a program for one target and a device for another.
+// ErrTarget matches errors about a device that runs another target's programs.
 var ErrTarget = errors.New("compiled for another target")
 
-// targetError reports that a device refuses a program of another target.
+// targetError reports that a device does not run programs of a target.
 type targetError struct {
-	target string // that the program was compiled for
-	device string // the resolved name
-	runs   string // the target of the programs that the device runs
+	target string // of the program
+	device string // its resolved name
+	runs   string // the device's target
 }
 
 func (e *targetError) Error() string {
@@ -25,7 +25,7 @@ func (e *targetError) Error() string {
 
 func (e *targetError) Is(target error) bool { return target == ErrTarget }
 
-// Accept returns an error, of [ErrTarget], where a device does not run programs of a target.
+// Accept returns an error that matches [ErrTarget] if a device does not run programs of a target.
 func Accept(target, name string) error {
 	runs, err := device.TargetOf(name)
 	if err == nil && runs != target {
@@ -34,8 +34,8 @@ func Accept(target, name string) error {
 	return err
 }
 
-// ChipOf returns the chip of a device that is a GPU, with the cores that the system counts; nil
-// for another, and where there is none to ask. The device is resolved.
+// ChipOf returns the chip of a GPU, with its number of cores; nil for other devices, and if the GPU
+// is absent. name is a resolved one.
 func ChipOf(name string) *predict.Chip {
 	if name != "metal" {
 		return nil
@@ -48,7 +48,7 @@ func ChipOf(name string) *predict.Chip {
 	return c
 }
 
-// Fetch gives a device the bytes of the weights of a model.
+// Fetch returns the device.Fetch of a model's weights.
 func Fetch(model string, weights interface {
 	Data(name string) (t dtype.Type, data []byte, ok bool)
 }) device.Fetch {

@@ -1,10 +1,9 @@
-// Package compiler makes programs: of a definition, a [Source], and [Options] it builds the source
-// graph, runs the passes for each phase of steps, and lowers the result to a Plan. It also tells
-// programs apart that are compiled in two ways: what a fusion rule saves, what the same bits in
-// every step cost.
+// Package compiler compiles a definition, a [Source], with [Options] to a [Program]: it builds the
+// source graph, runs the passes for each phase of steps, and lowers the result to a Plan. It also
+// compares programs: [Program.Savings] of fusion rules, and the cost of [Program.SameBits].
 //
-// Package smelt hands its Options on to this one. What only the tool and tests set has the name
-// [Knobs], and what a device was measured to prefer is kept by [KeepTuning]:
+// Package smelt passes its Options on to this one. [Knobs] are the options that only the tool and
+// tests set; [KeepTuning] stores measured choices of a device:
 //
 //	opts := smelt.DefaultOptions()
 //	compiler.KnobsOf(&opts).Disabled = []string{"rope_qkv_write"}

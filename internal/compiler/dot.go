@@ -9,8 +9,9 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// WriteDOT writes a stage ("source", "fused" or "plan") of a phase as a graph in DOT: the layers
-// that keep admits, −1 standing for what is outside of them, or all where it is nil.
+// WriteDOT writes a stage ("source", "fused" or "plan") of a phase as a graph in DOT. It contains the
+// layers for which keep returns true, where −1 stands for nodes outside of layers; all if keep is
+// nil.
 func (p *Program) WriteDOT(w io.Writer, stage, phase string, keep func(layer int) bool) error {
 	ph, stages, err := p.Phase(phase)
 	if err != nil {

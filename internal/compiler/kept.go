@@ -18,18 +18,17 @@ import (
 	"github.com/smelt-ml/smelt/lower"
 )
 
-// tunedOff is what SMELT_TUNED is set to by who wants nothing that was kept.
+// tunedOff is the value of SMELT_TUNED that disables kept tunings.
 const tunedOff = "off"
 
-// LoadTuning returns what was kept for a device, by [KeepTuning] or by smelt tune: nil where
-// there is nothing, or where the environment has SMELT_TUNED=off. Errors wrap lower.ErrTuning
-// where a file is there and is of no use, for it is damaged, of another device or of another
-// version of smelt; programs are then compiled without.
+// LoadTuning returns the tuning that [KeepTuning], as in smelt tune, kept for a device: nil if there
+// is none, or if SMELT_TUNED=off. It returns lower.ErrTuning for a file that is damaged, or of
+// another device or version of the kernels; programs are then compiled without it.
 func LoadTuning(name string, threads int) (*lower.Tuning, error) {
 	if os.Getenv("SMELT_TUNED") == tunedOff {
 		return nil, nil
 	}
-	// Before the device is asked what it is, which starts it.
+	// Checked first, as describing the device starts it.
 	if folder, err := tunedFolder(); err != nil {
 		return nil, nil
 	} else if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
@@ -37,12 +36,12 @@ func LoadTuning(name string, threads int) (*lower.Tuning, error) {
 	}
 	k, err := keeping(name, threads)
 	if err != nil || k == nil {
-		return nil, nil // there is no such device, or no folder: nothing was kept
+		return nil, nil // no such device, or no folder: nothing was kept
 	}
 	r, err := os.Open(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if others, _ := filepath.Glob(filepath.Join(filepath.Dir(k.path), "*.json")); len(others) > 0 {
-			return nil, fmt.Errorf("%s: %w: it was measured with other kernels; smelt tune measures anew", others[0], lower.ErrTuning)
+			return nil, fmt.Errorf("%s: %w: it was measured with other kernels; run smelt tune again", others[0], lower.ErrTuning)
 		}
 		return nil, nil
 	}
@@ -60,16 +59,15 @@ func LoadTuning(name string, threads int) (*lower.Tuning, error) {
 	return t, nil
 }
 
-// KeepTuning keeps what was found on a device, beside what was found earlier for other
-// shapes, in the user's cache folder, and returns the file. A file that cannot be read is
-// replaced.
+// KeepTuning adds winners to a device's tuning in the user's cache folder and returns the path of its
+// file. It keeps earlier winners of other shapes, and replaces a file that cannot be read.
 func KeepTuning(name string, threads int, winners ...lower.Winner) (path string, err error) {
 	k, err := keeping(name, threads)
 	if err != nil {
 		return "", err
 	}
 	if k == nil {
-		return "", errors.New("the system names no folder for caches")
+		return "", errors.New("the system has no cache folder")
 	}
 	t := &lower.Tuning{Device: k.device, Version: k.version}
 	if r, err := os.Open(k.path); err == nil {
@@ -93,16 +91,16 @@ func KeepTuning(name string, threads int, winners ...lower.Winner) (path string,
 	return k.path, os.Rename(f.Name(), k.path)
 }
 
-// kept is where a device's tuning is, and what it has to be of.
+// kept is the path of a device's tuning, with the device and version that the file must have.
 type kept struct{ path, device, version string }
 
-// tunedFolder holds what was kept for all devices.
+// tunedFolder returns the folder of all devices' tunings.
 func tunedFolder() (string, error) {
 	cache, err := os.UserCacheDir()
 	return filepath.Join(cache, "smelt", "tuned"), err
 }
 
-// keeping returns where a device's tuning is kept; nil where the system has no such folder.
+// keeping returns the place of a device's tuning; nil if the system has no cache folder.
 func keeping(name string, threads int) (*kept, error) {
 	folder, err := tunedFolder()
 	if err != nil {
@@ -118,8 +116,8 @@ func keeping(name string, threads int) (*kept, error) {
 	return k, nil
 }
 
-// deviceText is what a device was measured as: a GPU by its chip and cores, a processor with
-// the instruction set and the threads that it was used with.
+// deviceText describes a device for its tuning: a GPU by chip and cores, a processor by name,
+// instruction set and number of threads.
 func deviceText(i device.Info) string {
 	if i.GPU != "" {
 		return fmt.Sprintf("%s, %d cores", i.GPU, i.Cores)
@@ -133,7 +131,7 @@ func slug(text string) string {
 	return strings.Trim(notInNames.ReplaceAllString(strings.ToLower(text), "-"), "-")
 }
 
-// kernelVersion is that of all kernels that could be measured.
+// kernelVersion is a hash of all kernels, emulated and native.
 var kernelVersion = sync.OnceValue(func() string {
 	h := sha256.New()
 	for _, file := range kernels.Files() {

@@ -13,34 +13,34 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// Options choose how a definition is compiled. The zero value, with a Target, gives the
-// unoptimised program. Those of package smelt have the same fields but for Knobs.
+// Options configure how a definition is compiled. The zero value with a Target compiles an
+// unoptimised program. Options of package smelt have the same fields except for Knobs.
 type Options struct {
 	Target     string     // "metal" or "cpu"
-	Chip       string     // which choices by size are made for; "": none in particular
-	Act        dtype.Type // activations between matrix products; Invalid: what the target prefers
+	Chip       string     // for which choices by size are made; "": none in particular
+	Act        dtype.Type // activations between matrix products; Invalid: the target's default
 	KV         dtype.Type // element type of the KV cache; Invalid: F16
 	Context    int        // slots of the cache; 0: the model's context, at most DefaultContext
-	Prefill    int        // most tokens of a prefill step; 0: DefaultPrefill
-	Sequences  int        // of a step; 0: one, or DefaultTexts of a program that embeds texts
-	Rows       int        // of logits of a step; 0: DefaultRows
+	Prefill    int        // maximum tokens of a prefill step; 0: DefaultPrefill
+	Sequences  int        // maximum of a step; 0: one, or DefaultTexts with Embeddings
+	Rows       int        // maximum rows of logits of a step; 0: DefaultRows
 	Embeddings bool       // the program embeds texts
 	Block      int        // slots of a cache block; 0: Context
 	Level      int        // 0: the source graph as it is; 1: optimised
-	SameBits   bool       // a token's logits have the same bits in whatever step computes them
-	// Observer, if set, sees the graph of each phase before the first pass, with an
-	// empty name, and after each pass. It must not keep it; Clone does that.
+	SameBits   bool       // a token's logits are bit-identical in every step that computes them
+	// Observer, if not nil, is called with the graph of each phase before the first pass, with
+	// an empty name, and after each pass. It must Clone a graph to keep it.
 	Observer func(phase, pass string, f *ir.Func)
 
 	Knobs
 }
 
-// Knobs are the options that smelt's own tool and tests set, and Go programs do not.
+// Knobs are the options that only smelt's own tool and tests set.
 type Knobs struct {
-	// Family and Cores are those of the chip's GPU where a device tells them. A chip with a
-	// family need not be one that predict.FindChip knows.
+	// Family and Cores are those of a device's GPU; 0 if unknown. A Chip with a Family need not
+	// be known to predict.FindChip.
 	Family, Cores int
-	// Tuning is what was measured on the device that the program is for; nil: nothing.
+	// Tuning holds choices that were measured on the program's device; nil: none.
 	Tuning   *lower.Tuning
 	Disabled []string // passes and fusion rules to leave out, by name
 	// Products places matrix products of target "metal" on the CPU; nil: none. For target
@@ -50,15 +50,15 @@ type Knobs struct {
 	DebugOutput io.Writer
 }
 
-// KnobsOf returns the knobs of a *smelt.Options, to be read and set. Package smelt sets the
-// function: this one lies below it.
+// KnobsOf returns the knobs of a *smelt.Options, to be read and set. Package smelt, which imports
+// this one, sets the function.
 var KnobsOf func(options any) *Knobs
 
-// Of returns the program that a *smelt.Program consists of. Package smelt sets the function.
+// Of returns the Program of a *smelt.Program. Package smelt sets the function.
 var Of func(program any) *Program
 
-// Defaults of Options, and of a program for an engine. Of blocks of 16, 32 and 64 tokens the last
-// slow decoding at depth 4,096 least on the CPU; smaller ones share more.
+// Defaults of Options, and of a program for an engine. Of blocks of 16, 32 and 64 tokens, 64 slow
+// decoding at depth 4,096 least on the CPU; smaller blocks share more prefixes.
 const (
 	DefaultContext   = 4096
 	DefaultPrefill   = 512
@@ -66,20 +66,20 @@ const (
 	DefaultSequences = 16
 	DefaultBlock     = 64
 
-	DefaultTexts       = 64   // of a step of a program that embeds them
-	DefaultTextContext = 2048 // tokens of a text, where the model was trained for as many
+	DefaultTexts       = 64   // sequences of a step with Embeddings
+	DefaultTextContext = 2048 // tokens of a text, or the model's context if that is smaller
 )
 
-// Guesses is how many rows of logits steps have for guesses at least, where these are wanted.
+// Guesses is the minimum number of rows of logits of a step for speculative tokens.
 const Guesses = 32
 
-// GuessedRows returns the Rows of steps of that many sequences where tokens shall be guessed.
+// GuessedRows returns the Rows of steps with speculative decoding, of that number of sequences.
 func GuessedRows(sequences int) int { return max(DefaultRows, sequences+Guesses) }
 
-// ErrPlacement is wrapped where products shall be shared out in a program without a GPU.
+// ErrPlacement is the error of Knobs.Products in a program without a GPU.
 var ErrPlacement = errors.New("there is no GPU to share products with")
 
-// ChooseFor has choices by size made for a chip; nil: for none in particular.
+// ChooseFor sets the chip for which choices by size are made; nil: none in particular.
 func (o *Options) ChooseFor(chip *predict.Chip) {
 	o.Chip, o.Family, o.Cores = "", 0, 0
 	if chip != nil {
@@ -139,8 +139,8 @@ func (o *Options) fill(s Source) (*lower.Target, error) {
 	return target, nil
 }
 
-// fillEmbeddings sets the defaults of a program that embeds texts. A text comes in one step,
-// since of attention both ways no token can do without those after it.
+// fillEmbeddings sets the defaults of a program that embeds texts. A text must fit one step,
+// since with bidirectional attention every token needs those after it.
 func (o *Options) fillEmbeddings(s Source) {
 	if o.Context == 0 {
 		o.Context = DefaultTextContext

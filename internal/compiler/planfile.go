@@ -23,8 +23,8 @@ func ReadPlan(path string) (*plan.File, error) {
 	return f, nil
 }
 
-// PlanModel returns the path of the model that a Plan file belongs to: the file of the recorded
-// name beside the Plan.
+// PlanModel returns the path of a Plan file's model: the file of the recorded name in the same
+// folder.
 func PlanModel(path string) (string, error) {
 	f, err := ReadPlan(path)
 	if err != nil {

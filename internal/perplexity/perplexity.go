@@ -10,25 +10,24 @@ import (
 	"github.com/smelt-ml/smelt"
 )
 
-// ErrShortText is wrapped where a text has too few tokens to be scored.
+// ErrShortText reports that a text has fewer tokens than a window.
 var ErrShortText = errors.New("the text is too short")
 
-// Result is how well a model predicts a text.
+// Result holds the perplexity of a text.
 type Result struct {
-	Tokens     int     // tokens scored
-	NLL        float64 // mean negative log-likelihood, in nats a token
-	Perplexity float64 // exp(NLL)
-	Windows    []float64
+	Tokens     int       // tokens scored
+	NLL        float64   // mean negative log-likelihood, in nats a token
+	Perplexity float64   // exp(NLL)
+	Windows    []float64 // the mean NLL of each window
 }
 
-// minWindow has one token to predict another from.
+// minWindow is the smallest window: a token, and one that it predicts.
 const minWindow = 2
 
-// Of scores a text. It is encoded as one, without special tokens, and cut
-// into windows that follow each other; what is left at the end is dropped. Each
-// window starts from an empty cache, with the start token where the model has one,
-// which counts towards the window. The tokens after the first are scored. Windows
-// holds the mean of each; progress, if given, is called after it.
+// Of returns the perplexity of a text. It encodes the text as a whole, without special tokens, and
+// cuts it into consecutive windows of that number of tokens; a shorter rest is dropped. Each window
+// starts from an empty cache, with the model's start token, if any, as its first token; all tokens
+// but the first are scored. progress, if not nil, is called after each window.
 func Of(ctx context.Context, s *smelt.Session, text string, window int, progress func(done, total int)) (*Result, error) {
 	if window < minWindow || window > s.Context() {
 		return nil, fmt.Errorf("a window of %d tokens: want %d to %d, the slots of the cache", window, minWindow, s.Context())
@@ -42,7 +41,7 @@ func Of(ctx context.Context, s *smelt.Session, text string, window int, progress
 	step := window - len(start)
 	total := len(ids) / step
 	if total == 0 {
-		return nil, fmt.Errorf("%w: it has %d tokens, and a window takes %d", ErrShortText, len(ids), step)
+		return nil, fmt.Errorf("%w: it has %d tokens; a window has %d", ErrShortText, len(ids), step)
 	}
 	p := &Result{}
 	sum := 0.0
@@ -86,12 +85,11 @@ func score(ctx context.Context, s *smelt.Session, tokens []int32) (float64, erro
 	return sum, err
 }
 
-// LogLikelihood is the logarithm of the softmax of logits at id, NaN if any logit
-// is.
+// LogLikelihood returns the logarithm of the softmax of logits at id, NaN if any logit is NaN.
 func LogLikelihood(logits []float32, id int32) float64 {
 	top := math.Inf(-1)
 	for _, l := range logits {
-		top = math.Max(top, float64(l)) // NaN wins
+		top = math.Max(top, float64(l)) // max propagates NaN
 	}
 	sum := 0.0
 	for _, l := range logits {

@@ -14,18 +14,18 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Job is a model's, on a device.
+// Job configures the tuning of a model on a device.
 type Job struct {
-	Program smelt.Options // of the model as it would run on the device
+	Program smelt.Options // with which the model is compiled for the device
 	Device  smelt.Device
-	// Sequences, if more than one, has steps timed too that bring a token of each of as many as
-	// an engine would run at most, over blocks of its cache.
+	// Sequences, if more than one, is the maximum batch of an engine; steps with a token of each
+	// sequence are timed too.
 	Sequences int
 	Options
 }
 
-// Model runs a model with each of the settings that the compiler chooses among, on the device,
-// and times them beside its defaults. No setting is a winner that changes a bit of the logits.
+// Model times a model on a device with each of the settings that the compiler chooses among, against
+// the defaults. A setting that changes a bit of the logits never wins.
 func Model(ctx context.Context, m *smelt.Model, j Job) (*Found, error) {
 	if !m.HasWeights() {
 		return nil, fmt.Errorf("%s: %w", m.Name(), smelt.ErrNoWeights)

@@ -1,22 +1,19 @@
-// Package tune times what Plans leave to size, on the device at hand, and keeps what took
-// least time.
+// Package tune times a Plan's choices by size on a device, and returns the fastest settings.
 //
-// The compiler says what there is to try: [plan.Phase.Sites] lists, for each kind of
-// dispatch, the settings of its choice. A variant is the model compiled with one other
-// setting of one choice wherever it is made, and runs beside the Plan that the compiler
-// makes by itself, in turn, on the same tokens and the same weights, each dispatch timed where
-// it stands: what it reads lies in memory or in caches as it does when the model runs.
+// [plan.Phase.Sites] lists, for each kind of dispatch, the settings of its choice. A variant is the
+// model compiled with another setting of one choice at all of its sites. It runs in alternation with
+// the default Plan, on the same tokens and weights. Each dispatch is timed within its step, so that
+// memory and caches are in the same state as when the model runs.
 //
 //	found, err := tune.Run(ctx, tune.Subject{Compile: compile, Device: device, Fetch: fetch}, tune.Options{})
 //	tuning.Keep(found.Winners()...)
 //
-// Laws: no setting counts whose logits differ in a bit from those of the Plan without it, on
-// a prompt, tokens after it, a token of each of as many sequences as a phase takes, and a long
-// context where the Plan has a phase for one. A few
-// tokens can miss a bit that rounding hides; so of choices that kernels do not promise the
-// same bits of, settings are timed and none is kept. A default
-// stays unless something takes 3 % less than it, and does so again together with all other
-// winners, in three rounds of four at least.
+// Laws: a setting is discarded if its logits differ in a bit from the default Plan's, on a prompt,
+// on tokens after it, on a token of each of as many sequences as a phase takes, and on a long
+// context if the Plan has a phase for one. A few tokens can miss such a bit; so choices whose
+// kernels do not guarantee bit-identical results are timed, but no setting is kept. A setting
+// replaces the default if it takes 3 % less time, alone and together with all other winners, in at
+// least three rounds of four.
 package tune
 
 import (
@@ -44,40 +41,40 @@ const Margin = 0.03
 
 // Subject is a model on a device.
 type Subject struct {
-	Compile func(*lower.Tuning) (*plan.Plan, error) // for the device; nil: by size alone
-	Device  *device.Device                          // that rearranges weights when they are loaded, if at all
+	Compile func(*lower.Tuning) (*plan.Plan, error) // nil: without a tuning
+	Device  *device.Device                          // opened with device.RearrangeNow or RearrangeNever
 	Fetch   device.Fetch
 }
 
-// Options say how much is measured. Zero fields take defaults.
+// Options configure the amount of measurement. Zero fields stand for defaults.
 type Options struct {
-	Prompt int // tokens of the prompt that is timed; 0: as many as a step of the Plan takes
-	Tokens int // timed one by one after it, in each round; 0: 8
-	Rounds int // of each variant beside the defaults; 0: 7
-	// Only, if set, names the choices that are measured.
+	Prompt int // maximum tokens of the timed prompt; 0: the largest step of the Plan
+	Tokens int // decoded after it and timed, in each round; 0: 8
+	Rounds int // of each variant and the defaults; 0: 7
+	// Only, if not nil, restricts tuning to choices of these names.
 	Only []string
-	// Known are sites, by their keys, that were measured already.
+	// Known holds the keys of sites to skip, as they are measured already.
 	Known map[string]bool
-	// Progress, if set, is told what begins.
+	// Progress, if not nil, is called with the name of each variant before it runs.
 	Progress func(what string)
 }
 
-// Timed is a setting and what became of it.
+// Timed is the result of one setting.
 type Timed struct {
 	Setting plan.Setting `json:"setting"`
-	Micros  float64      `json:"us"`    // of the site's dispatches in a step, the median
-	Ratio   float64      `json:"ratio"` // to the default beside it, the median of the rounds
-	Same    bool         `json:"same"`  // the bits of all results; a setting without them is not timed
+	Micros  float64      `json:"us"`    // median over steps of the sum of the site's dispatches
+	Ratio   float64      `json:"ratio"` // to the default's time, the median of the rounds
+	Same    bool         `json:"same"`  // bit-identical results; else the setting is not timed
 
-	wins bool // its lead is more than chance
+	wins bool // see comparison.wins
 }
 
-// Site is what was measured of a choice in a place.
+// Site is the result of a choice at a site of the Plan.
 type Site struct {
 	Choice  string       `json:"choice"`
 	Kernel  string       `json:"kernel"`
 	Shape   string       `json:"shape"`
-	Exact   bool         `json:"exact"` // by the kernels' laws no setting changes a bit; else none is kept
+	Exact   bool         `json:"exact"` // kernels guarantee the same bits with every setting; else none is kept
 	Default plan.Setting `json:"default"`
 	Micros  float64      `json:"default_us"`
 	Tried   []Timed      `json:"tried"`
@@ -85,17 +82,17 @@ type Site struct {
 	Took    float64      `json:"us"`
 }
 
-// Found is what [Run] found, by site.
+// Found is the result of [Run], by site.
 type Found struct {
 	Sites []*Site
 }
 
-// Key tells sites apart as [plan.Site.Key] does.
+// Key returns the site's [plan.Site.Key].
 func (s *Site) Key() string {
 	return (&plan.Site{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape}).Key()
 }
 
-// Winners lists what is to be kept, defaults included.
+// Winners returns the settings to keep, including defaults.
 func (f *Found) Winners() (winners []lower.Winner) {
 	for _, s := range f.Sites {
 		if !s.Exact {
@@ -108,11 +105,11 @@ func (f *Found) Winners() (winners []lower.Winner) {
 	return winners
 }
 
-// round keeps tenths of a microsecond, which is more than is known.
+// round rounds to tenths of a microsecond, finer than the measurement.
 func round(us float64) float64 { return math.Round(us*10) / 10 }
 
-// Run measures. It fails where something does not run; that nothing is better than the
-// defaults is a result.
+// Run measures a subject's choices. It returns an error if a variant does not compile or run; a
+// result without better settings is none.
 func Run(ctx context.Context, s Subject, o Options) (*Found, error) {
 	r := &runner{Subject: s, Options: o, sites: map[string]*site{}}
 	if r.Progress == nil {
@@ -143,7 +140,7 @@ func Run(ctx context.Context, s Subject, o Options) (*Found, error) {
 	return r.found(), nil
 }
 
-// site is a Site under way.
+// site is a Site with the settings that are not measured yet.
 type site struct {
 	Site
 	settings []plan.Setting // to be tried
@@ -154,27 +151,27 @@ type runner struct {
 	Options
 	base   *loaded
 	steps  []step
-	blocks int // of the cache, that steps of many sequences take
+	blocks int // of the cache, for steps of many sequences
 	sites  map[string]*site
 	order  []string         // keys of sites
 	want   map[int][]uint32 // bits of the results of the defaults, by index of the step
 }
 
-// step is what is timed: tokens after others, each by itself or all at once, or one of each of
-// several sequences at once.
+// step is a timed run: tokens after a context, one by one or in one step, or tokens of each of
+// several sequences in a batch.
 type step struct {
 	depth, tokens int
-	sequences     int  // of many; 0 or 1: one
-	random        bool // what is in the cache before; always of many
-	apart         bool
+	sequences     int  // 0 or 1: one
+	random        bool // the cache has random contents; always with several sequences
+	apart         bool // one step per token
 	phase         int
-	first         int // cache block of the first of many
+	first         int // cache block of the first of several sequences
 }
 
-// crowded is how many keys each of many sequences has where no phase is for more.
+// crowded is the minimum context of each sequence of a batch, in tokens.
 const crowded = 256
 
-// plan lists the steps, and the sites of the phases that they run.
+// plan sets the steps, and the sites of their phases.
 func (r *runner) plan() {
 	p := r.base.plan
 	prompt, context := 0, p.Context
@@ -224,8 +221,8 @@ func (r *runner) plan() {
 	})
 }
 
-// crowd adds the largest step of a phase that takes a token of each of many sequences, over
-// contexts that a phase before it does not take.
+// crowd adds the largest step of a phase that takes a token of each of several sequences, with
+// contexts too long for earlier phases.
 func (r *runner) crowd(phase int) {
 	p := r.base.plan
 	ph := &p.Phases[phase]
@@ -248,15 +245,15 @@ func (r *runner) crowd(phase int) {
 	}
 }
 
-// phaseOf is the phase of so many tokens after others.
+// phaseOf returns the phase of a step of some tokens after depth others.
 func (r *runner) phaseOf(tokens, depth int) int {
 	n := int64(tokens)
 	blocks := int64(len(batch.Contiguous(r.base.plan.Block(), r.base.plan.Context)))
 	return r.base.plan.PhaseFor(&sym.Sizes{sym.T: n, sym.B: 1, sym.R: 1, sym.NB: blocks, sym.Smax: int64(depth) + n}, n)
 }
 
-// touched lists the steps, by index, whose phases have a site with another setting. The others
-// are the same Plan.
+// touched returns the indices of the steps whose phases have a site in settings. The Plans of other
+// steps do not change.
 func (r *runner) touched(settings map[string]plan.Setting) (steps []int) {
 	for i, s := range r.steps {
 		if slices.ContainsFunc(r.base.plan.Phases[s.phase].Sites, func(at plan.Site) bool { return settings[at.Key()] != nil }) {
@@ -266,14 +263,14 @@ func (r *runner) touched(settings map[string]plan.Setting) (steps []int) {
 	return steps
 }
 
-// variant is other settings than the defaults at some sites.
+// variant holds settings that differ from the defaults at some sites.
 type variant struct {
 	what     string
 	settings map[string]plan.Setting // by key of the site
 }
 
-// variants has, for each choice, one for each setting: at all of its sites at once, for they
-// do not touch each other.
+// variants returns one variant for each setting of each choice, at all of its sites at once, as sites
+// are independent.
 func (r *runner) variants() (all []variant) {
 	at := map[string]int{} // index in all
 	for _, key := range r.order {
@@ -291,7 +288,7 @@ func (r *runner) variants() (all []variant) {
 	return all
 }
 
-// tuning is a variant as the compiler takes it.
+// tuning returns the lower.Tuning of a variant's settings.
 func (r *runner) tuning(settings map[string]plan.Setting) *lower.Tuning {
 	t := &lower.Tuning{}
 	for key, setting := range settings {
@@ -323,8 +320,7 @@ func (r *runner) try(ctx context.Context, v variant) error {
 	return nil
 }
 
-// sound loads a variant without the sites whose settings change bits, which it removes from
-// it; nil where none is left.
+// sound loads a variant, after removing the sites whose settings change bits; nil if no site is left.
 func (r *runner) sound(ctx context.Context, v variant) (*loaded, error) {
 	l, same, err := r.checked(ctx, v.settings)
 	if err != nil || same {
@@ -350,11 +346,11 @@ func (r *runner) sound(ctx context.Context, v variant) (*loaded, error) {
 		return l, err
 	}
 	l.close()
-	return nil, errors.New("settings that change no bit alone do together")
+	return nil, errors.New("settings that change no bit one by one change some together")
 }
 
-// checked loads the model with some settings and tells whether its results are those of the
-// defaults, bit for bit.
+// checked loads the model with some settings and reports whether its results are bit-identical to
+// those of the defaults.
 func (r *runner) checked(ctx context.Context, settings map[string]plan.Setting) (*loaded, bool, error) {
 	l, err := r.load(r.tuning(settings))
 	if err != nil {
@@ -362,7 +358,7 @@ func (r *runner) checked(ctx context.Context, settings map[string]plan.Setting) 
 	}
 	got, err := l.results(ctx, r, r.touched(settings))
 	if err == nil && l.rearranged() < r.base.rearranged() && matrices(l.plan) == matrices(r.base.plan) {
-		err = errors.New("there is no memory for two models with rearranged weights")
+		err = errors.New("memory does not suffice for two models with rearranged weights")
 	}
 	if err != nil {
 		l.close()
@@ -376,7 +372,7 @@ func (r *runner) checked(ctx context.Context, settings map[string]plan.Setting) 
 	return l, true, nil
 }
 
-// confirm runs all winners together, and takes back those that save nothing there.
+// confirm runs all winners together, and keeps those that still win.
 func (r *runner) confirm(ctx context.Context) error {
 	v := variant{"all winners together", map[string]plan.Setting{}}
 	for key, s := range r.sites {
@@ -411,17 +407,17 @@ func (r *runner) confirm(ctx context.Context) error {
 	return nil
 }
 
-// comparison is a site's time in a variant beside that by default.
+// comparison holds a site's time in a variant and by default.
 type comparison struct {
 	with, without float64 // µs, medians
 	ratio         float64 // the median of the rounds
-	most          float64 // that three rounds of four do not exceed
+	most          float64 // the third quartile of the rounds
 }
 
 func (c comparison) wins() bool { return c.with > 0 && c.ratio < 1-Margin && c.most < 1 }
 
-// compare times a variant and the defaults in turn. A site that several phases have counts
-// by the means of its ratios there.
+// compare times a variant and the defaults in alternation. The ratio of a site in several phases is
+// the geometric mean of its ratios there.
 func (r *runner) compare(ctx context.Context, l *loaded, steps []int) (map[string]comparison, error) {
 	type place struct {
 		phase int
@@ -487,7 +483,7 @@ func (r *runner) found() *Found {
 	return f
 }
 
-// loaded is a Plan on the device, with a sequence, and many more once a step wants them.
+// loaded is a Plan on the device, with one sequence and, once a step needs it, a batch runner.
 type loaded struct {
 	plan       *plan.Plan
 	executable *device.Executable
@@ -519,7 +515,7 @@ func (l *loaded) close() {
 	l.executable.Close()
 }
 
-// rearranged is how many dispatches of the last step read weights in the device's order.
+// rearranged returns the number of dispatches of the last step that read rearranged weights.
 func (l *loaded) rearranged() int {
 	if n := l.sequence.Instance().Counters().Rearranged; n > 0 || l.many == nil {
 		return n
@@ -527,7 +523,7 @@ func (l *loaded) rearranged() int {
 	return l.many.Instance().Counters().Rearranged
 }
 
-// matrices is how many weights the device may rearrange.
+// matrices returns the number of weights that the device may rearrange.
 func matrices(p *plan.Plan) (n int) {
 	for i := range p.Buffers {
 		if p.Buffers[i].Rearrange {
@@ -537,7 +533,7 @@ func matrices(p *plan.Plan) (n int) {
 	return n
 }
 
-// tokens are random ones, the same each time.
+// tokens returns n random tokens, the same in each call.
 func (l *loaded) tokens(n int) []int32 {
 	rng := rand.New(rand.NewPCG(3, 4))
 	ids := make([]int32, n)
@@ -547,7 +543,7 @@ func (l *loaded) tokens(n int) []int32 {
 	return ids
 }
 
-// begin makes the sequence as long as a step wants it, of tokens or of random contents.
+// begin fills the sequence to a step's depth, with tokens or with random cache contents.
 func (l *loaded) begin(ctx context.Context, s step, random bool) error {
 	l.sequence.Reset()
 	if s.depth == 0 {
@@ -560,8 +556,8 @@ func (l *loaded) begin(ctx context.Context, s step, random bool) error {
 	return err
 }
 
-// together runs a step of many sequences so often, each time a token further. Nobody writes
-// where another step reads, so that what is random is so once.
+// together runs a step of several sequences a number of times, each one token further. Steps do not
+// write to each other's blocks, so the cache is randomised once.
 func (l *loaded) together(r *runner, s step, times int, run func(*engine.Runner, []batch.Piece) error) (err error) {
 	if l.many == nil {
 		if l.many, err = engine.NewRunner(l.plan, l.executable, r.blocks); err != nil {
@@ -590,12 +586,12 @@ func (l *loaded) together(r *runner, s step, times int, run func(*engine.Runner,
 	return nil
 }
 
-// shown is how many tokens of a prompt give logits that are compared, beside the last, and
-// shownTogether how many of each of many sequences.
+// shown is the number of tokens of a prompt whose logits are compared, beside the last, and
+// shownTogether that of each of several sequences.
 const shown, shownTogether = 32, 2
 
-// results runs steps and returns the bits of logits, by step: of what is fed one by one after
-// each, of a prompt after the last and of a short one everywhere.
+// results runs steps and returns the bits of logits, by step: after every token if they are fed one
+// by one, else after the last token of the prompt and after every token of a short one.
 func (l *loaded) results(ctx context.Context, r *runner, steps []int) (map[int][]uint32, error) {
 	all := map[int][]uint32{}
 	for _, i := range steps {
@@ -639,7 +635,7 @@ func (l *loaded) results(ctx context.Context, r *runner, steps []int) (map[int][
 	return all, nil
 }
 
-// pieces are the tokens of a step, as they are fed.
+// pieces returns the tokens of each call of Feed in a step.
 func (s step) pieces(l *loaded) [][]int32 {
 	ids := l.tokens(s.depth + s.tokens)[s.depth:]
 	if !s.apart {
@@ -648,8 +644,8 @@ func (s step) pieces(l *loaded) [][]int32 {
 	return slices.Collect(slices.Chunk(ids, 1))
 }
 
-// time runs steps and returns the nanoseconds of each dispatch in a step of a phase: the
-// median of those that took the same phase.
+// time runs steps and returns the nanoseconds of each dispatch, by phase: medians over the steps of
+// the phase.
 func (l *loaded) time(ctx context.Context, r *runner, steps []int) (map[int][]float64, error) {
 	all := map[int][][]float64{} // by phase and dispatch
 	add := func(steps ...engine.Profiled) {
@@ -695,7 +691,7 @@ func (l *loaded) time(ctx context.Context, r *runner, steps []int) (map[int][]fl
 	return medians, nil
 }
 
-// bySite adds up the µs of a step's dispatches by the sites of the defaults.
+// bySite sums the µs of a step's dispatches by the sites of the defaults.
 func (l *loaded) bySite(base *loaded, phase int, ns []float64) map[string]float64 {
 	ph := &l.plan.Phases[phase]
 	sums := map[string]float64{}
