@@ -24,18 +24,18 @@ func init() {
 }
 
 var options = []device.Option{
-	{Key: "archives", Doc: "folder below which compiled kernels are kept, or off; else SMELT_ARCHIVES, or the user's cache folder"},
-	{Key: "blas", Values: []string{"on", "off"}, Doc: "products that the Plan places on the CPU are the system's BLAS's; else on, unless SMELT_BLAS=off"},
-	{Key: "capture", Doc: "number, from 1 on, of the step that Metal captures for Xcode; else SMELT_CAPTURE, or none"},
-	{Key: "capture-file", Doc: "what it is captured into; else smelt-N.gputrace"},
-	{Key: "library", Doc: "a compiled Metal library that takes the place of the kernels' sources; else SMELT_METALLIB, or none"},
-	{Key: "timeout", Doc: "how long a command buffer may take; else a minute"},
+	{Key: "archives", Doc: "folder below which compiled kernels are kept, or off; default: SMELT_ARCHIVES, or the user's cache folder"},
+	{Key: "blas", Values: []string{"on", "off"}, Doc: "use the system's BLAS for products that the Plan places on the CPU; default: on, unless SMELT_BLAS=off"},
+	{Key: "capture", Doc: "number, from 1, of the step that Metal captures for Xcode; default: SMELT_CAPTURE, or none"},
+	{Key: "capture-file", Doc: "file of the capture; default: smelt-N.gputrace"},
+	{Key: "library", Doc: "compiled Metal library that replaces the kernels' sources; default: SMELT_METALLIB, or none"},
+	{Key: "timeout", Doc: "maximum time of a command buffer; default: 1m"},
 }
 
-// ErrNoMetal is the device.ErrAbsent of "metal".
+// ErrNoMetal reports that the machine has no usable Metal device. It matches device.ErrAbsent.
 var ErrNoMetal error = &absent{"no Metal device", nil}
 
-// errNoBridge is ErrNoMetal where a build could not find one.
+// errNoBridge is ErrNoMetal of a build without a bridge to Apple's GPUs.
 var errNoBridge error = &absent{"no Metal device: this build of smelt has no bridge to Apple's GPUs", []error{ErrNoMetal, device.ErrUnavailable}}
 
 type absent struct {
@@ -49,11 +49,11 @@ func (e *absent) Is(target error) bool {
 	return target == device.ErrAbsent || slices.Contains(e.is, target)
 }
 
-// settings are the options of the bridge, from what was asked for and the environment.
+// settings returns the options of the bridge, from those given to Open, else from the environment.
 func settings(own map[string]string) (o provider.Options, err error) {
-	// The system's own watchdog is quicker.
+	// The default is longer than the system's own watchdog.
 	if o.Timeout, err = time.ParseDuration(cmp.Or(own["timeout"], "1m")); err != nil || o.Timeout <= 0 {
-		return o, fmt.Errorf("%w: timeout is %q, not a duration as in 30s", device.ErrOption, own["timeout"])
+		return o, fmt.Errorf("%w: timeout is %q, not a duration such as 30s", device.ErrOption, own["timeout"])
 	}
 	o.Library = cmp.Or(own["library"], os.Getenv("SMELT_METALLIB"))
 	o.Archives = cmp.Or(own["archives"], os.Getenv("SMELT_ARCHIVES"), apple.DefaultArchives())
@@ -83,7 +83,7 @@ func open(given device.Options) (device.Driver, error) {
 	}
 	o.Archives = archiveFolder(o.Archives)
 	if o.Capture > 0 {
-		o.Capture++ // the trial is a step too
+		o.Capture++ // check runs a step first
 	}
 	o.Threads, o.Rearrange, o.Mapped = given.Threads, given.Rearrange, given.Mapped
 	o.Debug, o.Seed, o.Poison = given.Debug, given.Seed, given.Poison
@@ -111,8 +111,8 @@ func open(given device.Options) (device.Driver, error) {
 	return nil, fmt.Errorf("%w: %w", kind, err)
 }
 
-// check runs a first kernel. A GPU that fails at it is none; one that the kernel was not
-// compiled for may be.
+// check runs a first kernel. It returns ErrNoMetal for a GPU that fails, and device.ErrKernel where
+// the kernel does not compile.
 func check(launch func(device.Launch) error) error {
 	t := kernels.NewTrial()
 	err := launch(device.Launch{Kernel: t.Kernel, Buffers: t.Buffers, Grid: t.Grid, Group: t.Group})
@@ -128,8 +128,8 @@ func check(launch func(device.Launch) error) error {
 	return nil
 }
 
-// archiveFolder is the folder of compiled pipelines on this system below one that is given,
-// and makes it; "" where nothing is to be kept, or cannot be.
+// archiveFolder makes and returns the folder of this system's compiled pipelines; "" if below is
+// "off" or the folder cannot be made.
 func archiveFolder(below string) string {
 	if below == "off" {
 		return ""

@@ -10,7 +10,7 @@ using smelt::fail;
 
 namespace {
 
-// nowhere stands for memory that nobody reads, as large as is asked for.
+// nowhere returns memory of any size that is never read.
 smelt::Launches::Memory nowhere() {
     static uint8_t page[64];
     return {page, UINT64_MAX / 2};
@@ -45,9 +45,8 @@ int smelt_executable::findKernels(const smelt_tables &t, smelt_error *error) {
     return SMELT_OK;
 }
 
-// findNatives asks native kernels about every dispatch at the bounds. Memory that
-// belongs to instances is a page of this function's: kernels look at constants and
-// parameters, which are real.
+// findNatives finds the native kernels that cover every dispatch at the bounds. Instances' memory
+// is replaced by nowhere, as kernels look only at constants and parameters.
 int smelt_executable::findNatives(smelt_error *error) {
     smelt::Launches launches(*this);
     std::vector<smelt::Launches::Memory> memory(buffers.size(), nowhere());
@@ -88,7 +87,7 @@ void smelt_executable::rearrange(const smelt_tables &t) {
     }
     std::vector<bool> possible(buffers.size());
     for (size_t i = 0; i < buffers.size(); i++) {
-        // What was copied already, because of its address, is not copied once more.
+        // A weight that was copied already, because of its alignment, is not copied again.
         possible[i] = buffers[i] != nullptr && !buffers[i]->mapped && t.matrices[i].rows != 0;
     }
     for (const auto &d : dispatches) {
@@ -112,15 +111,15 @@ void smelt_executable::rearrange(const smelt_tables &t) {
     rearranged = std::make_unique<smelt::Rearranged>(o, *device->pool, std::move(sources));
 }
 
-// findReaders asks, for each matrix, the first dispatch that tells which of its units read it:
-// all dispatches that read it so cut its rows alike.
+// findReaders sets, for each matrix, the units that read it in the first dispatch that has such
+// units: all such dispatches cut its rows alike.
 void smelt_executable::findReaders(std::vector<smelt::Rearranged::Source> &sources) const {
     smelt::Launches launches(*this);
     std::vector<smelt::Launches::Memory> memory(buffers.size(), nowhere());
     smelt_error error;
     for (const auto &phase : phases) {
         if (launches.resolve(phase, phase.bounds, memory, &error) != SMELT_OK) {
-            return; // findNatives would have said so
+            return; // findNatives has returned this error
         }
         for (uint32_t i = phase.first_dispatch; i < phase.first_dispatch + phase.dispatch_count; i++) {
             const auto &d = dispatches[i];
@@ -245,7 +244,7 @@ int Launches::resolveOne(uint32_t index, const std::vector<Memory> &memory, smel
     for (uint32_t w = d.first_word; w < d.first_word + d.word_count; w++) {
         int64_t n = values_[executable_.words[w]];
         if (n < INT32_MIN || n > UINT32_MAX) {
-            return fail(error, SMELT_ERROR_BOUNDS, -1, -1, "parameter %u is %" PRId64 ", which has no 32 bits",
+            return fail(error, SMELT_ERROR_BOUNDS, -1, -1, "parameter %u is %" PRId64 ", which does not fit 32 bits",
                         w - d.first_word, n);
         }
         words_[w] = static_cast<uint32_t>(n);

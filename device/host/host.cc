@@ -88,13 +88,13 @@ void deviceInfo(const smelt_device *device, smelt_info *info) {
 int bufferCreate(smelt_device *device, uint64_t bytes, uint32_t purpose, smelt_buffer **buffer, smelt_error *error) {
     return guarded(error, [&] {
         auto b = std::make_unique<smelt_buffer>(smelt_buffer{nullptr, bytes, true});
-        // Not a byte less than a page, so that pointers to it are valid.
+        // At least a page, so that pointers to it are valid.
         b->memory = mmap(nullptr, bytes == 0 ? 1 : bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (b->memory == MAP_FAILED) {
             return fail(error, SMELT_ERROR_MEMORY, -1, -1, "%llu bytes: %s", static_cast<unsigned long long>(bytes),
                         std::generic_category().message(errno).c_str());
         }
-        // Advice: where the kernel has no huge pages, nothing is lost. A huge page
+        // Only advice, which a system without huge pages ignores. A huge page
         // for each head's first slot would cost as much as a full cache.
 #ifdef MADV_HUGEPAGE
         if (purpose != SMELT_SHARED) {
@@ -103,7 +103,7 @@ int bufferCreate(smelt_device *device, uint64_t bytes, uint32_t purpose, smelt_b
 #else
         (void)purpose;
 #endif
-        // What fills up with time, a cache, is read by all nodes' threads.
+        // The threads of all nodes read a cache.
         if (const auto &nodes = device->pool->nodes(); purpose == SMELT_SPARSE && nodes.count() > 1) {
             nodes.spread(b->memory, bytes);
         }

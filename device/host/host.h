@@ -31,8 +31,7 @@ namespace smelt {
 __attribute__((format(printf, 5, 6))) int fail(smelt_error *error, int code, int64_t dispatch, int64_t argument,
                                                const char *format, ...);
 
-// Scratch is memory for native kernels that only grows, and is taken anew at
-// each step.
+// Scratch is memory for native kernels that only grows; each step reuses it.
 class Scratch {
 public:
     ~Scratch();
@@ -81,15 +80,15 @@ struct smelt_executable {
     int findNatives(smelt_error *error);
     void rearrange(const smelt_tables &tables);
     void findReaders(std::vector<smelt::Rearranged::Source> &sources) const;
-    // runs tells whether a dispatch is the host's to execute.
+    // runs returns whether the host executes a dispatch.
     bool runs(const smelt_dispatch &d) const { return device->options.half == 0 || d.on_cpu != 0; }
     void evaluate(const int64_t *sizes, std::vector<int64_t> &results) const;
 };
 
 namespace smelt {
 
-// Launches are the dispatches of an executable with everything resolved: the memory
-// of an instance and the sizes of a step.
+// Launches are the dispatches of an executable, resolved for the memory of an instance and the
+// sizes of a step.
 class Launches {
 public:
     struct Memory {
@@ -99,16 +98,16 @@ public:
 
     explicit Launches(const smelt_executable &executable);
 
-    // resolve fills in the dispatches of a phase, or says which leaves its memory.
+    // resolve fills in the launches of a phase, or fails with the dispatch that leaves its memory.
     // memory is by buffer of the Plan.
     int resolve(const smelt_phase &phase, const int64_t *sizes, const std::vector<Memory> &memory, smelt_error *error);
 
     const smelt_launch &operator[](uint32_t dispatch) const { return launches_[dispatch]; }
     uint64_t threadgroups(uint32_t dispatch) const { return threadgroups_[dispatch]; }
-    // useRearranged points a resolved launch, which is not running, to the rearranged weights
-    // that are ready, if a native kernel runs it; another kernel reads the file's.
+    // useRearranged points a resolved launch, which must not be running, to the rearranged
+    // weights that are ready, if native is not null; else to the file's.
     void useRearranged(uint32_t dispatch, const smelt_native_kernel *native);
-    // native returns the kernel if it covers the resolved launch.
+    // native returns the native kernel if it covers the resolved launch, else null.
     const smelt_native_kernel *native(uint32_t dispatch) const;
 
 private:
@@ -125,13 +124,13 @@ private:
 
 } // namespace smelt
 
-// An instance holds what a step needs besides the tables, allocated once.
+// An instance holds everything that a step needs besides the tables, allocated once.
 struct smelt_instance final : smelt::Work {
     smelt_instance(smelt_executable *executable, smelt_buffer *const *buffers, const uint64_t *ring_stride);
 
     int run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels, uint64_t *nanoseconds,
             smelt_error *error);
-    // resolve fills in the launches of a step, or refuses it; runRange then executes some of
+    // resolve fills in the launches of a step, or rejects it; runRange then executes some of
     // its dispatches, and adds to counts and kernels.
     int resolve(const smelt_step &step, smelt_error *error);
     int runRange(uint32_t first, uint32_t count, smelt_counts *counts, smelt_kernel_count *kernels,
@@ -150,7 +149,7 @@ private:
         uint64_t units;
         size_t scratch; // offset
     };
-    // Item is the part of a job that the threads of a memory node begin with.
+    // Item is the part of a job that the threads of one memory node begin with.
     struct Item {
         uint32_t dispatch;
         uint32_t first_chunk, chunks;
@@ -161,7 +160,7 @@ private:
         bool last;                         // of the dispatch
         bool backwards;                    // chunks are handed out from the end
     };
-    // Span is what a wave holds, and what the Plan says stands before it.
+    // Span holds the items of a wave, and the barriers and command buffers before it.
     struct Span {
         uint32_t first_item, item_count;
         uint32_t barriers, command_buffers;
@@ -191,10 +190,10 @@ private:
     std::vector<uint32_t> node_chunks_;                // of the next wave, by memory node
     uint32_t item_count_ = 0, wave_count_ = 0;
     uint32_t barriers_ = 0, command_buffers_ = 0; // before the next wave
-    bool whole_ = false;                          // the step is not cut into command buffers
+    bool whole_ = false;                          // the step has no command buffers
     uint64_t random_ = 0;
 
-    // Of the step under way; written by one thread at a time, in finish.
+    // Of the running step; written by one thread at a time, in finish.
     uint32_t first_dispatch_ = 0;
     bool profile_ = false;
     smelt_counts *counts_ = nullptr;

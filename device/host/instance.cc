@@ -58,7 +58,7 @@ smelt_instance::smelt_instance(smelt_executable *executable, smelt_buffer *const
 int smelt_instance::run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels,
                         uint64_t *nanoseconds, smelt_error *error) {
     smelt::Rearranged::Pause pause(executable_.rearranged.get());
-    // Everything is checked before anything runs, so a refused step has changed nothing.
+    // Everything is checked before anything runs, so a rejected step has changed nothing.
     if (int code = resolve(step, error)) {
         return code;
     }
@@ -121,7 +121,7 @@ int smelt_instance::runRange(uint32_t first, uint32_t count, smelt_counts *count
     return SMELT_OK;
 }
 
-// cut makes waves of dispatches that are resolved.
+// cut makes waves of resolved dispatches.
 int smelt_instance::cut(uint32_t begin, uint32_t count, smelt_error *error) {
     bool serial = executable_.device->options.shuffle != 0 || profile_;
     item_count_ = wave_count_ = barriers_ = command_buffers_ = 0;
@@ -146,7 +146,7 @@ int smelt_instance::cut(uint32_t begin, uint32_t count, smelt_error *error) {
 }
 
 // addGroup makes waves of independent dispatches, by index in the phase, and
-// returns how much scratch they need.
+// returns the bytes of scratch that they need.
 size_t smelt_instance::addGroup(uint32_t first, uint32_t count, bool serial) {
     const auto &options = executable_.device->options;
     for (uint32_t i = 0; i < count; i++) {
@@ -157,7 +157,7 @@ size_t smelt_instance::addGroup(uint32_t first, uint32_t count, bool serial) {
             std::swap(order_[i - 1], order_[nextRandom(random_) % i]);
         }
     }
-    // One by one, a dispatch ends before the next begins; else all first stages
+    // If serial, a dispatch ends before the next begins; else all first stages
     // form a wave and all second stages another.
     uint32_t step = serial ? 1 : count;
     size_t most = 0;
@@ -178,7 +178,7 @@ size_t smelt_instance::addGroup(uint32_t first, uint32_t count, bool serial) {
     return most;
 }
 
-// addJob adds a stage, if the dispatch has it, to those of the next wave.
+// addJob adds a stage, if the dispatch has it, to the next wave.
 void smelt_instance::addJob(uint32_t dispatch, uint32_t stage, size_t scratch) {
     const auto *native = natives_[dispatch];
     uint32_t stages = native != nullptr ? native->stage_count : 1;
@@ -186,13 +186,12 @@ void smelt_instance::addJob(uint32_t dispatch, uint32_t stage, size_t scratch) {
     if (groups == 0 || stage >= stages) {
         return; // at these sizes there is nothing to do
     }
-    // A stage without units counts as run: its dispatch does.
+    // A stage without units is added too, so that its dispatch is counted.
     uint64_t units = native != nullptr ? native->stages[stage].units(&launches_[first_dispatch_ + dispatch]) : groups;
     jobs_.push_back({dispatch, stage, stage + 1 == stages, units, scratch});
 }
 
-// addWave makes a wave of the jobs: what each memory node's threads begin with, one node after
-// the other.
+// addWave makes a wave of the jobs, with the items of each memory node, one node after the other.
 void smelt_instance::addWave() {
     auto &span = spans_[wave_count_] = {item_count_, 0, 0, 0};
     const auto &nodes = executable_.device->pool->nodes();
@@ -308,8 +307,8 @@ bool smelt_instance::finish(uint32_t wave) {
     return !stopBefore(wave + 1);
 }
 
-// stopBefore counts what stands before a wave, unless the step ends there: before a
-// command buffer, or before any wave where the step has none.
+// stopBefore counts the barriers and command buffers before a wave, and returns whether a cancelled
+// step stops there: before a command buffer, or before any wave if the step has none.
 bool smelt_instance::stopBefore(uint32_t wave) {
     const auto &span = spans_[wave];
     if ((whole_ || span.command_buffers != 0) && cancel.load(std::memory_order_relaxed) != 0) {

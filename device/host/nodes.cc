@@ -48,7 +48,7 @@ namespace {
 constexpr size_t bits_of_word = 8 * sizeof(unsigned long);
 
 void setPolicy(int mode, const std::vector<unsigned long> &nodes, void *memory, uint64_t bytes) {
-    // The system takes one bit less than it is told.
+    // mbind uses one bit less than its maxnode.
     syscall(SYS_mbind, memory, bytes, mode, nodes.data(), nodes.size() * bits_of_word + 1, 0);
 }
 

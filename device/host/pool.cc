@@ -15,20 +15,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A thread with nothing to do polls for so long before it sleeps. While a model decodes, the
-// next wave comes sooner, and the next token as well: a processor that has slept reads memory
-// by a tenth and more slower, for tens of milliseconds. A thread that waits for one which the
-// system has set aside gives up its own processor in time.
+// An idle thread polls for this long before it sleeps. While a model decodes, the next wave and the
+// next token come sooner: a processor that has slept reads memory at least a tenth slower, for tens
+// of milliseconds. A thread that waits for a preempted one thus soon frees its own processor.
 constexpr auto spin_time = std::chrono::milliseconds(1);
 
-// For how long nobody is seen before a thread has its processor for itself again.
+// Without preemption for this long, a thread stops yielding.
 constexpr auto alone_time = std::chrono::milliseconds(200);
 
-// A neighbour who is let in stays for longer.
+// Another process that takes the processor keeps it for longer than this.
 constexpr auto visit_time = std::chrono::microseconds(300);
 
 #ifdef __linux__
-// What a thread lacks of the time that passed, when a neighbour had its processor.
+// A thread counts as preempted if its CPU time lacks this much of the elapsed time.
 constexpr auto away_time = std::chrono::milliseconds(1);
 
 Clock::duration duration(const timeval &t) {
@@ -46,7 +45,7 @@ inline void pause() {
 
 } // namespace
 
-// A thread that the system itself interrupts is back in microseconds.
+// away_time excludes interrupts of the system itself, which last microseconds.
 void Turn::ask() {
 #ifdef __linux__
     rusage usage;
@@ -56,7 +55,7 @@ void Turn::ask() {
     auto now = Clock::now();
     auto ran = duration(usage.ru_utime) + duration(usage.ru_stime);
     bool interrupted = usage.ru_nivcsw != interruptions_, away = now - asked_ - (ran - ran_) >= away_time;
-    // Those who call a pool are not always the same.
+    // Different threads may call a pool.
     if (bool same = std::exchange(thread_, pthread_self()) == pthread_self(); same && interrupted && away) {
         others_ = now;
         if (!shared_) {
@@ -127,7 +126,7 @@ void Pool::run(Work &work, Wave *waves, uint32_t count) {
             now = spin(now) ? tick_.load() : sleep(now, true);
         }
     }
-    // Who read open_ before this store has counted itself in.
+    // A worker that read open_ before this store has counted itself in.
     open_.store(false);
     for (unsigned polls = 0; inside_.load() != 0; polls++) {
         if (polls < 1000) {
@@ -153,7 +152,7 @@ void Pool::worker(unsigned index) {
         if (!spin(seen)) {
             sleep(seen, false);
         }
-        // In this order: a tick taken after the pool was closed would be waited for in vain.
+        // In this order: a wait for a tick read after the pool was closed would never end.
         seen = tick_.load();
         if (closing_.load()) {
             return;
@@ -162,8 +161,8 @@ void Pool::worker(unsigned index) {
         if (open_.load()) {
             for (seen = tick_.load(); seen - first_ < count_; seen = tick_.load()) {
                 participate(seen - first_, index, turn);
-                // Whoever does nothing for long does it outside, where the end of the run does
-                // not wait for this thread.
+                // A thread that is idle for long leaves, so that the end of the run does not wait
+                // for it.
                 if (turn.shared() || !spin(seen)) {
                     break;
                 }
@@ -190,13 +189,12 @@ void Pool::participate(uint32_t wave, unsigned thread, Turn &turn) {
     }
     uint32_t next = work_->finish(wave) ? wave + 1 : count_;
     bool over = next >= count_;
-    // A wave of one chunk is for the thread that is here already.
+    // This thread runs a wave of one chunk itself.
     bool parallel = !over && waves_[next].chunks > 1;
     advance(first_ + next, parallel, parallel || over);
 }
 
-// advance publishes the number of the next wave, and with it all that was written
-// before.
+// advance publishes the number of the next wave, and with it all earlier writes.
 void Pool::advance(uint32_t to, bool wake_workers, bool wake_caller) {
     tick_.store(to);
     // A thread counts itself asleep before it looks at tick_ for the last time,

@@ -1,11 +1,9 @@
-// Threads that work through a step: a list of waves, each a number of chunks that
-// any thread may run in any order, where a wave begins when the one before it is
-// done.
+// A work-stealing thread pool. A step is a list of waves, each a number of chunks that any thread
+// may run in any order; a wave begins when the one before it is done.
 //
-// Each thread has a share of a wave, chunks that follow one another: neighbours are
-// mostly neighbours in memory too, so that what a kernel fetches ahead of the chunk it
-// works on is its own. Who is done takes from the ends of others' shares, first of those on
-// its memory node.
+// Each thread owns a share of a wave, consecutive chunks: these are mostly adjacent in memory, so
+// that a thread uses what its kernels prefetch. A thread without chunks steals from the ends of
+// other shares, first of those on its memory node.
 #ifndef SMELT_METAL_POOL_H
 #define SMELT_METAL_POOL_H
 
@@ -25,11 +23,11 @@
 
 namespace smelt {
 
-// How finely work is cut, for each thread: fine enough that threads end together, coarse enough
-// that handing out costs nothing.
+// Chunks of a wave per thread: fine enough that threads end together, coarse enough that handing
+// out chunks costs nothing.
 constexpr uint32_t chunks_per_thread = 8;
 
-// Chunks that are yet to be handed out, from both ends.
+// A thread's chunks that are not handed out yet; they are taken from both ends.
 class alignas(64) Share {
 public:
     void reset(uint32_t begin, uint32_t end) { left_.store(uint64_t{end} << 32 | begin, std::memory_order_relaxed); }
@@ -55,22 +53,22 @@ private:
     std::atomic<uint64_t> left_{0}; // end, begin
 };
 
-// A wave is done when all its chunks are, whoever ran them: no thread waits for
-// one that the system has not scheduled.
+// A wave is done when all its chunks are, whichever threads ran them, so that none waits for a
+// thread that the system has not scheduled.
 class Wave {
 public:
-    // Shared out among the threads of nodes, each of which has its part of so many chunks.
+    // Distributes chunks over the threads of nodes, to each node its part.
     void reset(uint32_t chunks, const Nodes &nodes) {
         share(nodes, [&](size_t n) {
             Range part = nodes.part(n, chunks);
             return static_cast<uint32_t>(part.end - part.begin);
         });
     }
-    // The same where it is told how many chunks each node has.
+    // The same, with the number of chunks of each node.
     void reset(const uint32_t *chunks, const Nodes &nodes) {
         share(nodes, [&](size_t n) { return chunks[n]; });
     }
-    // A chunk for a thread: the next of its own, or else another's last.
+    // Takes a chunk for a thread: the next of its own share, else the last of another.
     bool take(unsigned thread, uint32_t &chunk) {
         Share &own = shares_[thread];
         return own.takeFirst(chunk) || takeFrom(own.first_peer, own.peers, thread - own.first_peer, chunk) ||
@@ -81,8 +79,8 @@ public:
     alignas(64) std::atomic<uint32_t> done{0};
 
 private:
-    // share gives each node's threads their parts of as many chunks as count says. Memory is only
-    // taken when there are more threads than before.
+    // share distributes count(node) chunks over each node's threads. It allocates only if there
+    // are more threads than before.
     template <typename F> void share(const Nodes &nodes, F count) {
         if (nodes.threads() > threads_) {
             shares_.reset(new Share[nodes.threads()]);
@@ -105,7 +103,7 @@ private:
         done.store(0, std::memory_order_relaxed);
         chunks = first;
     }
-    // takeFrom looks at so many shares, those behind `at` first.
+    // takeFrom steals from one of count shares, in turn from the one after `at`.
     bool takeFrom(unsigned first, unsigned count, unsigned at, uint32_t &chunk) {
         for (unsigned i = 1; i <= count; i++) {
             if (shares_[first + (at + i) % count].takeLast(chunk)) {
@@ -119,20 +117,20 @@ private:
     unsigned threads_ = 0;
 };
 
-// What the waves stand for. cursor is zero when a thread begins with a wave, and
-// the thread's to use until it leaves it.
+// The work of the waves. cursor is a variable of the thread, zero when it begins a wave, for run's
+// use.
 class Work {
 public:
     virtual void run(uint32_t wave, uint32_t chunk, uint32_t &cursor) = 0;
-    // finish is called once when a wave is done, before the next begins; false
-    // leaves out the rest.
+    // finish is called once when a wave is done, before the next begins; false skips the other
+    // waves.
     virtual bool finish(uint32_t wave) = 0;
 
 protected:
     ~Work() = default;
 };
 
-// While it lives, threads that are started take no signals: those are Go's.
+// Blocks all signals in threads that are started while it lives: they are for Go's threads.
 class SignalsBlocked {
 public:
     SignalsBlocked() {
@@ -146,44 +144,44 @@ private:
     sigset_t before_;
 };
 
-// The time that a thread works before somebody else gets its processor.
+// The time slice of a thread.
 //
-// Whom the system sets aside for a neighbour keeps what it has of a wave, and all threads wait
-// for it, milliseconds again and again: with one busy neighbour a pool of two had 0.4 of its speed.
-// So a thread that was set aside gives way from then on, between two chunks and before its time
-// is up, and the others do its work meanwhile.
+// A thread that the system preempts for another process holds a chunk, and all threads wait for it,
+// for milliseconds each time: with one busy process a pool of two had 0.4 of its speed. So a thread
+// that was preempted yields from then on, between two chunks and before its time slice ends, and
+// other threads do its work meanwhile.
 class Turn {
 public:
-    // look, called with each wave, notices in time that the thread was set aside.
+    // look is called with each wave, and detects preemption.
     void look() {
         if (++waves_ % waves_between_looks == 0) {
             ask();
         }
     }
-    // shared tells whether others want the processor, and over whether they should have it now.
+    // shared returns whether other processes want the processor, and over whether to yield now.
     bool shared() const { return shared_; }
     bool over() const { return shared_ && Clock::now() - began_ >= length; }
-    // giveWay lets others run, if there are any.
+    // giveWay yields the processor.
     void giveWay();
 
 private:
     using Clock = std::chrono::steady_clock;
 
-    // Less than what Linux lets a thread run while another waits.
+    // Shorter than Linux's time slice while another thread waits.
     static constexpr auto length = std::chrono::milliseconds(2);
 
-    // A wave may last no more than microseconds, which asking takes as well.
+    // A wave may last microseconds, as long as a call of ask.
     static constexpr uint32_t waves_between_looks = 128;
 
     void ask();
 
     uint32_t waves_ = 0;
     bool shared_ = false;
-    Clock::time_point began_{}, others_{}; // others_: when a neighbour was last seen
+    Clock::time_point began_{}, others_{}; // others_: of the last preemption
 
 #ifdef __linux__
-    // When the system was asked last: by whom, how long that thread had run, and how often it had
-    // been interrupted.
+    // At the last call of ask: its thread, and that thread's CPU time and involuntary context
+    // switches.
     pthread_t thread_{};
     Clock::time_point asked_{};
     Clock::duration ran_{};
@@ -193,8 +191,8 @@ private:
 
 class Pool {
 public:
-    // The thread that calls run works too, as the first, so threads - 1 are started. Throws
-    // std::system_error if one cannot be.
+    // Starts threads - 1 threads, as the one that calls run works too, as the first. Throws
+    // std::system_error if a thread cannot be started.
     explicit Pool(Nodes nodes);
     explicit Pool(unsigned threads) : Pool(Nodes(threads)) {}
     ~Pool();
@@ -217,11 +215,11 @@ private:
 
     const Nodes nodes_;
 
-    // tick_ counts the waves finished over the pool's life, and one more for each
-    // run: the only thing that threads wait on.
+    // tick_ counts the waves finished over the pool's life, plus one for each run. It is the only
+    // variable that threads wait on.
     alignas(64) std::atomic<uint32_t> tick_{0};
     alignas(64) std::atomic<uint32_t> inside_{0}; // workers that may touch the fields of the run
-    alignas(64) std::atomic<bool> open_{false};   // a run is under way
+    alignas(64) std::atomic<bool> open_{false};   // a run is in progress
     std::atomic<bool> closing_{false};
 
     Work *work_ = nullptr;
@@ -229,7 +227,7 @@ private:
     uint32_t count_ = 0;
     uint32_t first_ = 0; // tick_ during wave 0
 
-    Turn turn_; // of who calls run
+    Turn turn_; // of the thread that calls run
 
     std::atomic<uint32_t> workers_asleep_{0}, caller_asleep_{0};
     std::mutex mutex_;

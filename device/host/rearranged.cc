@@ -13,17 +13,17 @@ namespace smelt {
 
 namespace {
 
-// What a step may still wait for when it begins, and what a thread works on.
+// Bytes that a thread copies at a time, for which a step may wait when it begins.
 constexpr uint64_t piece_bytes = 1 << 20;
 
-// Copied before the file's pages are dropped: those that are held twice. Dropping takes every
-// processor's attention, so that it is not done for each piece.
+// Bytes copied, and held twice, before the file's pages are dropped. Dropping interrupts every
+// processor (TLB shootdown), so it is not done for each piece.
 constexpr uint64_t batch_bytes = 32 << 20;
 
-// The longest that a step is put off, if no matrix takes longer.
+// The maximum delay of a step, unless a matrix takes longer.
 constexpr auto longest = std::chrono::milliseconds(250);
 
-// Without a step for so long, none is expected.
+// Without a step for this long, the background thread begins.
 constexpr auto idle = std::chrono::milliseconds(20);
 
 uint64_t pageBytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
@@ -80,7 +80,7 @@ Rearranged::Rearranged(const smelt_device_options &options, Pool &pool, std::vec
         SignalsBlocked blocked;
         thread_ = std::thread(&Rearranged::rest, this);
     } catch (const std::system_error &) {
-        // Without a thread nothing is done while no step comes.
+        // Without the thread, matrices are rearranged only before steps.
     }
 }
 
@@ -98,10 +98,10 @@ Rearranged::~Rearranged() {
     }
 }
 
-// place puts the rows of a copy, which nobody has touched, where they are read; all nodes in turn
-// have those that any thread may read. Borders between nodes are not those of large pages, which
-// would move 2 MB to one side and, as matrices follow one another, always the same; so the border's
-// own pages are small.
+// place allocates the untouched rows of a copy on the nodes that read them; rows that any thread
+// may read are interleaved over all nodes. Boundaries between nodes are not rounded to large pages,
+// which would move up to 2 MB, of one matrix after the other, to the same side; the boundary's own
+// pages are small.
 void Rearranged::place(const Job &job) const {
     const auto &nodes = pool_.nodes();
     const auto &source = sources_[job.buffer];
@@ -158,7 +158,7 @@ void Rearranged::end() {
     }
 }
 
-// matrix rearranges what is left of the matrix that is next, by all threads of the pool.
+// matrix rearranges the rest of the next matrix on all threads of the pool.
 void Rearranged::matrix() {
     uint32_t job = pieces_[next_].job;
     uint64_t batch = std::max<uint64_t>(pool_.threads(), batch_bytes / piece_bytes);
@@ -177,12 +177,12 @@ void Rearranged::matrix() {
         done(first_, end);
     }
     const auto &source = sources_[jobs_[job].buffer];
-    drop(source.memory, source.bytes); // what steps have read meanwhile
+    drop(source.memory, source.bytes); // steps may have faulted pages in meanwhile
 }
 
 void Rearranged::run(uint32_t, uint32_t chunk, uint32_t &) { copy(pieces_[first_ + chunk]); }
 
-// rest is the thread that works while no step comes.
+// rest is the background thread, which works while no step runs.
 void Rearranged::rest() {
     std::unique_lock<std::mutex> lock(mutex_);
     wake_.wait(lock, [&] { return steps_ != 0 || stop_; });
@@ -207,7 +207,7 @@ void Rearranged::copy(const Piece &piece) const {
                        job.to + native_.interleaved_bytes(m.type, m.columns, piece.row));
 }
 
-// done drops the rows of pieces of one matrix, which is ready with its last one.
+// done drops the file's pages of some pieces of one matrix, which is ready with its last piece.
 void Rearranged::done(size_t first, size_t end) {
     Job &job = jobs_[pieces_[first].job];
     const auto &source = sources_[job.buffer];
@@ -221,7 +221,7 @@ void Rearranged::done(size_t first, size_t end) {
     }
 }
 
-// drop gives back the pages that lie wholly inside.
+// drop releases the pages that are wholly inside.
 void Rearranged::drop(const uint8_t *from, uint64_t bytes) const {
     if (!mapped_) {
         return;

@@ -15,37 +15,36 @@
 
 namespace smelt {
 
-// The first step is not slowed down. Before each one after it, all threads rearrange some
-// matrices, for as long as the step before took and not much more than a tenth of a second, so
-// that answers have half their speed at worst until all is done. While no step comes, a thread
-// of its own goes on: during one it would keep a processor from a thread of the pool, which all
-// others wait for many times a token. A matrix is ready when a step begins, or not in that step.
+// The first step is not slowed down. Before each later step, all threads rearrange some matrices
+// for as long as the step before took, and not much more than a tenth of a second, so that
+// decoding has at least half its speed until all is done. While no step runs, a background thread
+// goes on; during a step it would preempt a thread of the pool, which all others wait for many
+// times per token. A step uses the copies that are ready when it begins.
 //
-// Copies lie in one mapping with large pages, which are a tenth faster to stream through than
-// those of a file, each row in the memory of the node whose threads read it. The file's pages are
-// dropped as they are copied, so that weights are held once; what still reads them gets them
-// again.
+// The copies are in one mapping with large pages, which stream a tenth faster than those of a file,
+// each row in the memory of the node whose threads read it. The file's pages are dropped as they
+// are copied, so that weights are held once; later reads of them fault them in again.
 class Rearranged final : Work {
 public:
     struct Source {
         const uint8_t *memory = nullptr; // null: not to be rearranged
         uint64_t bytes = 0;
         smelt_matrix matrix{};
-        // Where memory has several nodes: which units read it, of how many.
+        // With several memory nodes: the units that read it, and the units of that launch.
         smelt_units readers{};
         uint64_t units = 0;
     };
 
-    // By buffer of the Plan. Without memory for the copies, none are made. The pool works for
-    // whoever calls; it must be free then.
+    // sources are by buffer of the Plan. Without memory for the copies, none are made. Callers must
+    // not be running the pool.
     Rearranged(const smelt_device_options &options, Pool &pool, std::vector<Source> sources);
     ~Rearranged();
     Rearranged(const Rearranged &) = delete;
     Rearranged &operator=(const Rearranged &) = delete;
 
-    // at returns the copy of a buffer if it is ready.
+    // at returns the copy of a buffer if it is ready, else null.
     const uint8_t *at(uint32_t buffer) const { return ready_[buffer].load(std::memory_order_acquire); }
-    // before is called before a step looks for copies, and after when it has run or is refused.
+    // before is called before a step looks for copies, and after when it has run or is rejected.
     void before() {
         if (pending_) {
             begin();
@@ -56,7 +55,7 @@ public:
             end();
         }
     }
-    // The time of a step; there may be nothing that it interrupts.
+    // Calls before and after around a step; of may be null.
     class Pause {
     public:
         explicit Pause(Rearranged *of) : of_(of) {
@@ -85,7 +84,7 @@ private:
         uint8_t *to;
         uint32_t left; // pieces
     };
-    // What a thread takes at a time.
+    // The rows that a thread takes at a time.
     struct Piece {
         uint32_t job;
         uint64_t row, rows;
@@ -116,8 +115,8 @@ private:
     Wave wave_;
     size_t first_ = 0; // piece of the wave
 
-    // Of whoever runs steps.
-    bool pending_ = false; // something is to be done before or after a step
+    // Of the thread that runs steps.
+    bool pending_ = false; // before or after has something to do
     Clock::time_point began_{};
     Clock::duration took_{};
 

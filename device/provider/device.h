@@ -1,13 +1,11 @@
-// The C interface between Go and whatever executes a Plan: Apple's GPU or the
-// CPU of the host. A provider is a table of functions, so that one process can
-// hold several. The Plan arrives once, as flat tables; a step passes only its
-// sizes, and one call runs it whole.
+// The C interface between Go and a device: Apple's GPU or the CPU of the host. A provider is a
+// table of functions, so that one process can hold several. A Plan is passed once, as flat
+// tables; a step passes only its sizes, and one call runs all of it.
 //
-// Laws. Functions that can fail return 0 or an smelt_code and fill *error. What
-// is closed must be idle, and instances go before executables, executables and buffers
-// before devices. A device is called by one thread at a time, but for
-// instance_cancel, which any thread may call. Tables are copied; the memory of
-// buffers is not.
+// Laws. Functions that can fail return 0 or an smelt_code and fill *error. Objects must be idle
+// when they are closed: instances before executables, executables and buffers before devices.
+// One thread at a time calls a device, except for instance_cancel, which any thread may call.
+// Tables are copied; the memory of buffers is not.
 #ifndef SMELT_DEVICE_H
 #define SMELT_DEVICE_H
 
@@ -23,11 +21,11 @@ enum smelt_code {
     SMELT_OK = 0,
     SMELT_ERROR_SYSTEM = 1,    // the operating system refused: threads, mappings
     SMELT_ERROR_MEMORY = 2,    // memory refused
-    SMELT_ERROR_KERNEL = 3,    // nothing provides a kernel of this name
+    SMELT_ERROR_KERNEL = 3,    // the device has no kernel of this name
     SMELT_ERROR_BOUNDS = 4,    // these sizes leave a buffer or the range of a word
     SMELT_ERROR_EXECUTION = 5, // a kernel failed
     SMELT_ERROR_CANCELLED = 6, // stopped between two command buffers, or at a barrier where there are none
-    SMELT_ERROR_LOST = 7,      // the device is gone, or does not answer
+    SMELT_ERROR_LOST = 7,      // the device is gone, or does not respond
 };
 
 typedef struct smelt_error {
@@ -43,12 +41,12 @@ typedef struct smelt_executable smelt_executable;
 typedef struct smelt_instance smelt_instance;
 typedef struct smelt_host smelt_host;
 
-// What a buffer is for decides how its pages come: SHARED is read or written by
-// the CPU between steps; DENSE is used from end to end by every step, and SPARSE
-// fills up slowly, both by the device alone.
+// The purpose of a buffer decides the kind of its pages. The CPU reads or writes a SHARED one
+// between steps. Only the device uses the others: every step uses all of a DENSE one, and a
+// SPARSE one fills up slowly.
 enum { SMELT_SHARED = 0, SMELT_DENSE = 1, SMELT_SPARSE = 2 };
 
-// The symbols of a step's sizes; room for more than there are.
+// The capacity of a step's sizes, which are indexed by symbol.
 #define SMELT_SYMBOLS 8
 
 // ceil((mul · Π size[s]^power[s] + add) / div), all of it non-negative at sizes
@@ -58,8 +56,8 @@ typedef struct smelt_term {
     uint8_t power[SMELT_SYMBOLS];
 } smelt_term;
 
-// constant + Σ terms: a number that the sizes of a step decide. Equal ones are
-// one row, evaluated once a step.
+// constant + Σ terms: an expression over the sizes of a step. Equal expressions share a row, which
+// is evaluated once per step.
 typedef struct smelt_value {
     int64_t constant;
     uint32_t first_term, term_count;
@@ -71,7 +69,7 @@ typedef struct smelt_argument {
     int64_t offset;  // bytes into the buffer
     uint32_t index;  // [[buffer(index)]]
     uint32_t buffer; // of the Plan
-    uint32_t bytes;  // value: how many the kernel may touch; under SMELT_WHOLE, all from offset on
+    uint32_t bytes;  // value: bytes that the kernel may access; under SMELT_WHOLE, all from offset on
     uint32_t access; // SMELT_READ | SMELT_WRITE | SMELT_WHOLE
 } smelt_argument;
 
@@ -84,10 +82,10 @@ typedef struct smelt_dispatch {
     uint32_t params_at;              // argument index of the parameters
     uint32_t grid[3];                // values
     uint32_t group[3];
-    uint32_t barrier;            // wait for everything before; between barriers, dispatches are independent
+    uint32_t barrier;            // wait for all earlier dispatches; those between barriers are independent
     uint32_t command_buffer;     // begins a command buffer; command buffers run one after the other
     uint32_t hints[SMELT_HINTS]; // to the CPU's native kernels
-    uint32_t on_cpu;             // of a device with a GPU: the CPU runs it
+    uint32_t on_cpu;             // on a device with a GPU: the CPU runs it
 } smelt_dispatch;
 
 typedef struct smelt_phase {
@@ -95,8 +93,8 @@ typedef struct smelt_phase {
     int64_t bounds[SMELT_SYMBOLS]; // largest sizes
 } smelt_phase;
 
-// A weight whose rows the provider may rearrange for its kernels; one of 0 rows is left
-// alone.
+// A weight whose rows the provider may rearrange for its kernels; one with 0 rows stays as it
+// is.
 typedef struct smelt_matrix {
     uint64_t rows, columns; // columns: elements of a row
     uint32_t type;          // of params.h
@@ -123,12 +121,12 @@ typedef struct smelt_tables {
         name_bytes, kernel_count, buffer_count;
 } smelt_tables;
 
-// Where kernels come from, for devices that compile them: a text in which macros take the
-// place of function constants and choose the kernel.
+// A kernel source, for devices that compile kernels: a text in which macros replace function
+// constants and choose the kernel.
 typedef struct smelt_source {
     const char *name; // of the file
     const char *text;
-    const char *hash; // of the text, as a file's name may hold it
+    const char *hash; // of the text, valid in a file name
 } smelt_source;
 
 typedef struct smelt_function {
@@ -136,12 +134,12 @@ typedef struct smelt_function {
     uint32_t source;   // index
     uint32_t booleans; // bit i: function constant i is a bool; else a uint
     uint32_t max_threads;
-    const char *instance;   // macro that chooses it; null: none is needed
+    const char *instance;   // macro that chooses it; null: not needed
     const char *macros[32]; // by function constant; null where it has none
 } smelt_function;
 
-// Where a thread works. Those of a memory node, whose processors reach some memory faster than the
-// rest of it, follow one another.
+// The memory node and the processors of a thread. Threads of one node, whose processors reach one
+// part of the memory faster than the rest, are consecutive.
 typedef struct smelt_place {
     uint32_t node;                   // the system's number
     uint32_t words;                  // of the mask; 0: any processor
@@ -150,25 +148,25 @@ typedef struct smelt_place {
 
 typedef struct smelt_device_options {
     uint32_t threads;
-    const smelt_place *places; // by thread; null: anywhere, and memory is all alike
-    uint32_t half;             // the host beside a GPU: only dispatches on_cpu are its
+    const smelt_place *places; // by thread; null: any, on one memory node
+    uint32_t half;             // the host beside a GPU: runs dispatches on_cpu only
     uint32_t use_native;       // native kernels where they support the launch
     uint32_t shuffle;          // dispatches between barriers run one by one in random order
     uint32_t rearrange;        // matrices: SMELT_REARRANGE_LATER, …
     uint32_t mapped;           // weights are mappings of files that nobody writes to
     smelt_emulation emulation;
-    const smelt_emulator *emulator; // null: there is none
-    const smelt_native *native;     // null: there is none
-    const smelt_native *blas;       // asked first for dispatches on_cpu; null: there is none
-    // Of a GPU. Texts and tables must live as long as the device.
+    const smelt_emulator *emulator; // may be null
+    const smelt_native *native;     // may be null
+    const smelt_native *blas;       // tried first for dispatches on_cpu; may be null
+    // The following are for a GPU. Texts and tables must live as long as the device.
     const smelt_host *host; // its other half
     const smelt_source *sources;
     const smelt_function *functions;
     uint32_t source_count, function_count;
-    const char *library;   // path of a compiled library that takes the sources' place, or null
-    const char *archives;  // folder of what was compiled before, on this system for any GPU, or null
-    uint32_t timeout_ms;   // that a command buffer may take
-    uint32_t debug;        // passes have labels, and a fault tells its dispatch
+    const char *library;   // path of a compiled library that replaces the sources, or null
+    const char *archives;  // folder of compiled pipelines of this system, for any GPU, or null
+    uint32_t timeout_ms;   // maximum time of a command buffer
+    uint32_t debug;        // passes have labels, and an error names its dispatch
     uint32_t capture_step; // steps are counted from 1; 0: none
     const char *capture_path;
 } smelt_device_options;
@@ -178,8 +176,8 @@ typedef struct smelt_info {
     char gpu[64]; // name of the GPU; empty on the host
     uint32_t threads, nodes;
     uint32_t family;            // Apple's number of the GPU's family: 7 for M1
-    uint32_t cores;             // of the GPU; 0: the system does not tell
-    uint32_t threadgroup_bytes; // that a threadgroup may have
+    uint32_t cores;             // of the GPU; 0: unknown
+    uint32_t threadgroup_bytes; // maximum threadgroup memory
     uint32_t page_bytes;        // alignment of memory that is wrapped without a copy
     uint32_t samples;           // the GPU's clock can be read between passes
     uint32_t half_integers;     // of the native kernels, see smelt_native
@@ -187,10 +185,10 @@ typedef struct smelt_info {
     uint64_t working_set_bytes; // that the GPU keeps resident without paging
 } smelt_info;
 
-// What a device compiled for an executable.
+// The pipelines that a device made for an executable.
 typedef struct smelt_compiled {
     uint32_t pipelines;
-    uint32_t kept; // of them, those that an earlier process had kept
+    uint32_t kept; // of them, those from an earlier process's archive
     uint64_t nanoseconds;
 } smelt_compiled;
 
@@ -220,14 +218,14 @@ typedef struct smelt_provider {
     void (*device_close)(smelt_device *device);
     void (*device_info)(const smelt_device *device, smelt_info *info);
 
-    // buffer_create gives zeroed memory whose pages cost nothing until touched.
+    // buffer_create makes a buffer of zeroed memory whose pages are committed when touched.
     int (*buffer_create)(smelt_device *device, uint64_t bytes, uint32_t purpose, smelt_buffer **buffer,
                          smelt_error *error);
-    // buffer_wrap makes a read-only buffer of memory that outlives it, without a copy. A GPU
-    // sees whole pages of it.
+    // buffer_wrap makes a read-only buffer over memory that outlives it, without a copy. A GPU
+    // maps whole pages of it.
     int (*buffer_wrap)(smelt_device *device, const void *memory, uint64_t bytes, smelt_buffer **buffer,
                        smelt_error *error);
-    // buffer_slice makes a buffer of a part of another, which it keeps alive.
+    // buffer_slice makes a buffer over part of another, which it keeps alive.
     int (*buffer_slice)(smelt_buffer *whole, uint64_t offset, uint64_t bytes, smelt_buffer **buffer,
                         smelt_error *error);
     void *(*buffer_contents)(smelt_buffer *buffer);
@@ -236,9 +234,9 @@ typedef struct smelt_provider {
     // buffers are those of the Plan, null where each instance has its own.
     int (*executable_create)(smelt_device *device, const smelt_tables *tables, smelt_buffer *const *buffers,
                              smelt_executable **executable, smelt_error *error);
-    // executable_natives tells for each kernel whether all its dispatches run natively at the bounds.
+    // executable_natives sets, for each kernel, whether all its dispatches run natively at the bounds.
     void (*executable_natives)(const smelt_executable *executable, uint8_t *natives);
-    // executable_compiled tells what had to be compiled; nothing on the host.
+    // executable_compiled returns the pipelines that were made; none on the host.
     void (*executable_compiled)(const smelt_executable *executable, smelt_compiled *compiled);
     void (*executable_close)(smelt_executable *executable);
 
@@ -250,18 +248,18 @@ typedef struct smelt_provider {
     // nanoseconds, null without profile, by dispatch of the phase.
     int (*instance_run)(smelt_instance *instance, const smelt_step *step, smelt_counts *counts,
                         smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
-    // instance_cancel makes a running step stop at its next command buffer, at its next barrier
-    // where it has none, and later ones at their start, until it is called with 0.
+    // instance_cancel makes the running step stop at its next command buffer, or barrier if it has
+    // no command buffers, and later steps at their start, until it is called with 0.
     void (*instance_cancel)(smelt_instance *instance, uint32_t cancel);
 } smelt_provider;
 
-// The host as the other half of a device with a GPU, over the same memory: it resolves
-// launches for both, and runs the dispatches that are the CPU's. With neither an
+// The host as the CPU half of a device with a GPU, over the same memory: it resolves
+// launches for both, and runs the dispatches that are on_cpu. With neither an
 // emulator nor native kernels in the options, it only resolves.
 struct smelt_host {
     const smelt_provider *provider;
     int (*resolve)(smelt_instance *instance, const smelt_step *step, smelt_error *error);
-    // launch returns a launch of the phase that was resolved last.
+    // launch returns a launch of the last resolved step.
     const smelt_launch *(*launch)(const smelt_instance *instance, uint32_t dispatch);
     // run executes count dispatches from first on, and adds to counts and kernels.
     int (*run)(smelt_instance *instance, uint32_t first, uint32_t count, smelt_counts *counts,

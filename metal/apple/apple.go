@@ -6,7 +6,7 @@ package apple
 #cgo CFLAGS: -I../.. -O2
 #cgo fakemetal CFLAGS: -std=gnu17 -I../internal/fakemetal/include
 #cgo darwin CFLAGS: -mmacosx-version-min=14.0
-// A process without CoreGraphics gets nil for its default device. IOKit counts cores.
+// Without CoreGraphics a process has no default device. IOKit has the number of cores.
 #cgo darwin LDFLAGS: -framework Metal -framework Foundation -framework CoreGraphics -framework IOKit -framework CoreFoundation
 #include <stdlib.h>
 #include "device/provider/device.h"
@@ -28,7 +28,7 @@ import (
 // Provider returns a const smelt_provider*.
 func Provider() unsafe.Pointer { return unsafe.Pointer(C.smelt_apple_provider()) }
 
-// Kernels returns all kernels as Metal's compiler takes them.
+// Kernels returns the sources of all kernels, for Metal's compiler.
 func Kernels() Sources { return all() }
 
 var all = sync.OnceValue(func() Sources {

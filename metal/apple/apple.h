@@ -1,6 +1,6 @@
-// The Apple provider: device/provider/device.h over Metal. Everything is counted by hand, without
-// blocks and literals, so that gcc compiles the same files against a stand-in for
-// Metal. Newer API is looked up by class and selector.
+// The Apple provider: device/provider/device.h over Metal. It uses manual reference counting, and
+// neither blocks nor literals, so that gcc compiles the same files against a fake Metal. Newer API
+// is looked up by class and selector.
 #ifndef SMELT_METAL_APPLE_H
 #define SMELT_METAL_APPLE_H
 
@@ -10,11 +10,11 @@
 
 #include "device/provider/device.h"
 
-// Nothing relies on Metal's tracking of hazards: the Plan has the barriers.
+// Metal's hazard tracking is off, as the Plan has the barriers.
 static const MTLResourceOptions apple_memory = MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
 
-// POOL { … } is @autoreleasepool { … }; leaving it by return drains too. break would leave
-// different loops under the two compilers: it has no place there.
+// POOL { … } is @autoreleasepool { … }; returning from it drains too. It must not contain break,
+// which would leave different loops under the two compilers.
 #ifdef __clang__
 #define POOL @autoreleasepool
 #else
@@ -25,7 +25,7 @@ static inline void smelt_drain(NSAutoreleasePool **pool) { [*pool drain]; }
          once_ != nil; once_ = nil)
 #endif
 
-// MTLResidencySet of macOS 15, and who deals with it.
+// MTLResidencySet of macOS 15, and the methods of devices and queues for it.
 @protocol SmeltResidencySet <NSObject>
 - (void)addAllocation:(id)allocation;
 - (void)removeAllocation:(id)allocation;
@@ -41,7 +41,7 @@ static inline void smelt_drain(NSAutoreleasePool **pool) { [*pool drain]; }
 - (void)removeResidencySet:(id)set;
 @end
 
-// Pipeline is a kernel with its function constants. Those of a device are a list.
+// Pipeline is a kernel with its function constants. The pipelines of a device are a list.
 typedef struct Pipeline {
     struct Pipeline *next;
     const smelt_function *function;
@@ -66,21 +66,21 @@ typedef struct Gpu {
     BOOL faulted;        // the queue may ignore what follows
     uint32_t generation; // of the queue
 
-    // All memory of the device, in one set: a queue takes 32. While there are instances a
-    // thread asks for its residency, so that the system does not take it back in a pause.
+    // All memory of the device is in one set, as a queue takes 32. While there are instances a
+    // thread requests its residency, so that the system does not evict it between steps.
     id<SmeltResidencySet> resident; // nil before macOS 15
     uint32_t instances;
     pthread_t keeper;
-    pthread_mutex_t lock; // of what follows, and of the set
+    pthread_mutex_t lock; // of the following fields, and of the set
     pthread_cond_t wake;
     BOOL keeping;
 } Gpu;
 
-// host_of returns the functions of the other half, which runs what the Plan gives the CPU.
+// host_of returns the functions of the host, which runs the dispatches on_cpu.
 static inline const smelt_host *host_of(const Gpu *gpu) { return gpu->options.host; }
 
 // Memory is the provider's smelt_buffer: part of a Metal buffer that both processors
-// see.
+// use.
 typedef struct Memory {
     Gpu *gpu;
     id<MTLBuffer> buffer;
@@ -107,20 +107,19 @@ typedef struct Executable {
 __attribute__((format(printf, 4, 5))) int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *format,
                                                      ...);
 
-// apple_open_pipelines finds the library or the folder that the device's options name, and
-// apple_close_pipelines lets go of what was made.
+// apple_open_pipelines opens the library or the archive folder of the device's options, and
+// apple_close_pipelines releases all pipelines.
 int apple_open_pipelines(Gpu *gpu, smelt_error *error);
 void apple_close_pipelines(Gpu *gpu);
 // apple_pipelines makes the pipelines of the executable's dispatches that the device has not
 // made yet, several at a time.
 int apple_pipelines(Executable *executable, const smelt_tables *tables, smelt_error *error);
 
-// apple_renew makes a queue in place of one that saw a fault: Metal may ignore what such a
-// one is given.
+// apple_renew replaces the queue after a fault, as Metal may ignore further work on it.
 int apple_renew(Gpu *gpu, smelt_error *error);
 
-// apple_reside has what was allocated so far stay in the GPU's page tables, where the
-// system can; from apple_join to apple_leave, also while nothing uses it.
+// apple_reside keeps all allocated memory in the GPU's page tables, if the system supports it; from
+// apple_join to apple_leave, also while no step runs.
 void apple_reside(Gpu *gpu);
 void apple_join(Gpu *gpu);
 void apple_leave(Gpu *gpu);

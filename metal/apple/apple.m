@@ -1,6 +1,6 @@
 //go:build cgo && ((darwin && arm64) || fakemetal)
 
-// The device, its memory, and executables: what lives longer than a step.
+// The device, its memory, and executables: all objects that outlive a step.
 #import "apple.h"
 
 #include <CoreFoundation/CoreFoundation.h>
@@ -17,7 +17,7 @@
 enum {
     queue_length = 16, // command buffers that may exist at once
     least_family = 7,
-    residency_ms = 250, // between two requests; the system takes back what rests for about a second
+    residency_ms = 250, // between two requests; the system evicts memory that is idle for about a second
 };
 
 int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *format, ...) {
@@ -31,7 +31,7 @@ int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *forma
     return code;
 }
 
-// detach takes the residency set off the queue.
+// detach removes the residency set from the queue.
 static void detach(Gpu *g) {
     if (g->resident != nil)
         [(id<SmeltResidentQueue>)g->queue removeResidencySet:g->resident];
@@ -55,8 +55,8 @@ static void device_close(smelt_device *device) {
     free(g);
 }
 
-// family_of is Apple's number of the GPU's family: they follow each other, and a later one
-// than is known counts as the last.
+// family_of returns Apple's number of the GPU's family. Numbers are consecutive; a family that is
+// newer than the last known one counts as that.
 static uint32_t family_of(const Gpu *g) {
     uint32_t family = 0;
     for (uint32_t f = 1; f <= 10; f++)
@@ -65,8 +65,8 @@ static uint32_t family_of(const Gpu *g) {
     return family;
 }
 
-// cores_of counts the GPU's cores, which Metal does not tell: the driver's entry in the I/O
-// registry does, in all of Apple's.
+// cores_of returns the number of the GPU's cores, from its driver's entry in the I/O registry, as
+// Metal has no such property.
 static uint32_t cores_of(void) {
     io_service_t driver = IOServiceGetMatchingService(kIOMainPortDefault, IOServiceMatching("AGXAccelerator"));
     if (driver == 0)
@@ -83,8 +83,8 @@ static uint32_t cores_of(void) {
     return cores > 0 ? (uint32_t)cores : 0;
 }
 
-// first is the default device. A process that has not loaded CoreGraphics is given none, and
-// some that have; the list of all has it then.
+// first returns the default device. Metal returns none in a process without CoreGraphics, and in
+// some others; then it is the first in the list of all devices.
 static id<MTLDevice> first(void) {
     id<MTLDevice> device = MTLCreateSystemDefaultDevice();
     if (device != nil)
@@ -95,8 +95,8 @@ static id<MTLDevice> first(void) {
     return device;
 }
 
-// make_set makes the device's residency set. Without one, Metal makes what each command
-// buffer uses resident.
+// make_set makes the device's residency set. Without one, Metal makes the resources of each command
+// buffer resident.
 static void make_set(Gpu *g) {
     Class class = objc_getClass("MTLResidencySetDescriptor");
     SEL make = sel_registerName("newResidencySetWithDescriptor:error:"), add = sel_registerName("addResidencySet:");
@@ -115,7 +115,7 @@ static void make_set(Gpu *g) {
 int apple_renew(Gpu *g, smelt_error *error) {
     id<MTLCommandQueue> fresh = [g->device newCommandQueueWithMaxCommandBufferCount:queue_length];
     if (fresh == nil)
-        return apple_fail(error, SMELT_ERROR_LOST, -1, "after a fault of the GPU, Metal gives no queue any more");
+        return apple_fail(error, SMELT_ERROR_LOST, -1, "after a fault of the GPU, Metal creates no further queue");
     detach(g);
     [g->queue release];
     g->queue = fresh;
@@ -126,7 +126,7 @@ int apple_renew(Gpu *g, smelt_error *error) {
     return SMELT_OK;
 }
 
-// usable refuses what the kernels do not run on.
+// usable returns an error for a GPU that the kernels do not run on.
 static int usable(Gpu *g, smelt_error *error) {
     if (g->device == nil || g->queue == nil)
         return apple_fail(error, SMELT_ERROR_LOST, -1,
@@ -203,7 +203,7 @@ static int refused(Gpu *g, uint64_t bytes, smelt_error *error) {
                       (unsigned long long)[g->device maxBufferLength]);
 }
 
-// memory makes the handle of a part of a Metal buffer, which it takes over.
+// memory makes the handle of a part of a Metal buffer, whose reference it takes over.
 static int memory(Gpu *g, id<MTLBuffer> buffer, uint64_t offset, uint64_t bytes, BOOL whole, smelt_buffer **out,
                   smelt_error *error) {
     Memory *m = calloc(1, sizeof *m);
@@ -225,7 +225,7 @@ static int memory(Gpu *g, id<MTLBuffer> buffer, uint64_t offset, uint64_t bytes,
 
 static int buffer_create(smelt_device *device, uint64_t bytes, uint32_t purpose, smelt_buffer **buffer,
                          smelt_error *error) {
-    (void)purpose; // Metal gives pages as they are touched, whatever the use
+    (void)purpose; // Metal commits pages when they are touched, for every purpose
     Gpu *g = (Gpu *)device;
     POOL {
         id<MTLBuffer> b = [g->device newBufferWithLength:bytes > 0 ? bytes : 1 options:apple_memory];
@@ -337,7 +337,7 @@ static void executable_close(smelt_executable *executable) {
     free(p);
 }
 
-// prepare compiles what the executable needs, and asks for its memory.
+// prepare makes the executable's pipelines, and requests residency of its memory.
 static int prepare(Executable *p, const smelt_tables *t, smelt_error *error) {
     for (uint32_t i = 0; i < p->dispatch_count; i++) {
         char label[256];
@@ -379,8 +379,7 @@ static int executable_create(smelt_device *device, const smelt_tables *t, smelt_
     return SMELT_OK;
 }
 
-// executable_natives tells of kernels that the CPU has for all their dispatches; a GPU's
-// dispatch is none.
+// executable_natives sets the kernels whose dispatches all run natively on the CPU.
 static void executable_natives(const smelt_executable *executable, uint8_t *natives) {
     const Executable *p = (const Executable *)executable;
     host_of(p->gpu)->provider->executable_natives(p->host, natives);

@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// DefaultArchives is the folder below which compiled kernels are kept, in the user's cache
-// folder. A home that does not exist is not made.
+// DefaultArchives returns the folder for compiled kernels in the user's cache folder; "off" if the
+// user has no home folder.
 func DefaultArchives() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -25,7 +25,7 @@ func DefaultArchives() string {
 	return filepath.Join(cache, "smelt", "metal")
 }
 
-// SystemBuild tells builds of the system apart: what one has compiled, another cannot use.
+// SystemBuild returns the build number of macOS. Pipelines of one build are useless to another.
 func SystemBuild() string {
 	name := C.CString("kern.osversion")
 	defer C.free(unsafe.Pointer(name))

@@ -11,15 +11,15 @@ import (
 	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
-// DefaultArchives keeps nothing: what a test finds must not depend on tests before it.
+// DefaultArchives returns "off", so that no test depends on an earlier one.
 func DefaultArchives() string { return "off" }
 
-// SystemBuild is that of the fake's system.
+// SystemBuild returns "fake".
 func SystemBuild() string { return "fake" }
 
-// A build with the fake has it as its device "metal". With SMELT_FAKE_METAL=hosted it is
-// what the virtual machines of hosted runners have, with SMELT_FAKE_METAL="Apple M5 Max,10,32"
-// a GPU of that name, family and number of cores.
+// init configures the fake as the device "metal". SMELT_FAKE_METAL=hosted gives it the properties of
+// hosted runners' virtual machines, SMELT_FAKE_METAL="Apple M5 Max,10,32" a name, family and number
+// of cores.
 func init() {
 	fakemetal.AddLibraries()
 	o := fakemetal.Options{Emulator: emulated.Provider()}

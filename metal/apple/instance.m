@@ -1,7 +1,7 @@
 //go:build cgo && ((darwin && arm64) || fakemetal)
 
-// A step: its dispatches as command buffers, some in flight while the next is encoded,
-// joined with what the CPU runs by events.
+// A step: its dispatches as command buffers, some in flight while the next is encoded, synchronised
+// with the CPU's dispatches by events.
 #import "apple.h"
 
 #include <sched.h>
@@ -11,8 +11,8 @@
 #include <time.h>
 
 enum {
-    most_in_flight = 3,  // a cancelled step runs on for so many command buffers
-    answer_ms = 20,      // between looks at a command buffer that does not signal
+    most_in_flight = 3,  // command buffers that a cancelled step still runs
+    answer_ms = 20,      // between polls of a command buffer that does not signal
     most_samples = 2048, // in a pass of its own each dispatch takes two; 32 KB is the limit of a buffer
 };
 
@@ -30,19 +30,19 @@ typedef struct Instance {
     smelt_instance *host;
     Memory **buffers;
     uint64_t *ring_stride;
-    id<MTLFence> fence;      // of one queue; orders the passes: nothing of Metal's tracks our buffers
+    id<MTLFence> fence;      // of one queue; orders the passes, as hazard tracking is off
     uint32_t generation;     // of that queue
     id<MTLSharedEvent> done; // by the GPU
     id<MTLSharedEvent> go;   // by the CPU
     uint64_t done_value, go_value;
     Flight flights[most_in_flight];
     uint32_t flying;
-    BOOL stuck; // the GPU never answered; flights are still its
+    BOOL stuck; // the GPU did not respond, and still uses the flights
     uint32_t cancel;
 
-    // Of the step under way.
+    // Of the running step.
     const smelt_step *step;
-    BOOL labelled; // encoders say what they do
+    BOOL labelled; // encoders have labels
     const smelt_phase *phase;
     smelt_counts *counts;
     smelt_kernel_count *kernels;
@@ -62,8 +62,8 @@ static const smelt_dispatch *dispatch(const Instance *s, uint32_t index) {
     return &s->executable->dispatches[s->phase->first_dispatch + index];
 }
 
-// next cuts a segment off the phase. Without samples, a profile times whole command
-// buffers, so that each holds one dispatch.
+// next returns the segment that begins at a dispatch. Without counter samples, a profile times
+// whole command buffers, each of one dispatch.
 static Segment next(const Instance *s, uint32_t first) {
     Segment cut = {first, 1, dispatch(s, first)->on_cpu != 0};
     BOOL single = s->step->profile && !cut.on_cpu && s->executable->gpu->timestamps == nil;
@@ -82,9 +82,9 @@ static void fail(Instance *s, int code, int64_t index, const char *what) {
         s->code = apple_fail(s->error, code, index, "%s", what);
 }
 
-// encode_dispatch puts the arguments of a dispatch into the encoder, and dispatches. Bit i of
-// *bytes tells that index i holds parameters of an earlier one. What the kernel may write must
-// not be left with them, even where it is not used.
+// encode_dispatch sets the arguments of a dispatch and encodes it. Bit i of *bytes is set if index i
+// holds the parameters of an earlier dispatch, which must not remain where the kernel may write,
+// even if the argument is unused.
 static void encode_dispatch(Instance *s, id<MTLComputeCommandEncoder> encoder, uint32_t index, uint32_t *bytes) {
     const Executable *p = s->executable;
     const smelt_dispatch *d = dispatch(s, index);
@@ -113,8 +113,7 @@ static void encode_dispatch(Instance *s, id<MTLComputeCommandEncoder> encoder, u
             threadsPerThreadgroup:MTLSizeMake(l->group[0], l->group[1], l->group[2])];
 }
 
-// pass encodes dispatches as one pass, in which those between two barriers may run at
-// once.
+// pass encodes dispatches as one pass, in which those between two barriers may run concurrently.
 static void pass(Instance *s, id<MTLComputeCommandEncoder> encoder, uint32_t first, uint32_t count) {
     if (s->labelled)
         [encoder setLabel:s->executable->labels[s->phase->first_dispatch + first]];
@@ -129,8 +128,8 @@ static void pass(Instance *s, id<MTLComputeCommandEncoder> encoder, uint32_t fir
     [encoder endEncoding];
 }
 
-// sampled encodes each dispatch as a pass of its own, since Apple's GPUs read their
-// clock nowhere else. That serialises what could run at once.
+// sampled encodes each dispatch as a pass of its own, since Apple's GPUs sample their
+// clock only between passes. That serialises dispatches.
 static void sampled(Instance *s, Flight *f) {
     MTLCounterSampleBufferDescriptor *wanted = [[MTLCounterSampleBufferDescriptor alloc] init];
     [wanted setCounterSet:s->executable->gpu->timestamps];
@@ -154,7 +153,7 @@ static void sampled(Instance *s, Flight *f) {
     }
 }
 
-// fly encodes a segment and commits it. It waits for the CPU if after says so.
+// fly encodes a segment and commits it. With after, it waits for that value of the CPU's event.
 static void fly(Instance *s, const Segment *g, uint64_t after) {
     Flight *f = &s->flights[s->flying];
     MTLCommandBufferDescriptor *d = [[MTLCommandBufferDescriptor alloc] init];
@@ -177,8 +176,8 @@ static void fly(Instance *s, const Segment *g, uint64_t after) {
     s->flying++;
 }
 
-// culprit returns the dispatch that a command buffer failed at, as far as Metal tells:
-// the last signpost of the pass that faulted.
+// culprit returns the dispatch at which a command buffer failed: that of the last signpost of the
+// pass that faulted, else the first.
 static uint32_t culprit(const Instance *s, Flight *f) {
     NSArray *passes = [[[f->buffer error] userInfo] objectForKey:MTLCommandBufferEncoderInfoErrorKey];
     for (NSUInteger i = 0; i < [passes count]; i++) {
@@ -212,9 +211,9 @@ static double milliseconds(void) {
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-// await returns whether the GPU has ended the command buffer. One that failed need not
-// signal its event, so its status is looked at too. Of one that did, the status is there a
-// moment later: it is looked at again and not waited for, which would be a second sleep.
+// await returns whether the GPU has ended the command buffer. A failed one may not signal its event,
+// so its status is polled too. After the signal the status follows within moments; it is polled,
+// as waiting would be a second sleep.
 static BOOL await(Instance *s, Flight *f) {
     double end = milliseconds() + s->executable->gpu->options.timeout_ms;
     while (![s->done waitUntilSignaledValue:f->signal timeoutMS:answer_ms] &&
@@ -229,7 +228,7 @@ static BOOL await(Instance *s, Flight *f) {
     return YES;
 }
 
-// times fills in what the GPU's clock said of a profiled command buffer.
+// times fills in the dispatch times of a profiled command buffer.
 static void times(Instance *s, Flight *f) {
     if (f->samples == nil) {
         s->nanoseconds[f->first] += (uint64_t)(([f->buffer GPUEndTime] - [f->buffer GPUStartTime]) * 1e9);
@@ -257,7 +256,7 @@ static void count(Instance *s, Flight *f) {
     }
 }
 
-// faulted takes down why a command buffer failed, and where.
+// faulted records why and where a command buffer failed.
 static void faulted(Instance *s, Flight *f) {
     const char *why = [[[f->buffer error] localizedDescription] UTF8String];
     char message[400];
@@ -267,7 +266,7 @@ static void faulted(Instance *s, Flight *f) {
     fail(s, code_of([f->buffer error]), culprit(s, f), known ? why : message);
 }
 
-// land waits for the oldest command buffer and takes down what became of it.
+// land waits for the oldest command buffer and records its result.
 static void land(Instance *s) {
     Flight f = s->flights[0];
     if (!await(s, &f)) {
@@ -302,8 +301,8 @@ static BOOL cancelled(Instance *s) {
     return s->code != SMELT_OK;
 }
 
-// on_cpu runs a segment of the CPU's between two of the GPU's: the one before must
-// have ended, and the one behind, which is encoded already, waits for the event.
+// on_cpu runs a segment of the CPU between two of the GPU: the one before must have ended, and the
+// next, which is encoded already, waits for the event.
 static void on_cpu(Instance *s, const Segment *g, const Segment *behind) {
     uint32_t before = s->flying;
     if (behind != NULL)
@@ -316,7 +315,7 @@ static void on_cpu(Instance *s, const Segment *g, const Segment *behind) {
         s->code = code;
     }
     if (behind != NULL)
-        [s->go setSignaledValue:++s->go_value]; // after a failure too: nothing may be left waiting
+        [s->go setSignaledValue:++s->go_value]; // after a failure too, so that no command buffer keeps waiting
 }
 
 static void run(Instance *s) {
@@ -341,7 +340,7 @@ static void run(Instance *s) {
     land_all(s);
 }
 
-// captured runs the step with Metal's capture around it.
+// captured runs the step under Metal's capture.
 static void captured(Instance *s) {
     const Gpu *gpu = s->executable->gpu;
     MTLCaptureManager *manager = [MTLCaptureManager sharedCaptureManager];
@@ -361,7 +360,7 @@ static void captured(Instance *s) {
     }
 }
 
-// recover takes back what a step that the GPU did not answer has left, if it can.
+// recover releases the command buffers of a step that timed out, if the GPU has finished them.
 static BOOL recover(Instance *s) {
     while (s->flying > 0) {
         Flight f = s->flights[0];
@@ -376,7 +375,7 @@ static BOOL recover(Instance *s) {
     return YES;
 }
 
-// refence gives an instance a fence of the queue that there is now.
+// refence gives an instance a fence of the current queue.
 static int refence(Instance *s, smelt_error *error) {
     id<MTLFence> fresh = [s->executable->gpu->device newFence];
     if (fresh == nil)
@@ -394,7 +393,7 @@ int apple_instance_run(smelt_instance *instance, const smelt_step *step, smelt_c
     int code = SMELT_OK;
     POOL {
         if (s->stuck && !recover(s))
-            return apple_fail(error, SMELT_ERROR_LOST, -1, "the GPU still has not answered to an earlier step");
+            return apple_fail(error, SMELT_ERROR_LOST, -1, "the GPU has still not responded to an earlier step");
         if (gpu->faulted && (code = apple_renew(gpu, error)) != SMELT_OK)
             return code;
         if (s->generation != gpu->generation && (code = refence(s, error)) != SMELT_OK)
@@ -459,8 +458,8 @@ int apple_instance_create(smelt_executable *executable, smelt_buffer *const *buf
     return SMELT_OK;
 }
 
-// abandon waits once more for a GPU that did not answer. What it still holds then is
-// never freed: it may write there at any time.
+// abandon waits once more for a GPU that did not respond. Memory that it still uses is never freed,
+// as it may write there at any time.
 static void abandon(Instance *s) {
     double end = milliseconds() + s->executable->gpu->options.timeout_ms;
     while (!recover(s)) {

@@ -10,8 +10,8 @@ func Provider() unsafe.Pointer { return nil }
 // Kernels returns none.
 func Kernels() Sources { return Sources{} }
 
-// DefaultArchives is no folder.
+// DefaultArchives returns "off".
 func DefaultArchives() string { return "off" }
 
-// SystemBuild is unknown.
+// SystemBuild returns "unknown".
 func SystemBuild() string { return "unknown" }

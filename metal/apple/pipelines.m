@@ -1,9 +1,9 @@
 //go:build cgo && ((darwin && arm64) || fakemetal)
 
 // Pipelines: kernels with their function constants. Each is compiled by itself and once
-// for a device, from a text in which macros choose the kernel and hold its constants: the
-// front end then sees one instance and the decoders of its types. What it gives, and the
-// GPU's code after it, is kept in a file of its own for later processes.
+// per device, from a text in which macros choose the kernel and hold its constants, so that the
+// front end parses one instance and the decoders of its types only. The compiled code is kept in
+// a file per pipeline for later processes.
 #import "apple.h"
 
 #include <stdio.h>
@@ -25,8 +25,8 @@ static const smelt_function *function(const Gpu *g, const char *name) {
 static BOOL is_boolean(const Pipeline *p, uint32_t constant) { return (p->function->booleans >> constant & 1) != 0; }
 static BOOL is_set(const Pipeline *p, uint32_t constant) { return (p->constants_set >> constant & 1) != 0; }
 
-// find returns the device's pipeline like the wanted one, which it adds if there is none;
-// make gives it its state.
+// find returns the device's pipeline that equals the wanted one, and adds it without a state if
+// there is none; make sets the state.
 static Pipeline *find(Gpu *g, const Pipeline *wanted) {
     for (Pipeline *p = g->pipelines; p != NULL; p = p->next)
         if (p->function == wanted->function && p->constants_set == wanted->constants_set && p->whole == wanted->whole &&
@@ -68,7 +68,7 @@ static id<MTLLibrary> single(Gpu *g, const Pipeline *p, NSError **e) {
     return library;
 }
 
-// specialised takes a kernel out of the library of all, with its function constants.
+// specialised returns a kernel of the compiled library, with its function constants.
 static id<MTLFunction> specialised(Gpu *g, const Pipeline *p, NSString *name, NSError **e) {
     MTLFunctionConstantValues *values = [[MTLFunctionConstantValues alloc] init];
     for (uint32_t i = 0; i < 32; i++) {
@@ -85,7 +85,7 @@ static id<MTLFunction> specialised(Gpu *g, const Pipeline *p, NSString *name, NS
     return f;
 }
 
-// archive_path writes where a pipeline is kept: its whole description is the file's name.
+// archive_path writes the path of a pipeline's archive, whose file name is its whole description.
 static BOOL archive_path(const Gpu *g, const Pipeline *p, char *path, size_t room) {
     if (g->archives == NULL || g->library != nil)
         return NO;
@@ -99,9 +99,9 @@ static BOOL archive_path(const Gpu *g, const Pipeline *p, char *path, size_t roo
     return n < room;
 }
 
-// archive opens what a file keeps, or makes an empty one.
+// archive opens an archive file, or makes an empty archive.
 static id<MTLBinaryArchive> archive(Gpu *g, const char *path) {
-    NSError *ignored = nil; // what is damaged, or of another system, is made anew
+    NSError *ignored = nil; // a damaged archive, or one of another system, is replaced
     MTLBinaryArchiveDescriptor *d = [[MTLBinaryArchiveDescriptor alloc] init];
     if (path != NULL)
         [d setUrl:[NSURL fileURLWithPath:[NSString stringWithUTF8String:path]]];
@@ -110,8 +110,8 @@ static id<MTLBinaryArchive> archive(Gpu *g, const char *path) {
     return a;
 }
 
-// keep writes a pipeline's archive. Another process may do the same: whoever comes last
-// replaces a whole file by a whole one.
+// keep writes a pipeline's archive. Another process may do the same, so the file is replaced
+// atomically.
 static void keep(id<MTLBinaryArchive> a, const char *path) {
     char making[1100];
     NSError *ignored = nil; // then it is compiled again
@@ -121,7 +121,7 @@ static void keep(id<MTLBinaryArchive> a, const char *path) {
         unlink(making);
 }
 
-// state makes the pipeline of a descriptor, from an archive where one has it.
+// state makes the pipeline of a descriptor, from its archive if there is one.
 static id<MTLComputePipelineState> state(Gpu *g, Pipeline *p, MTLComputePipelineDescriptor *d, NSError **e) {
     char path[1024];
     id<MTLBinaryArchive> a = nil;
@@ -178,12 +178,12 @@ static int make(Gpu *g, Pipeline *p, smelt_error *error) {
     return SMELT_OK;
 }
 
-// Queue is pipelines to be compiled, for several threads.
+// Queue holds the pipelines that several threads compile.
 typedef struct Queue {
     Gpu *gpu;
     Pipeline **pipelines;
     uint32_t count, next;
-    pthread_mutex_t lock; // of what follows: the first failure
+    pthread_mutex_t lock; // of the following fields, the first failure
     Pipeline *failed;
     smelt_error *error;
 } Queue;
@@ -207,7 +207,7 @@ static void *compile(void *of) {
 }
 
 // compile_all compiles pipelines, as many at a time as the device has threads, and returns
-// one that failed.
+// one that failed, or null.
 static Pipeline *compile_all(Gpu *g, Pipeline **pipelines, uint32_t count, smelt_error *error) {
     enum { most = 16 };
     Queue q = {g, pipelines, count, 0, PTHREAD_MUTEX_INITIALIZER, NULL, error};
@@ -222,8 +222,8 @@ static Pipeline *compile_all(Gpu *g, Pipeline **pipelines, uint32_t count, smelt
     return q.failed;
 }
 
-// fits tells whether threadgroups of a dispatch run: registers can leave a pipeline fewer
-// threads than its source allows.
+// fits fails if a dispatch has more threads per threadgroup than its pipeline allows: registers can
+// leave fewer than the source allows.
 static int fits(const Gpu *g, const Pipeline *p, uint32_t dispatch, uint32_t threads, smelt_error *error) {
     if ([p->state maxTotalThreadsPerThreadgroup] >= threads && [p->state threadExecutionWidth] == 32 &&
         [p->state staticThreadgroupMemoryLength] <= [g->device maxThreadgroupMemoryLength])
@@ -239,7 +239,7 @@ static int fits(const Gpu *g, const Pipeline *p, uint32_t dispatch, uint32_t thr
 
 static uint32_t threads_of(const smelt_dispatch *d) { return d->group[0] * d->group[1] * d->group[2]; }
 
-// want sets the pipelines of the dispatches, and lists those to be compiled.
+// want sets the pipelines of the dispatches, and returns the missing ones, to be compiled.
 static int want(Executable *p, const smelt_tables *t, Pipeline **missing, uint32_t *count, smelt_error *error) {
     for (uint32_t i = 0; i < p->dispatch_count; i++) {
         const smelt_dispatch *d = &p->dispatches[i];
@@ -308,7 +308,7 @@ int apple_open_pipelines(Gpu *g, smelt_error *error) {
     for (; *gpu != 0; gpu++)
         g->archives[n++] = *gpu == ' ' || *gpu == '/' ? '-' : *gpu;
     g->archives[n] = 0;
-    mkdir(g->archives, 0755); // where it is not there, nothing is kept
+    mkdir(g->archives, 0755); // if that fails, nothing is kept
     return SMELT_OK;
 }
 

@@ -1,9 +1,9 @@
 //go:build fakemetal
 
 // Queues, command buffers and encoders: recording, and execution on the queue's
-// thread. A command buffer may begin once the fences it waits for are updated and
-// its first event has come; of those that may, the fake takes any, since Metal
-// promises no order to resources that it does not track.
+// thread. A command buffer is ready once the fences it waits for are updated and its first event
+// is signalled. The fake executes ready ones in any order, since Metal guarantees no order for
+// untracked resources.
 #import "objects.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { bindings = 31, most_bytes = 4096 };
 
-// Binding is what an argument index holds: a buffer, or bytes of the encoder's.
+// Binding is the argument at an index: a buffer, or bytes of the encoder.
 typedef struct Binding {
     FakeBuffer *buffer; // not retained
     NSUInteger offset;
@@ -32,7 +32,7 @@ typedef struct Command {
 
 typedef enum { PASS, WAIT, SIGNAL } Kind;
 
-// Step is one thing that a command buffer does.
+// Step is one operation of a command buffer.
 typedef struct Step {
     Kind kind;
     id object; // the encoder, or the event
@@ -164,8 +164,7 @@ static BOOL made_up(void) { return machine.options.group_ns > 0 || machine.optio
     next.memory[index] = (uint32_t)length;
 }
 
-// check says what Metal's validation layer would of the dispatch that is about to be
-// recorded.
+// check reports what Metal's validation layer reports of the dispatch that is being recorded.
 - (BOOL)check {
     if (![self usable:"dispatch"])
         return NO;
@@ -281,7 +280,7 @@ static void forget(Command *c) {
     [super dealloc];
 }
 
-// emulate runs the threadgroups of a launch in four parts, from the first or the last.
+// emulate runs the threadgroups of a launch in four parts, forwards or backwards.
 static BOOL emulate(const FakePipeline *p, const smelt_launch *launch, const smelt_emulation *emulation,
                     BOOL backwards) {
     uint64_t groups = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2], part = groups / 4 + 1;
@@ -298,17 +297,17 @@ static BOOL emulate(const FakePipeline *p, const smelt_launch *launch, const sme
     return YES;
 }
 
-// Twin is a buffer of dispatches that are looked at: as it was, and as it is to be.
+// Twin holds copies of a buffer before and after the dispatches that are checked.
 typedef struct Twin {
     FakeBuffer *buffer;
     uint8_t *before, *after;
-    BOOL indices; // of places, of which -1 is none: it is no poison
+    BOOL indices; // of indices, of which -1 means none and is not poison
 } Twin;
 
 static uint8_t *copy_of(const FakeBuffer *b) { return memcpy(malloc(b->length), b->memory, b->length); }
 
-// gather adds the buffers of a command that are not among the n yet, and returns how many
-// there are. What the fake did not allocate is weights, which nothing writes.
+// gather adds the buffers of a command that are not among the n yet, and returns the new n. It skips
+// buffers that the fake did not allocate: weights, which are never written.
 static int gather(const Command *c, Twin *twins, int n) {
     for (int i = 0; i < bindings; i++) {
         FakeBuffer *b = c->bound[i].buffer;
@@ -321,8 +320,7 @@ static int gather(const Command *c, Twin *twins, int n) {
     return n;
 }
 
-// holds_indices tells whether a command reads a buffer as integers. What kernels read so is the
-// host's.
+// holds_indices returns whether a command reads a buffer as integers, which only the host writes.
 static BOOL holds_indices(const Command *c, const FakeBuffer *b) {
     const fake_kernel *k = &c->pipeline->kernel->described;
     for (uint32_t i = 0; i < k->argument_count; i++)
@@ -331,7 +329,7 @@ static BOOL holds_indices(const Command *c, const FakeBuffer *b) {
     return NO;
 }
 
-// collect takes over what changed, and puts the memory back.
+// collect records the changed elements, and restores the memory.
 static void collect(Twin *t) {
     enum { stretch = 256 };
     for (NSUInteger at = 0; at < t->buffer->length; at += stretch) {
@@ -346,11 +344,11 @@ static void collect(Twin *t) {
     }
 }
 
-// Poison, and what takes its place in the second run: as a float or a half no kernel leaves
-// it as it is but by copying, and as an index it is harmless.
+// Poison, and its replacement in the second run: as a float or a half no kernel keeps it
+// unchanged except by copying, and as an index it is harmless.
 static const uint32_t poisoned = 0xffffffff, other = 1;
 
-// rewind puts the memory back as it was, but for the poison.
+// rewind_changed restores the memory, with the poison replaced.
 static void rewind_changed(const Twin *t) {
     for (NSUInteger i = 0; i + 4 <= t->buffer->length; i += 4)
         if (!t->indices && memcmp(t->before + i, &poisoned, 4) == 0)
@@ -359,8 +357,8 @@ static void rewind_changed(const Twin *t) {
             memcpy(t->buffer->memory + i, t->before + i, 4);
 }
 
-// differs tells whether the second run gave other results. Poison that nothing wrote, or
-// that was copied, is the other by now.
+// differs returns whether the second run had other results, except for poison that was left or
+// copied, which is replaced there.
 static BOOL differs(const Twin *t) {
     const uint8_t *again = t->buffer->memory;
     for (NSUInteger i = 0; i + 4 <= t->buffer->length; i += 4) {
@@ -373,8 +371,8 @@ static BOOL differs(const Twin *t) {
     return NO;
 }
 
-// emulate_twice reports results that depend on what nothing wrote: it runs the launch with
-// poison in such places, and with something else.
+// emulate_twice reports results that depend on uninitialised memory: it runs the launch with poison
+// there, and with another value.
 static BOOL emulate_twice(const Command *c, const smelt_launch *launch, const smelt_emulation *emulation,
                           BOOL backwards) {
     Twin twins[bindings];
@@ -396,7 +394,7 @@ static BOOL emulate_twice(const Command *c, const smelt_launch *launch, const sm
     return right;
 }
 
-// run executes one dispatch. It returns the fault that it dies of.
+// run executes one dispatch and returns its fault, or 0.
 - (uint32_t)run:(const Command *)c backwards:(BOOL)backwards {
     pthread_mutex_lock(&machine.lock);
     uint32_t fault = FAKE_FAULT_NONE;
@@ -447,7 +445,7 @@ static BOOL emulate_twice(const Command *c, const smelt_launch *launch, const sm
     return right ? FAKE_FAULT_NONE : FAKE_FAULT_PAGE;
 }
 
-// ignored tells whether the barrier is the one that options leave out.
+// ignored returns whether the barrier is the one that the options skip.
 static BOOL ignored(void) {
     pthread_mutex_lock(&machine.lock);
     machine.state.barriers++;
@@ -465,9 +463,9 @@ static BOOL ignored(void) {
     return fault;
 }
 
-// apart runs commands so that none sees what the others write: each on the memory as it
-// was before all, and their changes are put together in the end. Commands that no order
-// could tell apart, since they change the same elements one way or the other, show so.
+// apart runs commands in isolation, each on the memory as it was before all of them, and merges their
+// changes at the end. It detects races that no order reveals, as where commands change the same
+// elements.
 - (uint32_t)apart:(const NSUInteger *)order count:(NSUInteger)n backwards:(BOOL)backwards {
     Twin *twins = malloc(n * bindings * sizeof *twins);
     int count_of = 0;
@@ -488,7 +486,7 @@ static BOOL ignored(void) {
     return fault;
 }
 
-// cost is the made-up time of all commands.
+// cost returns the made-up time of all commands.
 - (uint64_t)cost {
     uint64_t ns = 0;
     for (NSUInteger i = 0; i < count; i++) {
@@ -502,7 +500,7 @@ static BOOL ignored(void) {
 }
 
 // execute runs the commands, those between two barriers in any order, and returns
-// the fault that ended it.
+// the fault that ended it, or 0.
 - (uint32_t)execute {
     if (samples != nil)
         samples->times[start] = (uint64_t)(seconds() * 1e9);
@@ -641,7 +639,7 @@ static const struct {
         if (steps[i].kind == WAIT) {
             machine.state.events++;
             if (++machine.events_seen == machine.options.skip_event) {
-                steps[i].value = 0; // every event is there already
+                steps[i].value = 0; // every event is signalled already
                 machine.rushed = ticket;
             }
         }
@@ -676,7 +674,7 @@ static const struct {
             pthread_cond_wait(&machine.changed, &machine.lock);
     pthread_mutex_unlock(&machine.lock);
 }
-// told is the status as the CPU hears of it. The machine is locked.
+// told returns the status that the CPU sees. The machine is locked.
 - (MTLCommandBufferStatus)told {
     BOOL late = ticket < machine.rushed && !complete(machine.rushed);
     return late && status > MTLCommandBufferStatusCommitted ? MTLCommandBufferStatusCommitted : status;
@@ -697,7 +695,7 @@ static const struct {
     return ended;
 }
 
-// ready tells whether the command buffer may begin. The machine is locked.
+// ready returns whether the command buffer may begin. The machine is locked.
 - (BOOL)ready {
     for (NSUInteger i = 0; i < before_count; i++)
         if (before[i] != ticket && !complete(before[i]))
@@ -719,8 +717,8 @@ static const struct {
     error = [fake_error("MTLCommandBufferErrorDomain", faults[fault].code, info, "%s", faults[fault].text) retain];
 }
 
-// execute runs on the queue's thread. What follows a fault is not executed, but its
-// events are signalled, as a GPU's restart does.
+// execute runs on the queue's thread. Steps after a fault are not executed, but their events are
+// signalled, as by a GPU's restart.
 - (void)execute {
     NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
     uint32_t fault = FAKE_FAULT_NONE;
@@ -773,12 +771,11 @@ static const struct {
 }
 @end
 
-// take gets a command buffer that may begin out of the line, or nil. The machine is
-// locked.
+// take removes a ready command buffer from the line and returns it, or nil. The machine is locked.
 static FakeCommandBuffer *take(Line *line) {
     NSUInteger ready = 0, chosen = 0;
     if (machine.fences_seen + 1 == machine.options.skip_fence)
-        return nil; // what comes next shall have a chance to overtake
+        return nil; // the next one shall have a chance to overtake
     for (NSUInteger i = 0; i < line->count; i++) {
         if (![(FakeCommandBuffer *)line->waiting[i] ready])
             continue;
@@ -798,7 +795,7 @@ static void *work(void *of) {
     Line *line = of;
     pthread_mutex_lock(&machine.lock);
     for (;;) {
-        // What is committed during the delay may be chosen too.
+        // Command buffers that are committed during the delay may be chosen too.
         useconds_t delay =
             line->count > 0 && machine.options.delay_us > 0 ? (useconds_t)fake_random(machine.options.delay_us) : 0;
         if (delay > 0) {

@@ -1,7 +1,7 @@
 //go:build fakemetal
 
-// Metal's constant strings. They are made at run time, for want of literals, and so
-// this file must not see the header that declares them constant.
+// Metal's constant strings. They are made at run time, as there are no literals, so this file must
+// not include the header that declares them constant.
 #import <Foundation/Foundation.h>
 
 NSString *MTLCommandBufferEncoderInfoErrorKey;

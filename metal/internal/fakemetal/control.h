@@ -1,5 +1,5 @@
-// What tests say to the fake Metal, and what it tells them. Everything here may be
-// called from any thread; settings hold for command buffers committed later.
+// The tests' control of the fake Metal. All functions may be called from any thread; settings
+// apply to command buffers that are committed later.
 #ifndef FAKE_METAL_CONTROL_H
 #define FAKE_METAL_CONTROL_H
 
@@ -25,7 +25,7 @@ typedef struct fake_constant {
     uint32_t optional;
 } fake_constant;
 
-// fake_kernel is what Metal's compiler knows of a kernel.
+// fake_kernel describes a kernel of a library.
 typedef struct fake_kernel {
     const char *name;
     const char *instance; // macro that chooses it in a text of single kernels; null: none
@@ -37,9 +37,8 @@ typedef struct fake_kernel {
     uint32_t constant_count;
 } fake_kernel;
 
-// fake_library_add gives the fake a library: the source text that it accepts, the one from
-// which macros take single kernels, and what both hold. Tables are copied. Any other text is
-// a compile error.
+// fake_library_add adds a library: the source of all its kernels, the source from which macros choose
+// single ones, and the kernels. Tables are copied. Any other source is a compile error.
 void fake_library_add(const char *source, const char *single, const fake_kernel *kernels, uint32_t count);
 
 typedef struct fake_options {
@@ -47,33 +46,33 @@ typedef struct fake_options {
     smelt_emulation emulation;
     uint32_t shuffle; // dispatches between barriers, and command buffers without a fence, in random order
     uint32_t seed;
-    uint32_t delay_us;     // up to so long before a command buffer is chosen
+    uint32_t delay_us;     // maximum delay before a command buffer is chosen
     uint32_t poison;       // new buffers hold NaN instead of zeros
     uint32_t skip_barrier; // 1 + index of a barrier to ignore, counted from here on; 0: none
     uint32_t skip_fence;   // the same of waits for a fence that something updates
     uint32_t skip_event;   // and of waits for an event
-    uint32_t unwritten;    // results that depend on bytes which nothing wrote are misuse
-    uint64_t max_buffer;   // bytes of the largest buffer; 0: much
-    uint64_t memory;       // bytes that buffers may take together; 0: much
-    uint64_t working_set;  // bytes that the GPU recommends to stay below; 0: much
+    uint32_t unwritten;    // results that depend on uninitialised bytes are misuse
+    uint64_t max_buffer;   // bytes of the largest buffer; 0: 1 TiB
+    uint64_t memory;       // maximum bytes of all buffers; 0: unlimited
+    uint64_t working_set;  // the GPU's recommended maximum of bytes; 0: 1 TiB
     uint64_t heap;         // 64 GiB of addresses, by number, that are no memory of whole pages of its own; 0: none
     uint32_t no_counters;  // no sampling at stage boundaries
     uint32_t no_residency; // as before macOS 15
     uint32_t no_device;    // a machine without Metal
-    uint32_t compile_us;   // that a library takes to compile
-    uint32_t no_default;   // the default device is nil, and the list of devices has it
+    uint32_t compile_us;   // that compiling a library takes
+    uint32_t no_default;   // the default device is nil; only the list of devices has it
     uint32_t family;       // Apple's number of the GPU's; 0: 9
     const char *name;      // of the GPU, which lives as long as the process; null: one that no Mac has
-    uint32_t cores;        // that the I/O registry tells; 0: it has no such entry
+    uint32_t cores;        // in the I/O registry; 0: it has no such entry
     uint32_t group_ns;     // made-up time of a threadgroup, and of a thread, that sampled passes take;
     uint32_t thread_ns;    // of neither: the CPU's
-    uint32_t zeros;        // kernels leave results as they were, as on the GPU of a virtual machine
+    uint32_t zeros;        // kernels write nothing, as on the GPU of a virtual machine
     uint32_t collect;      // misuse is remembered instead of ending the process
 } fake_options;
 
 void fake_configure(const fake_options *options);
 
-// What a command buffer can die of.
+// The faults of a command buffer.
 enum {
     FAKE_FAULT_NONE = 0,
     FAKE_FAULT_TIMEOUT = 1,
@@ -83,7 +82,7 @@ enum {
     FAKE_FAULT_DEVICE_REMOVED = 5,
     FAKE_FAULT_HANG = 6, // never completes, until fake_recover
     FAKE_FAULT_COMPILE = 7,
-    FAKE_FAULT_IGNORED = 8, // what comes after a fault in its queue
+    FAKE_FAULT_IGNORED = 8, // command buffers after a fault in their queue
 };
 
 // fake_fault makes the dispatch that is `after` dispatches away fail once; under
@@ -111,9 +110,9 @@ typedef struct fake_state {
     uint64_t compiled_bytes; // of their sources
     uint64_t most_compiling; // at a time
     uint64_t pipelines;      // made
-    uint64_t archived;       // of them, those that an archive had
+    uint64_t archived;       // of pipelines, those from an archive
     uint64_t signposts;
-    uint64_t described; // command buffers that were to tell about their encoders
+    uint64_t described; // command buffers with encoder status in their errors
     uint64_t captures;
     uint64_t misuses;
     char misuse[300]; // the first one collected
@@ -122,14 +121,14 @@ typedef struct fake_state {
 void fake_read(fake_state *state);
 
 // fake_compiled writes the macros of a library that was compiled since fake_reset, as
-// NAME=VALUE by spaces, and returns its source; null behind the last.
+// NAME=VALUE separated by spaces, and returns its source; null after the last.
 const char *fake_compiled(uint32_t index, char *macros, uint32_t room);
 
-// fake_program runs a program that uses Metal wrongly, and returns what is wrong with it;
-// number 0 is right. Null behind the last. It needs the library that holds scale_f32.
+// fake_program runs a program that uses Metal wrongly, and returns its name, or null after the last;
+// program 0 is correct. It needs the library that holds scale_f32.
 const char *fake_program(uint32_t index);
 
-// fake_reset forgets counts and misuse, not live objects.
+// fake_reset clears counts and misuse, not live objects.
 void fake_reset(void);
 
 #ifdef __cplusplus

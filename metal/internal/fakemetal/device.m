@@ -19,7 +19,7 @@ static struct Library {
     Kernel *kernels;
 } *libraries;
 
-// What the compiler was given since the last reset.
+// The libraries compiled since the last reset.
 static struct Given {
     const char *source;
     char *macros;
@@ -226,7 +226,7 @@ static const char *value_of(NSDictionary *macros, const char *name) {
 }
 
 @implementation FakeLibrary
-// known tells whether the text asks about a macro: others do nothing, and so are mistakes.
+// known returns whether the text uses a macro; one that it does not use is a mistake.
 - (BOOL)known:(const char *)macro {
     for (const Kernel *k = library->kernels; k != NULL; k = k->next) {
         if (k->described.instance != NULL && strcmp(k->described.instance, macro) == 0)
@@ -775,7 +775,7 @@ static BOOL capturing;
     return p;
 }
 
-// buffer accounts for memory and refuses as Metal does: with nil.
+// buffer accounts for memory, and returns nil if it is exhausted, as Metal does.
 - (FakeBuffer *)buffer:(NSUInteger)length options:(MTLResourceOptions)options owned:(BOOL)owned {
     if ((options & ~MTLResourceHazardTrackingModeUntracked) != MTLResourceStorageModeShared)
         fake_misuse("buffers are shared, not of mode %u", (unsigned)options);

@@ -20,39 +20,38 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
-// Options configure the one fake device. They hold for what is committed later.
+// Options configure the one fake device. They apply to command buffers that are committed later.
 type Options struct {
 	Emulator unsafe.Pointer // const smelt_emulator*
 	Order    uint32         // of the lanes of a threadgroup: an order of package emulated
 	Seed     uint32
 	Shuffle  bool
 	Poison   bool // new buffers and threadgroup memory hold NaN
-	DelayUS  int  // at most so long before a command buffer is chosen
+	DelayUS  int  // maximum delay before a command buffer is chosen, in µs
 
 	// SkipBarrier leaves out the nth barrier from now on, counted from 1; SkipFence and
 	// SkipEvent the nth wait of a command buffer for another, and for an event.
 	SkipBarrier, SkipFence, SkipEvent int
 
-	// Unwritten makes it a misuse when results depend on bytes that nothing wrote: it
-	// looks for poison in what a dispatch is bound to, and runs it once more with something
-	// else in its place. It needs Poison.
+	// Unwritten makes results that depend on uninitialised bytes a misuse: a dispatch whose
+	// buffers hold poison is run once more with another value in its place. It needs Poison.
 	Unwritten bool
 
 	MaxBuffer   int64 // bytes of the largest buffer; 0: 1 TiB
-	Memory      int64 // bytes of all buffers; 0: 1 TiB
-	WorkingSet  int64 // bytes that the GPU recommends to stay below; 0: 1 TiB
+	Memory      int64 // maximum bytes of all buffers; 0: unlimited
+	WorkingSet  int64 // the GPU's recommended maximum of bytes; 0: 1 TiB
 	NoCounters  bool
 	NoResidency bool
 	NoDevice    bool
-	CompileUS   int    // that a library takes to compile
-	NoDefault   bool   // the default device is nil, and the list of devices has it
+	CompileUS   int    // µs that compiling a library takes
+	NoDefault   bool   // the default device is nil; only the list of devices has it
 	Family      int    // of the GPU; 0: 9
 	Name        string // of the GPU; "": one that no Mac has
 	Cores       int    // of the GPU, in the I/O registry; 0: it has no such entry
-	GroupNS     int    // made-up time of a threadgroup, and
-	ThreadNS    int    // of a thread, that sampled passes take; of neither: the CPU's
-	Zeros       bool   // kernels leave results as they were, as on the GPU of a virtual machine
-	Collect     bool   // misuse is remembered in State.Misuse instead of ending the process
+	GroupNS     int    // made-up time of a threadgroup in sampled passes
+	ThreadNS    int    // made-up time of a thread; 0 like GroupNS: the CPU's time
+	Zeros       bool   // kernels write nothing, as on the GPU of a virtual machine
+	Collect     bool   // misuse sets State.Misuse instead of ending the process
 }
 
 // Configure sets the options.
@@ -90,7 +89,7 @@ func Configure(o Options) {
 	C.fake_configure(&c)
 }
 
-// inHeap lies in Go's heap, which the runtime keeps together, far from what the system maps.
+// inHeap is in Go's heap, which the runtime keeps contiguous, far from the system's mappings.
 var inHeap = new([1 << 16]byte)
 
 func flag(b bool) C.uint32_t {
@@ -100,7 +99,7 @@ func flag(b bool) C.uint32_t {
 	return 0
 }
 
-// Fault is what a command buffer dies of.
+// Fault is a reason for which a command buffer fails.
 type Fault uint32
 
 // The faults.
@@ -114,14 +113,13 @@ const (
 	Compile       // of a pipeline
 )
 
-// Fail makes a dispatch die: the one that is after others from now, or under Compile
-// the pipeline.
+// Fail makes a dispatch fail, or with Compile a pipeline: the one that follows `after` others.
 func Fail(f Fault, after int) { C.fake_fault(C.uint32_t(f), C.uint64_t(after)) }
 
 // Recover ends a hang and brings a removed device back.
 func Recover() { C.fake_recover() }
 
-// State is what the fake has seen.
+// State counts the fake's objects and operations.
 type State struct {
 	Objects        int   // alive
 	BufferBytes    int64 // of live buffers that own their memory
@@ -141,15 +139,15 @@ type State struct {
 	CompiledBytes  int // of their sources
 	MostCompiling  int // at a time
 	Pipelines      int // made
-	Archived       int // of them, those that an archive had
+	Archived       int // of Pipelines, those from an archive
 	Signposts      int
-	Described      int // command buffers that were to tell about their encoders
+	Described      int // command buffers with encoder status in their errors
 	Captures       int
 	Misuses        int
 	Misuse         string // the first one collected
 }
 
-// Read returns the state, and Reset forgets its counts.
+// Read returns the state.
 func Read() State {
 	var s C.fake_state
 	C.fake_read(&s)
@@ -165,7 +163,7 @@ func Read() State {
 	}
 }
 
-// Library is a source that was given to the compiler.
+// Library is a source that was compiled.
 type Library struct {
 	Source string
 	Macros []string // NAME=VALUE
@@ -183,16 +181,16 @@ func Compiled() (list []Library) {
 	}
 }
 
-// Reset forgets the counts and the misuse of State.
+// Reset clears the counts and the misuse of State.
 func Reset() { C.fake_reset() }
 
-// Program runs a program that uses Metal wrongly in one way and returns its name, or ""
-// behind the last. Number 0 is right.
+// Program runs program i, which uses Metal wrongly in one way, and returns its name, or ""
+// after the last. Program 0 is correct.
 func Program(i int) string { return C.GoString(C.fake_program(C.uint32_t(i))) }
 
-// AddLibraries teaches the fake what Metal's compiler would find in the sources of
-// package kernels, as far as the emulated kernels are made from them: a source that
-// changed since does not compile. It is to be called once.
+// AddLibraries registers the sources of package kernels with the fake's compiler. A source that has
+// changed since the emulated kernels were generated is left out, and does not compile. It must be
+// called once.
 func AddLibraries() {
 	for _, file := range kernels.Files() {
 		if kernels.Hash(file) == emulated.Hash(file) {
@@ -237,7 +235,7 @@ func add(file string) {
 		})
 	}
 	if len(list) == 0 {
-		panic(fmt.Sprintf("no kernel comes from %s", file))
+		panic(fmt.Sprintf("%s has no kernel", file))
 	}
 	source, single := C.CString(kernels.Source(file)), C.CString(kernels.Single(file))
 	defer C.free(unsafe.Pointer(source))

@@ -1,13 +1,13 @@
 //go:build fakemetal
 
-// Programs that use Metal wrongly, each in one way, for the test that the fake notices.
+// Programs that use Metal wrongly, each in one way, to test that the fake detects it.
 #import "objects.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-// Scene is what a wrong program has at hand: everything that a right one needs.
+// Scene holds the objects that the programs use.
 typedef struct Scene {
     id<MTLDevice> device;
     id<MTLCommandQueue> queue;

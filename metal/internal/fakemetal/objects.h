@@ -7,9 +7,8 @@
 
 #include "control.h"
 
-// Machine is the one device and everything behind it. Its lock guards all fields,
-// and those of queues, command buffers and fences; changed is signalled whenever a
-// command buffer or an event moves on.
+// Machine is the state of the one device. Its lock guards all fields, and those of queues, command
+// buffers and fences; changed is signalled whenever a command buffer or an event advances.
 typedef struct Machine {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -20,15 +19,15 @@ typedef struct Machine {
     BOOL hung, removed;
     uint64_t random;
     uint64_t barriers_seen, fences_seen, events_seen;
-    uint64_t rushed; // ticket of a command buffer that ends before the CPU hears of any earlier one
+    uint64_t rushed; // ticket of a command buffer that the CPU sees end before any earlier one
     uint64_t in_flight;
     uint64_t held; // bytes of buffers
 } Machine;
 
 extern Machine machine;
 
-// fake_misuse reports what Metal's validation layer would: it ends the process, or
-// remembers the message under options.collect.
+// fake_misuse reports an error of Metal's validation layer: it ends the process, or keeps the
+// message under options.collect.
 __attribute__((format(printf, 1, 2))) void fake_misuse(const char *format, ...);
 
 // fake_random returns a number below n. The machine must be locked.
@@ -40,7 +39,7 @@ void fake_constants(void);
 // fake_source returns the source that holds a kernel.
 const char *fake_source(const char *kernel);
 
-// fake_alive tells whether the object has not been released for good.
+// fake_alive returns whether an object still has references.
 BOOL fake_alive(id object);
 
 NSString *fake_string(const char *text); // autoreleased
@@ -68,7 +67,7 @@ typedef struct Kernel {
 @public
     const Kernel *kernel;
     MTLFunctionConstantValues *values;
-    char *made_of; // the text and the macros, by which archives know it
+    char *made_of; // the text and the macros, by which archives identify it
 }
 @end
 
@@ -110,7 +109,7 @@ typedef struct Line {
     id *waiting; // committed command buffers, in order
     NSUInteger count, room;
     NSUInteger limit; // of command buffers that are not complete
-    NSUInteger made;  // so many are
+    NSUInteger made;  // that are not complete
     BOOL faulted;     // what follows is ignored
 } Line;
 

@@ -1,7 +1,7 @@
 //go:build fakemetal
 
-// The I/O registry: the entry of the GPU's driver, with the number of its cores. What is
-// made of it counts as an object until it is released.
+// The I/O registry: the entry of the GPU's driver, with the number of its cores. Objects made
+// here count as alive until they are released.
 #import "objects.h"
 
 #include <CoreFoundation/CoreFoundation.h>
