@@ -225,8 +225,8 @@ func (op Op) IsCommutative() bool { return opTable[op].swaps }
 // changes it. Where the result is a state, the operands that share must have one common type.
 func (op Op) SharesType(i int) bool { return opTable[op].shares>>i&1 == 1 }
 
-// KeepsRows reports whether row r of the result, along the outermost axis, depends on row r of
-// operand i alone, where both have equally many rows.
+// KeepsRows reports whether row r of the result reads row r of operand i and no other row of it.
+// Rows lie along the outermost axis, of which both have equally many.
 func (op Op) KeepsRows(i int) bool { return opTable[op].rows>>i&1 == 1 }
 
 // StaysFloat reports whether the result, and operands that share its type, are F32 on every
@@ -239,8 +239,7 @@ func (op Op) StaysFloat() bool { return opTable[op].float }
 //
 // RMSNorm squares, adds and multiplies by two factors. LayerNorm takes two for the mean,
 // four for the variance and five to finish. Softmax compares, exponentiates, adds and
-// divides. RoPE takes four products and two
-// sums for a pair.
+// divides. RoPE takes four products and two sums for a pair.
 func (op Op) Work(attr any) int64 {
 	if work := opTable[op].work; work != nil {
 		return work(attr)
