@@ -162,7 +162,7 @@ func TestPooling(t *testing.T) {
 	_, err = e.Embed(t.Context(), [][]int32{make([]int32, 61)})
 	require.ErrorContains(t, err, "text 0 has 61 tokens, want 1 to 60")
 	_, err = e.Embed(t.Context(), [][]int32{{1, parity.Vocab}})
-	require.ErrorContains(t, err, "token 1 has the id 264, of a vocabulary of 264")
+	require.ErrorContains(t, err, "token 1 has the id 264; the vocabulary has 264")
 	zeros := make([]float32, 3)
 	engine.Normalize(zeros)
 	require.Equal(t, make([]float32, 3), zeros)
