@@ -215,8 +215,12 @@ func (m *measurement) build(ctx context.Context, revision string) (name, path st
 	if err := command(ctx, "tar", "-xf", source+".tar", "-C", source); err != nil {
 		return "", "", err
 	}
+	program := "./internal/tools/peer"
+	if !exists(filepath.Join(source, program)) { // of commits before internal/tools
+		program = "./internal/peer"
+	}
 	// Without the folder's name in the output, commits share the build cache.
-	if err := command(ctx, cmp.Or(os.Getenv("GO"), "go"), "build", "-C", source, "-trimpath", "-o", path, "./internal/tools/peer"); err != nil {
+	if err := command(ctx, cmp.Or(os.Getenv("GO"), "go"), "build", "-C", source, "-trimpath", "-o", path, program); err != nil {
 		return "", "", err
 	}
 	return name, path, nil
