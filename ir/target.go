@@ -6,60 +6,60 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Target is the table of what a machine can do that graphs are compiled for. lower fills it from
-// the table of kernels and passes read it, so that a pass knows nothing about kernels. What
-// differs by the size of a step is a [Step] beside it.
+// Target describes the machine that graphs are compiled for: its kernels, limits and costs. Package
+// lower fills it from the table of kernels, so that passes need no knowledge of kernels. A [Step]
+// holds what depends on the size of a step.
 type Target struct {
 	Name string // "metal" or "cpu"
 	// Act is the element type of activations between matrix products. The residual
 	// stream and all statistics are F32 on every target.
 	Act dtype.Type
-	// Kernels has, for each op, a row for every combination of types that there are kernels
-	// for. What has no row is decomposed.
+	// Kernels holds, for each op, a row for every combination of types that has kernels. Passes
+	// decompose values without a row.
 	Kernels [NumOps][]Instance
-	// FewTokens is the most tokens of a step that share one pass over the weights, in
-	// products of a matrix and a few vectors.
+	// FewTokens is the maximum number of tokens of a step whose products run as mat-vec, where
+	// the tokens share one pass over the weights.
 	FewTokens int64
-	// NormTokens is the most tokens of a step whose products normalise their input: by a norm of
-	// FewNorms in a step of FewTokens or fewer, else by one of ManyNorms. See [Target.Norms].
+	// NormTokens is the maximum number of tokens of a step whose products normalise their input:
+	// by a norm of FewNorms in steps of up to FewTokens tokens, of ManyNorms in larger ones. See
+	// [Target.Norms].
 	NormTokens          int64
 	FewNorms, ManyNorms []NormKind
-	// NormColumns is the number of columns of a product of many tokens that share a
-	// normalised input.
+	// NormColumns is the number of columns of a product of many tokens that share one
+	// normalisation of the input.
 	NormColumns int64
-	// NormsApart reports that each threadgroup normalises the input of a product while it waits
-	// for weights, so that several products may normalise the same input.
+	// NormsApart reports whether each threadgroup of a product normalises the input while it waits
+	// for weights. Several products may then normalise the same input.
 	NormsApart bool
-	// SameBits reports that a token's results have the same bits in every step that computes
-	// it: kernels of one family serve all rows.
+	// SameBits makes a token's results bit-identical in every step that computes them: one family
+	// of kernels computes all rows.
 	SameBits bool
-	// Costs are what choices between ops go by.
+	// Costs predicts the costs that passes compare to choose between ops.
 	Costs Costs
-	// Gathers reports that fused_linear may take its input's rows by an index where it may
-	// normalise them.
+	// Gathers reports whether fused_linear has kernels that gather input rows by index, in steps
+	// in which it has kernels that normalise them.
 	Gathers bool
-	// Gated reports that fused_linear may compute a gate of two products.
+	// Gated reports whether fused_linear has kernels that compute a gate of two products.
 	Gated bool
 
-	MaxHead int // elements of a head that attention and the fused cache writes take
+	MaxHead int // maximum elements of a head in attention and the fused cache writes
 
-	// XSplit reports that caches have the layout of vLLM and Aphrodite, keys in pieces of 16
-	// bytes, which kernels of its own write and read.
+	// XSplit reports whether caches have the x-split layout of vLLM and Aphrodite, with keys in
+	// pieces of 16 bytes. That layout has its own kernels.
 	XSplit bool
 }
 
 // Step bounds the steps that a graph is compiled for.
 type Step struct {
-	Tokens  int64 // the most
-	Rows    int64 // of logits that such a step is taken to want
-	OneEach bool  // no sequence brings more than one token
+	Tokens  int64 // maximum
+	Rows    int64 // assumed rows of logits of such a step
+	OneEach bool  // each sequence has one token
 }
 
-// StepOf returns the bounds of steps of one sequence that bring up to n tokens and want the
-// logits of one.
+// StepOf returns the bounds of steps of one sequence with up to n tokens and one row of logits.
 func StepOf(n int64) Step { return Step{Tokens: n, Rows: 1, OneEach: n == 1} }
 
-// Norms returns the norms that fused_linear may apply to its input in a step.
+// Norms returns the norms that fused_linear can apply to its input in a step.
 func (t *Target) Norms(s Step) []NormKind {
 	switch {
 	case s.Tokens <= t.FewTokens:
@@ -70,38 +70,39 @@ func (t *Target) Norms(s Step) []NormKind {
 	return nil
 }
 
-// Costs predicts whether a rule pays in steps of a number of tokens; see package lower/predict.
-// Times are in µs, and 0 where a rate is not known.
+// Costs predicts whether a fusion rule saves time in steps of a number of tokens; package
+// lower/predict implements it. Times are in µs, and 0 where a rate is unknown.
 type Costs interface {
-	// WriteRepeats compares what attention takes longer where each threadgroup does for its
-	// query heads what a fused write of Q, K and V does once with what the write takes by itself.
+	// WriteRepeats returns the costs of fusing the write of Q, K and V into attention: the time
+	// by which attention takes longer because each threadgroup repeats the write's work for its
+	// query heads, and the time of the write's own dispatch, which is spared.
 	WriteRepeats(t *Target, write *Value, tokens int64) (longer, spared float64)
-	// NormRepeats compares what a product takes longer where each group of its columns
-	// normalises the input for itself with what the norm takes by itself, in a step that wants
-	// a number of rows of logits.
+	// NormRepeats returns the costs of fusing a norm into a product, in a step with rows rows of
+	// logits: the time by which the product takes longer because each group of its columns
+	// normalises the input, and the time of the norm's own dispatch, which is spared.
 	NormRepeats(t *Target, norm, product *Value, tokens, rows int64) (longer, spared float64)
-	// GroupsExperts reports whether a product of experts runs in tiles, each of tokens that go
-	// to one expert and read its weights once, in place of every token for itself.
+	// GroupsExperts reports whether a product of experts groups tokens by expert, in tiles that
+	// read the expert's weights once. Otherwise every token reads its experts' weights.
 	GroupsExperts(t *Target, product *Value, tokens int64) bool
 }
 
-// Instance is a row of what a target computes: kernels of an op for some element types.
+// Instance describes the kernels of an op for one combination of element types.
 type Instance struct {
 	Types
-	// Weights holds the stored types of the matrices that the kernels read; none where the
+	// Weights holds the stored types of the matrices that the kernels read; it is empty where the
 	// op reads no matrix.
 	Weights dtype.Set
-	// Native says that the kernels are written for the target's processor: where others are
-	// emulated, they compute the same, far slower.
+	// Native reports whether the kernels are written for the target's processor. Otherwise they
+	// are emulated from their Metal source: same results, far slower.
 	Native bool
 }
 
-// Types tell the kernels of an op apart: the element type of what it reads, which is the
-// first operand that is a tensor, of what it computes, which is the first result that is
-// one, and of the cache that it reads or writes. Invalid stands for none.
+// Types distinguishes the kernels of an op by element types: In of the first operand that is a
+// tensor, Out of the first result that is one, Cache of the cache that the op reads or writes.
+// Invalid stands for none.
 type Types struct{ In, Out, Cache dtype.Type }
 
-// Types returns what a value asks of its kernels.
+// Types returns the element types that a value's kernels must have.
 func (v *Value) Types() Types {
 	var t Types
 	for _, a := range v.Args {
@@ -127,7 +128,7 @@ func (t *Types) see(of Type, first *dtype.Type) {
 	}
 }
 
-// Row returns the kernels for a value, whatever weights it reads; nil where there are none.
+// Row returns the kernels with a value's element types, or nil. It ignores the types of weights.
 func (t *Target) Row(v *Value) *Instance {
 	rows := t.Kernels[v.Op]
 	want := v.Types()
@@ -137,11 +138,11 @@ func (t *Target) Row(v *Value) *Instance {
 	return nil
 }
 
-// Native reports whether products of activations of a type are written for the target's
-// processor.
+// Native reports whether products with activations of type act have kernels written for the
+// target's processor.
 func (t *Target) Native(act dtype.Type) bool {
 	return slices.ContainsFunc(t.Kernels[OpLinear], func(row Instance) bool { return row.In == act && row.Native })
 }
 
-// Has reports whether there are kernels for an op, of some types.
+// Has reports whether op has kernels for any types.
 func (t *Target) Has(op Op) bool { return len(t.Kernels[op]) > 0 }

@@ -14,64 +14,64 @@ type vecShape struct {
 	tokens     int64 // that share a pass over the weights: 1, 2, 4 or 8
 }
 
-// tuning is a row of the table of choices: what Plans for a family of Apple GPUs
-// are made of. Nothing in it changes what is computed, and for linear_vec and
-// linear_mat not a bit of it.
+// tuning holds the thresholds by which lower chooses launches for a family of Apple GPUs. They do
+// not change what is computed; the results of linear_vec and linear_mat are bit-identical.
 //
-// The figures come from what published engines chose by measuring on such chips
-// (ggml's ggml-metal-impl.h, MLX's scaled_dot_product_attention, vllm-metal's
-// split-KV gate) and from arithmetic on the chips' figures; none was measured here.
+// The figures come from published engines that measured on such chips (ggml's ggml-metal-impl.h,
+// MLX's scaled_dot_product_attention, vllm-metal's split-KV gate) and from arithmetic on the
+// chips' figures; none was measured here.
 type tuning struct {
 	family int // as Metal numbers them: 7 for Apple7; 0 for any
 
-	// vecTokens is the largest step whose products run as mat-vec. At 8 tokens a pass
-	// over the weights costs 15 lane operations a weight, less than the 16 products
-	// of a tile of 32 tokens that is three quarters empty; at 16 it is two passes.
-	// ggml changes over at 8 too.
+	// vecTokens is the maximum number of tokens of a step whose products run as mat-vec. At 8
+	// tokens a pass over the weights costs 15 lane operations per weight, fewer than the 16
+	// products of a tile of 32 tokens that is three quarters empty; 16 tokens take two passes.
+	// ggml's threshold is 8 too.
 	vecTokens int64
-	// groups is how many threadgroups of linear_vec a core should get at least, so
-	// that the last ones to finish leave few cores idle. Above that, threadgroups grow:
-	// their simdgroups read the same x.
+	// groups is the desired minimum number of threadgroups of linear_vec per core, so that the last
+	// ones to finish leave few cores idle. With more work, threadgroups have more simdgroups, which
+	// share x.
 	groups int64
-	// tiles is how many threadgroups of linear_mat a core should get at least before a
-	// tile has 64 tokens rather than 32: more operations for each byte, but half the
-	// threadgroups.
+	// tiles is the minimum number of threadgroups of linear_mat per core at which a tile has 64
+	// tokens rather than 32. Larger tiles do more operations per byte, with half the threadgroups.
 	tiles int64
-	// attending is how many threadgroups of attention of single tokens a core should get at
-	// least before one takes several query heads: as many of 256 threads with 128 registers as
-	// a core has room for (208 KB of them on M1). With fewer, nothing runs while one waits.
+	// attending is the minimum number of threadgroups per core at which a threadgroup of attention
+	// of single tokens processes several query heads: the number of threadgroups of 256 threads
+	// with 128 registers that fit a core (208 KB of registers on M1). With fewer, a core idles
+	// while one waits.
 	attending int64
-	// split is the context beyond which attention of single tokens is cut along the
-	// keys, in partitions of `partition` keys.
+	// split is the context length in keys beyond which attention of single tokens is split along
+	// the keys (split-K), in partitions of `partition` keys.
 	split, partition int64
-	// Of chips with `many` or more cores: MLX cuts from 1024 keys on on the Max and
-	// Ultra, from 4096 on the others; vllm-metal by 8 threadgroups a core.
+	// manySplit and manyPartition replace split and partition on chips with at least `many` cores.
+	// MLX splits from 1024 keys on the Max and Ultra, from 4096 on the others; vllm-metal by 8
+	// threadgroups per core.
 	many, manySplit, manyPartition int64
 }
 
-// tunings has a row for each family, and first the one for no chip in particular.
-// Families differ little: what matters more is the number of cores, which the rows
-// are applied to.
+// tunings has a row for each family, after one for no particular chip. Families differ little; the
+// number of cores matters more, and most thresholds are per core.
 var tunings = []tuning{
-	// Decoding on any chip cuts attention early: wrong on a small chip it costs one
-	// dispatch a layer, wrong on a large one half of the cores.
+	// An unknown chip splits attention early: on a small chip a needless split costs one dispatch
+	// per layer, on a large one a missing split leaves half of the cores idle.
 	{family: 0, vecTokens: 8, groups: 8, tiles: 4, attending: 2, split: 1024, partition: 512},
-	// M1: 8 KB of first-level cache a core hold one row of 4096 halves, so that more
+	// M1: 8 KB of first-level cache per core hold one row of 4096 halves, so that more
 	// threadgroups of fewer simdgroups would fetch x again and again.
 	{family: 7, vecTokens: 8, groups: 8, tiles: 4, attending: 2, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
 	{family: 8, vecTokens: 8, groups: 8, tiles: 4, attending: 2, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
-	// M3 and M4 give registers and threadgroup memory out as they are used, so that
-	// tiles of 64 tokens leave a core busy with fewer threadgroups.
+	// M3 and M4 allocate registers and threadgroup memory dynamically, so that tiles of 64 tokens
+	// keep a core busy with fewer threadgroups.
 	{family: 9, vecTokens: 8, groups: 8, tiles: 3, attending: 2, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
-	// Nothing is known of M5 that would ask for other launches.
+	// No published figure of M5 suggests other launches.
 	{family: 10, vecTokens: 8, groups: 8, tiles: 3, attending: 2, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
 }
 
-// attentionElements bounds the query heads of a threadgroup of attention where nothing was
-// measured: of more, queries and sums alone would take every register that a thread has.
+// attentionElements is the maximum number of elements of the query heads of a threadgroup of
+// attention, without a measurement. With more, queries and sums would take all registers of a
+// thread.
 const attentionElements = 256
 
-// quicker is the share of a time below which a prediction is taken for a difference.
+// quicker is the ratio of two predicted times below which the first counts as faster.
 const quicker = 0.97
 
 var anyChip = func() *predict.Chip {
@@ -87,11 +87,11 @@ type machine struct {
 	*tuning
 	name  string
 	cores int64
-	like  *predict.Chip // that predictions are made for
+	like  *predict.Chip // for predictions
 }
 
-// machineOf returns the choices for a chip, or for no chip in particular. A later family
-// than is known counts as the last.
+// machineOf returns the machine of a chip; nil: no particular chip. An unknown family counts as
+// the last one of the table.
 func machineOf(chip *predict.Chip) machine {
 	if chip == nil {
 		return machine{&tunings[0], "an unnamed chip", predict.AnyCores, anyChip}
@@ -107,7 +107,7 @@ func machineOf(chip *predict.Chip) machine {
 
 func (m *machine) String() string { return fmt.Sprintf("%d cores of %s", m.cores, m.name) }
 
-// splitContext and partitionKeys answer for attention of single tokens.
+// splitContext returns the context length in keys beyond which attention of single tokens is split.
 func (m *machine) splitContext() int64 {
 	if m.many > 0 && m.cores >= m.many {
 		return m.manySplit
@@ -122,8 +122,8 @@ func (m *machine) partitionKeys() int64 {
 	return m.partition
 }
 
-// vec chooses the launch of linear_vec for n columns of a stored type and at most so
-// many tokens.
+// vec returns the launch of linear_vec for n columns of stored type t and at most tokens tokens,
+// and the reason.
 func (m *machine) vec(t dtype.Type, n, tokens int64) (vecShape, string) {
 	s := vecShape{rows: 2, simdgroups: 2, tokens: 1}
 	for s.tokens < tokens && s.tokens < 8 {
@@ -146,8 +146,8 @@ func (m *machine) vec(t dtype.Type, n, tokens int64) (vecShape, string) {
 	return s, why
 }
 
-// tile chooses the tokens of a tile of linear_mat, of which there are so many side by
-// side.
+// tile returns the number of tokens of a tile of linear_mat whose grid is columns tiles wide, and
+// the reason.
 func (m *machine) tile(act dtype.Type, columns, tokens int64) (int64, string) {
 	tiles := ceilDiv(tokens, 64) * columns
 	switch {
@@ -170,7 +170,7 @@ func (s vecShape) String() string {
 	return text
 }
 
-// mostRows is how many rows a simdgroup of linear_vec may own.
+// mostRows returns the maximum number of weight rows per simdgroup of linear_vec.
 func mostRows(stored dtype.Type, tokens int64) int64 {
 	if tokens > 1 {
 		return 2

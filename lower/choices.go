@@ -8,24 +8,24 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// choice is a row of the table of what Plans leave to size, and to measurement where a
-// device was measured: its fields, and what they may be set to at a site. Who lowers asks
-// [phase.decide]; who measures tries what [Site.Settings] lists.
+// choice is a setting of a Plan that is chosen by size, or by measurement on the device: its
+// fields, and their possible values at a site. Lowering decides it with [phase.decide]; a
+// measurement tries the settings of a [plan.Site].
 type choice struct {
 	name   string
 	fields []string
-	// exact says that by the kernels' laws no setting changes a bit of a result. Of others
-	// none is kept, whatever it saves.
+	// exact reports whether all settings give bit-identical results, by the kernels' laws. Tunings
+	// keep winners of exact choices only, whatever another one saves.
 	exact    bool
 	settings func(sizes) []plan.Setting
 }
 
-// sizes are what decides at a site.
+// sizes are the inputs of a choice at a site.
 type sizes struct {
 	shape        string
 	stored, act  dtype.Type
 	tokens, k, n int64
-	shared, head int64 // query heads of a KV head, and elements of one
+	shared, head int64 // query heads per KV head, and elements per head
 }
 
 // The choices.
@@ -46,25 +46,25 @@ var (
 		}
 		return only("tile", 32, 64)
 	}}
-	// Whether products of few tokens run as mat-vec or in tiles, which sum in other orders.
+	// Whether products of few tokens run as mat-vec or in tiles. The two sum in different orders.
 	vecOrMat = &choice{"product", []string{"vec"}, false, func(at sizes) []plan.Setting {
 		if at.tokens < 2 || at.tokens > 32 {
 			return nil
 		}
 		return only("vec", 0, 1)
 	}}
-	// Keys of a partition of attention, whose sums are put together at the end.
+	// Keys per partition of attention (split-K); attention_reduce combines the partitions' sums.
 	partition = &choice{"partition", []string{"keys"}, false, func(sizes) []plan.Setting {
 		return only("keys", 256, 512, 1024)
 	}}
-	// Query heads that a threadgroup of attention takes, which read its KV head's keys once.
+	// Query heads per threadgroup of attention, which read the keys of their KV head once.
 	sharedHeads = &choice{"shared_heads", []string{"heads"}, true, func(at sizes) (all []plan.Setting) {
 		for n := int64(1); n == 1 || n < 2*at.shared && n <= kernels.MaxHeads && n*at.head <= kernels.MaxQueries; n *= 2 {
 			all = append(all, plan.Setting{"heads": n})
 		}
 		return all
 	}}
-	// What the CPU's kernels are told; 0 leaves it to them.
+	// Hints to the CPU's native kernels; 0 leaves the choice to the kernel.
 	streams = hinted(kernels.HintStreams, func(at sizes) []plan.Setting {
 		if at.tokens > 1 {
 			return nil
@@ -93,8 +93,8 @@ var (
 		}
 		return only("pairs", 0, 1, 2)
 	})
-	// Whether the device keeps a matrix in an order of its own: a CPU unless it was measured to
-	// be slower, a GPU where it was measured to be faster.
+	// Whether the device stores a matrix in a layout of its own: a CPU does unless that was measured
+	// to be slower, a GPU only where it was measured to be faster.
 	layout = &choice{"layout", []string{"rearranged"}, true, func(sizes) []plan.Setting { return only("rearranged", 0, 1) }}
 )
 
@@ -117,7 +117,7 @@ func choiceNamed(name string) *choice {
 	return nil
 }
 
-// hinted is the choice of a hint to native kernels.
+// hinted returns the choice of a hint to native kernels.
 func hinted(h kernels.Hint, settings func(sizes) []plan.Setting) *choice {
 	return &choice{h.String(), []string{h.String()}, true, settings}
 }
@@ -130,26 +130,26 @@ func only(field string, values ...int64) (all []plan.Setting) {
 	return all
 }
 
-// decision is what a choice came to at a site.
+// decision is the result of a choice at a site.
 type decision struct {
 	plan.Setting
 	why      string
 	measured bool
 }
 
-// spot is where a choice is made. Layers are alike, and decide the same.
+// spot identifies a decision within a phase. Layers of the same shape share it.
 type spot struct {
 	*choice
 	kernel, shape string
 }
 
-// decided is a decision, and the index of its site; -1 where there is nothing to try.
+// decided is a decision and the index of its site; -1 where the choice has one setting at most.
 type decided struct {
 	decision
 	site int
 }
 
-// site is the choice in a place, where it is what is given if nothing was measured.
+// site returns the site of the choice at a kernel and sizes, with by as the setting taken.
 func (c *choice) site(kernel string, at sizes, by plan.Setting) plan.Site {
 	return plan.Site{Choice: c.name, Kernel: kernel, Shape: at.shape, Taken: by, Settings: c.settings(at), Exact: c.exact}
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// chose notes a choice for the dispatch being made, where the target's kernels are
-// launched as the Plan says.
+// chose notes a choice for the dispatch being made, on targets with Launches.
 func (p *phase) chose(v *ir.Value, d emitter, shape, choice, reason string) {
 	p.choseBy(v, d, shape, choice, decision{why: reason})
 }
@@ -24,14 +23,14 @@ func (p *phase) choseBy(v *ir.Value, d emitter, shape, choice string, by decisio
 
 func (p *phase) noted(v *ir.Value, d emitter, shape, choice string, by decision) {
 	op := v.Op
-	if _, ok := v.Attr.(ir.AttentionWriteAttr); ok { // what is chosen is how it attends
+	if _, ok := v.Attr.(ir.AttentionWriteAttr); ok { // the choices are those of its attention
 		op = ir.OpAttention
 	}
 	c := plan.Choice{Op: op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: by.why, Measured: by.measured}
 	p.out.Note(c)
 }
 
-// upTo is an extent with its bound: "T ≤ 512", or the number.
+// upTo returns an extent with its bound, "T ≤ 512", or a constant extent's number.
 func (p *phase) upTo(d ir.Dim) string {
 	if n, ok := d.IsConst(); ok {
 		return fmt.Sprint(n)
@@ -39,8 +38,8 @@ func (p *phase) upTo(d ir.Dim) string {
 	return fmt.Sprintf("%s ≤ %d", d, p.bound(Extent(d)))
 }
 
-// decide returns what was measured to be best for a value's dispatches of a kernel, or else
-// what is given.
+// decide returns the setting that was measured to be fastest for a value's dispatches of a kernel,
+// or else by and why. It adds the value to the choice's site in the phase.
 func (p *phase) decide(c *choice, v *ir.Value, kernel string, at sizes, by plan.Setting, why string) decision {
 	where := spot{c, kernel, at.shape}
 	known, ok := p.decided[where]
@@ -62,7 +61,7 @@ func (p *phase) decide(c *choice, v *ir.Value, kernel string, at sizes, by plan.
 	return known.decision
 }
 
-// at returns the winner of a site if its setting is one that would be tried there today.
+// at returns the winner of a site, or nil if there is none or the site does not list its setting.
 func (t *Tuning) at(site *plan.Site) *Winner {
 	w := t.Find(site.Key())
 	if w == nil || !slices.ContainsFunc(site.Settings, func(s plan.Setting) bool { return maps.Equal(s, w.Setting) }) {
@@ -75,7 +74,7 @@ func (w *Winner) why() string {
 	return fmt.Sprintf("measured: %.1f µs a step, %.1f by default", w.Micros, w.Default)
 }
 
-// launch is decide for how the target launches a kernel, where the Plan says that.
+// launch is decide for the launch of a kernel. On targets without Launches it returns by and why.
 func (p *phase) launch(c *choice, v *ir.Value, e emitter, at sizes, by plan.Setting, why string) decision {
 	if !p.target.Launches {
 		return decision{by, why, false}
@@ -83,7 +82,7 @@ func (p *phase) launch(c *choice, v *ir.Value, e emitter, at sizes, by plan.Sett
 	return p.decide(c, v, e.kernel.Name, at, by, why)
 }
 
-// hints tells the native kernel of a dispatch of a CPU what was measured to be best.
+// hints sets the hints of a CPU's dispatch to the settings that were measured to be fastest.
 func (e emitter) hints(v *ir.Value, at sizes, of ...*choice) {
 	for _, c := range of {
 		name := c.fields[0]
@@ -102,5 +101,5 @@ func (e emitter) hints(v *ir.Value, at sizes, of ...*choice) {
 	}
 }
 
-// hintChoices are the choices by hint.
+// hintChoices lists the choices by hint.
 var hintChoices = []*choice{kernels.HintStreams: streams, kernels.HintAhead: ahead, kernels.HintPiece: piece, kernels.HintPairs: pairs}

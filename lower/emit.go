@@ -9,9 +9,9 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// emitter fills in one dispatch by the names that package kernels has for what the
-// kernel takes: where a buffer, a constant or a parameter stands is the table's to know.
-// A name that the kernel lacks, or a parameter left out, fails the phase.
+// emitter fills in one dispatch. It resolves the names of arguments, constants and parameters to
+// indices by the table of package kernels. A name that the kernel lacks, or a missing parameter,
+// fails the phase.
 type emitter struct {
 	p      *phase
 	index  int
@@ -30,7 +30,7 @@ func (p *phase) dispatch(kernel string, v *ir.Value) emitter {
 
 func (e emitter) dispatch() *plan.Dispatch { return &e.p.out.Dispatches[e.index] }
 
-// lacks notes that the kernel has nothing of that name.
+// lacks fails the phase: the kernel has no argument, constant or parameter of that name.
 func (e emitter) lacks(what, name string) {
 	e.p.fail(fmt.Errorf("kernel %s has no %s %q", e.kernel.Name, what, name))
 }
@@ -72,17 +72,17 @@ func (e emitter) params(given words) {
 	}
 }
 
-// launch sets a grid that was chosen here.
+// launch sets the grid, in threadgroups, and the threads of a threadgroup.
 func (e emitter) launch(grid [3]plan.Expr, threads int) {
 	d := e.dispatch()
 	d.Grid, d.Group = grid, [3]uint32{uint32(threads), 1, 1}
 }
 
-// cover sets the grid that the parameters ask for, of as many threads as the kernel
-// takes at most.
+// cover sets the grid that covers the work of the parameters, with the kernel's maximum number of
+// threads per threadgroup.
 func (e emitter) cover() { e.coverBy(e.kernel.MaxThreads) }
 
-// coverBy is cover with threadgroups of a chosen size.
+// coverBy is cover with threads threads per threadgroup.
 func (e emitter) coverBy(threads int) {
 	grid := [3]plan.Expr{one(), one(), one()}
 	if e.kernel.Grid == nil {
@@ -129,8 +129,8 @@ func (e emitter) outPart(name string, v *ir.Value, which int) {
 	e.bind(name, at, plan.Binding{Bytes: e.bytes(v, which, at, 0), Write: true})
 }
 
-// bytes is the extent of a binding: the whole buffer for weights, whose stored
-// type counts, else that of the tensor.
+// bytes returns the bytes of a binding: the whole buffer of a weight, in its stored type, or else
+// those of the tensor.
 func (e emitter) bytes(v *ir.Value, which int, at place, offset int64) plan.Expr {
 	if b := e.p.plan.Buffers[at.buffer]; b.Kind == plan.Weight || b.Kind == plan.Const {
 		return b.Bytes
@@ -144,8 +144,8 @@ func (e emitter) bytes(v *ir.Value, which int, at place, offset int64) plan.Expr
 	return Extent(n).Times(t.DType.Bytes(1)).Plus(plan.Number(-offset))
 }
 
-// cache binds the keys or values behind a state. The size that counts is the
-// session's, so the binding claims one block.
+// cache binds the keys or values of a state's layer. The session determines the number of blocks,
+// so the binding declares one.
 func (e emitter) cache(name string, state *ir.Value, values, write bool) {
 	buffer, err := e.p.tables.cache(layerOf(state), plan.Cache(state.Type.Cache), values)
 	if err != nil {

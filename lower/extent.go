@@ -36,7 +36,7 @@ func last(v *ir.Value) int64 { return v.Type.Shape.Last() }
 
 func lastDim(v *ir.Value) ir.Dim { return v.Type.Shape[len(v.Type.Shape)-1] }
 
-// rowsOf is the product of all extents but the innermost.
+// rowsOf returns the product of all extents except the innermost.
 func rowsOf(v *ir.Value) (ir.Dim, error) {
 	d, ok := v.Type.Shape.Rows()
 	if !ok {
@@ -58,7 +58,7 @@ func bit(b bool) uint32 {
 // expressions of the sizes, or the bits of floats.
 type words map[string]plan.Expr
 
-// elements are the parameters of kernels on dense rows.
+// elements returns the parameters of kernels on dense rows.
 func elements(rows, width ir.Dim) words {
 	w := Extent(width)
 	return words{"rows": Extent(rows), "width": w, "a_stride": w, "b_stride": w, "value": plan.Number(0)}
@@ -66,7 +66,7 @@ func elements(rows, width ir.Dim) words {
 
 func ceilDiv(n, d int64) int64 { return (n + d - 1) / d }
 
-// block is the extents of a block of a cache, as parameters.
+// block returns the extents of a cache block as parameters.
 func block(c ir.Cache) words {
 	return words{"kv_heads": size(int64(c.KVHeads)), "head": size(int64(c.Head)), "block": size(int64(c.Block))}
 }

@@ -13,27 +13,27 @@ type Range struct {
 	Name       string // "prefill", "decode", "batch" or "copy"
 	Func       *ir.Func
 	MinT, MaxT int64         // tokens
-	Longest    plan.Interval // tokens of the sequence that brings most; the zero value: 1 to MaxT
-	MaxContext int64         // 0: that of Options
-	MaxC       int64         // cache blocks that are copied, one at least, in a step without tokens; 0: none are
+	Longest    plan.Interval // tokens of the longest sequence of a step; the zero value: 1 to MaxT
+	MaxContext int64         // slots; 0: Options.Context
+	MaxC       int64         // maximum cache blocks that a step without tokens copies; 0: steps copy none
 }
 
-// Options bound what a Plan is made for.
+// Options are the bounds and choices of a Plan.
 type Options struct {
 	Context   int // slots of a sequence's cache
 	Sequences int // sequences in a step; 1 if unset
-	// Rows is how many rows of logits a step may compute, where that is more than one for
-	// each sequence; 0: one for each token.
+	// Rows is the maximum number of rows of logits of a step, and is raised to Sequences; 0: one
+	// row per token.
 	Rows int
 	// Products places matrix products on the CPU of a target with a GPU; nil: none.
 	Products Placement
-	// Tuning is what was measured on the device that the Plan is for; nil: nothing.
+	// Tuning holds the measurements of the device that the Plan is for; nil: none.
 	Tuning *Tuning
 }
 
-// Lower turns one graph per range into a Plan: every value becomes a kernel
-// launch, an alias or a buffer, in program order. It rewrites nothing: what the
-// target lacks has been decomposed by the last pass.
+// Lower turns one graph per range into a Plan: every value becomes kernel launches, an alias or a
+// buffer, in program order. It rewrites no graph: the last pass has decomposed the ops that the
+// target lacks, and any that remain give an error that wraps ErrUnsupported.
 func Lower(name string, ranges []Range, target *Target, opts Options) (*plan.Plan, error) {
 	if opts.Context <= 0 {
 		return nil, fmt.Errorf("a context of %d slots", opts.Context)

@@ -7,11 +7,11 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// arenaAlign keeps every value at a cache line and at what vector loads want.
+// arenaAlign aligns every value to a cache line, which vector loads need too.
 const arenaAlign = 64
 
-// mayReplace lets v take the memory of an operand that its kernel reads at
-// exactly the places where it writes v, if nothing needs the operand afterwards.
+// mayReplace lets v reuse the memory of an operand in place, if nothing reads the operand
+// afterwards. The kernel of v must read the operand only at the elements that it writes.
 func (e emitter) mayReplace(operand, v *ir.Value) {
 	p := e.p
 	if len(tensorsOf(root(operand))) > 1 {
@@ -34,11 +34,10 @@ func (e emitter) mayReplace(operand, v *ir.Value) {
 	p.slots[next].merged = old + 1
 }
 
-// planArena gives every slot its offset, for the better of two orders of the
-// dispatches. In order of epochs (see [phase.epochs]), slots in use in one epoch get
-// different places, so that sharing memory makes no dispatch wait that did not have
-// to. Where that takes over a tenth more memory than program order needs, which is
-// so for graphs that copy much, program order stays.
+// planArena assigns an offset to every slot, in one of two orders of the dispatches. In order of
+// epochs (see [phase.epochs]), slots in use in one epoch do not overlap, so that reusing memory
+// adds no barriers. Where that takes over a tenth more memory than program order needs, as in
+// graphs with many copies, dispatches keep program order.
 func (p *phase) planArena() {
 	owners := p.roundSlots()
 	program := make([]int, len(p.out.Dispatches))
@@ -88,19 +87,18 @@ func (p *phase) lifetimes(times []int) {
 		s, t := &p.slots[p.ownerOf(int32(f.slot))], times[f.dispatch]
 		s.first, s.last = min(s.first, t), max(s.last, t)
 	}
-	for i := range p.slots { // what no dispatch touches lives nowhere in particular
+	for i := range p.slots { // a slot that no dispatch touches may have any lifetime
 		p.slots[i].first = min(p.slots[i].first, p.slots[i].last)
 	}
 }
 
-// placements bounds how often place tries to do better: layers whose norms come last need more
-// than eight, as in BERT, and more than sixteen, as in OLMo 2.
+// placements bounds the attempts of place. Layers with post-norms need more than 8 in BERT, and
+// more than 16 in OLMo 2.
 const placements = 32
 
-// place finds an offset for every slot and returns the bytes that they span, no
-// fewer than least. The order in which slots choose their place decides how well
-// they fit: largest first does well. Where that leaves holes, the slot that ends
-// highest chooses first the next time.
+// place assigns an offset to every slot and returns the bytes that they span, at least least. It
+// places slots by first fit, the largest first. While the result exceeds least, it tries again with
+// the slot that ends highest moved to the front of the order.
 func (p *phase) place(slots []int, least int64) int64 {
 	order := slices.Clone(slots)
 	slices.SortStableFunc(order, func(a, b int) int {
@@ -128,9 +126,8 @@ func (p *phase) place(slots []int, least int64) int64 {
 	return max(best, 0)
 }
 
-// firstFit puts one slot after the other at the lowest place where nothing that
-// lives at the same time stands. It returns the bytes used and which of order ends
-// there.
+// firstFit places each slot of order at the lowest offset where it overlaps no slot that is live at
+// the same time. It returns the bytes used, and the position in order of the slot that ends there.
 func (p *phase) firstFit(order []int) (bytes int64, highest int) {
 	alive := make([][]int, len(p.out.Dispatches)) // the slots placed so far, by epoch
 	var near []int

@@ -10,25 +10,25 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// What finding a threadgroup's sequence costs. A search in cu_seqlens is a chain of loads, each
-// of which waits for the one before, of which a map needs the first alone. In the article on
-// vllm-metal's attention the loads that a map spares take 8 to 11 % of decoding 64 to 1,024
-// sequences of 128 keys with 16 heads, which are 0.05 to 0.06 µs of one of 14 cores each.
-// What the map costs is its entries, which the host writes once for all layers: a nanosecond
-// each, with the copy to where the device reads them.
+// The costs in µs of finding a threadgroup's sequence. A binary search in cu_seqlens is a chain of
+// dependent loads, of which a map needs only one. In the article on vllm-metal's attention, the
+// other loads take 8 to 11 % of decoding 64 to 1,024 sequences of 128 keys with 16 heads, which is
+// 0.05 to 0.06 µs of one of 14 cores per load. A map costs 1 ns per entry, which the host writes
+// and copies once for all layers.
 const (
 	searchLoad = 0.05
 	mapEntry   = 0.001
 )
 
-// found is how a dispatch learns which sequences its threadgroups serve.
+// found is the method by which a dispatch's threadgroups find their sequences.
 type found struct {
 	owners *plan.Owners // nil where it searches
-	how    string       // for a choice; "" where there is one sequence
+	how    string       // the method in words, for a choice; "" with one sequence
 	why    string
 }
 
-// find chooses between search and map for so many heads of threadgroups of a tile each.
+// find chooses between search and map for threadgroups that each process tile tokens of a sequence,
+// with heads threadgroups per tile.
 func (p *phase) find(tile, heads int64) found {
 	seqs := p.out.Bounds[sym.B]
 	if seqs <= 1 {
@@ -46,7 +46,7 @@ func (p *phase) find(tile, heads int64) found {
 	return found{all, "sequences by map", figures}
 }
 
-// searched is find for a kernel that has no map.
+// searched is find for a kernel that can only search.
 func (p *phase) searched() found {
 	if p.out.Bounds[sym.B] <= 1 {
 		return found{}
@@ -62,7 +62,7 @@ func (p *phase) layers() (n int64) {
 	return n
 }
 
-// owners binds a map of what cu_seqlens holds.
+// owners binds a map from tokens or tiles to sequences, which the device derives from cu_seqlens.
 func (e emitter) owners(o *plan.Owners, cuSeqlens *ir.Value) {
 	if o == nil {
 		return

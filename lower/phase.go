@@ -39,8 +39,8 @@ func (t *tables) buffer(b plan.Buffer) int32 {
 	return i
 }
 
-// weight returns the buffer of a tensor of the file. What is no matrix is bound as F32
-// whatever its stored type: it is small, and kernels then need one form.
+// weight returns the buffer of a tensor of the file. Vectors are bound as F32 whatever their stored
+// type: they are small, and kernels then need one form.
 func (t *tables) weight(v *ir.Value, matrix bool) (int32, error) {
 	key := bufferKey{plan.Weight, v.Name()}
 	if i, ok := t.index[key]; ok {
@@ -66,8 +66,7 @@ func (t *tables) weight(v *ir.Value, matrix bool) (int32, error) {
 	return t.buffer(plan.Buffer{Kind: plan.Weight, Name: v.Name(), DType: bound, Bytes: plan.Number(bound.Bytes(elements))}), nil
 }
 
-// cache returns the buffer of a layer's keys or values; its size is that of one
-// block.
+// cache returns the buffer of a layer's keys or values, with the size of one block.
 func (t *tables) cache(layer int, c plan.Cache, values bool) (int32, error) {
 	for len(t.plan.Caches) <= layer {
 		t.plan.Caches = append(t.plan.Caches, plan.Cache{})
@@ -84,7 +83,7 @@ func (t *tables) cache(layer int, c plan.Cache, values bool) (int32, error) {
 		Bytes: plan.Number(c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)))}), nil
 }
 
-// state returns the buffer of a recurrent state; its size is that of one block.
+// state returns the buffer of a recurrent state, with the size of one block.
 func (t *tables) state(a ir.StateAttr, r plan.Recurrent) int32 {
 	for len(t.plan.Caches) <= a.Layer {
 		t.plan.Caches = append(t.plan.Caches, plan.Cache{})
@@ -108,10 +107,10 @@ type phase struct {
 	matrices map[*ir.Value]bool // weights that are bound as they are stored
 
 	places  []place           // where each value lives, by ID
-	orders  map[part][2]place // by the choice of experts: see [phase.expertOrder]
-	parts   map[part]place    // tensors of tuples that are results, or that are several
+	orders  map[part][2]place // results of [phase.expertOrder], by the choice of experts
+	parts   map[part]place    // tensors of tuples that are results or have several tensors
 	slots   []slot            // of the arena
-	fixups  []fixup           // arena bindings, whose offsets are known last
+	fixups  []fixup           // arena bindings, whose offsets planArena sets
 	lastUse []int             // index of the last value that reads each value's memory, by ID of its root
 	at      int               // index of the value being lowered
 	err     error
@@ -141,7 +140,7 @@ func (p *phase) fail(err error) {
 
 func (p *phase) bound(e plan.Expr) int64 { return e.Eval(&p.out.Bounds) }
 
-// root returns the value whose memory v is.
+// root returns the value whose memory v aliases, or v.
 func root(v *ir.Value) *ir.Value {
 	for v.Op.IsAlias() {
 		v = v.Args[0]
@@ -149,8 +148,8 @@ func root(v *ir.Value) *ir.Value {
 	return v
 }
 
-// placeResults gives every tensor that the graph returns a buffer of its own,
-// which its kernel writes directly.
+// placeResults assigns an output buffer to every tensor that the graph returns, which its kernel
+// writes directly.
 func (p *phase) placeResults() error {
 	for _, r := range p.f.Results {
 		if r.Value.Type.Kind == ir.State {
@@ -180,7 +179,7 @@ func (p *phase) placeResults() error {
 	return nil
 }
 
-// placeOf finds or makes the memory of a value.
+// placeOf returns the memory of a value, which it allocates at the first call.
 func (p *phase) placeOf(v *ir.Value) place {
 	v = root(v)
 	at := &p.places[v.ID]
@@ -207,8 +206,8 @@ func (p *phase) placeOf(v *ir.Value) place {
 	return *at
 }
 
-// partPlace returns where one of the tensors that a value computes lives. Of several each has
-// memory of its own: one may be read long after the last reader of another.
+// partPlace returns the memory of one of the tensors that a value computes. Each of several tensors
+// has memory of its own, since their lifetimes differ.
 func (p *phase) partPlace(v *ir.Value, which int) place {
 	tensors, key := tensorsOf(v), part{v.ID, which}
 	at, ok := p.parts[key]
@@ -222,8 +221,8 @@ func (p *phase) partPlace(v *ir.Value, which int) place {
 	return p.parts[key]
 }
 
-// memory returns a slot of the arena, which is in use from the first dispatch that binds it to
-// the last.
+// memory returns a new slot of the arena, whose lifetime is from the first to the last dispatch
+// that binds it.
 func (p *phase) memory(bytes int64) place {
 	p.slots = append(p.slots, slot{made: p.at, bytes: bytes})
 	return place{known: true, slot: int32(len(p.slots) - 1), buffer: p.buffer(plan.Buffer{Kind: plan.Arena})}
@@ -234,8 +233,8 @@ func (p *phase) scratch(bytes plan.Expr) place { return p.memory(p.bound(bytes))
 
 func inputBytes(v *ir.Value, n ir.Dim) plan.Expr { return Extent(n).Times(v.Type.DType.Bytes(1)) }
 
-// tensorsOf returns the types of the tensors that a value computes: one, or those of
-// a tuple without the cache that the fused writes also return.
+// tensorsOf returns the types of the tensors that a value computes: one, or those of a tuple,
+// without the states that fused writes also return.
 func tensorsOf(v *ir.Value) []ir.Type {
 	if v.Type.Kind != ir.Tuple {
 		return []ir.Type{v.Type}
@@ -243,10 +242,10 @@ func tensorsOf(v *ir.Value) []ir.Type {
 	return lo.Filter(v.Type.Elems, func(t ir.Type, _ int) bool { return t.Kind == ir.Tensor })
 }
 
-// tensorOf returns the first of them.
+// tensorOf returns the type of the first tensor that a value computes.
 func tensorOf(v *ir.Value) ir.Type { return tensorsOf(v)[0] }
 
-// partOf returns which tensor of root(v) a value is.
+// partOf returns the index of v among the tensors of root(v).
 func partOf(v *ir.Value) int {
 	for v.Op.IsAlias() {
 		if a, ok := v.Attr.(ir.SelectAttr); ok {
@@ -257,10 +256,10 @@ func partOf(v *ir.Value) int {
 	return 0
 }
 
-// layerOf follows a state back to the cache that it is a version of.
+// layerOf returns the layer of the cache that a state is a version of.
 func layerOf(state *ir.Value) int { return first(state).Attr.(ir.CacheAttr).Layer }
 
-// first is the version of a cache or a recurrent state that the step finds.
+// first returns the version of a cache or recurrent state at the start of the step.
 func first(state *ir.Value) *ir.Value {
 	for {
 		if state.Op.IsLeaf() {
@@ -274,12 +273,11 @@ func first(state *ir.Value) *ir.Value {
 	}
 }
 
-// slot is a stretch of the arena: the memory of one value, or of several that
-// take each other's place.
+// slot is a range of the arena: the memory of one value, or of several that replace each other.
 type slot struct {
 	made   int   // index of the value that writes it first
 	bytes  int64 // at the bounds
-	merged int32 // 1 + the slot that this one is part of; 0 for none
+	merged int32 // 1 + the slot whose memory this one shares; 0: none
 
 	first, last int // when it is first and last touched: positions or epochs of dispatches
 	offset      int64

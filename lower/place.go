@@ -7,11 +7,11 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// Product is a matrix product as a placement sees it: x[Tokens, K]·Wᵀ.
+// Product holds what a placement knows of a matrix product x[Tokens, K]·Wᵀ.
 type Product struct {
 	Phase  string
 	Layer  int   // ir.NoLayer outside the layers
-	Tokens int64 // at most
+	Tokens int64 // maximum
 	K, N   int64
 	Bytes  int64 // of the weights
 }
@@ -19,29 +19,28 @@ type Product struct {
 // Work returns the multiply-adds of the product.
 func (p Product) Work() float64 { return float64(p.Tokens) * float64(p.K) * float64(p.N) }
 
-// Placement tells which products the CPU runs, of a target with a GPU. nil gives it none.
+// Placement reports whether the CPU of a target with a GPU runs a product; nil: it runs none.
 type Placement func(Product) bool
 
-// AtLeast places products of so many multiply-adds and more, as Minerva's ADR-003 does
-// with 1,000,000. That sends the products of a single token to the CPU: it is for
-// measuring.
+// AtLeast places products of at least work multiply-adds on the CPU, as Minerva's ADR-003 does with
+// 1,000,000. Since that includes products of a single token, it is for measurements.
 func AtLeast(work float64) Placement {
 	return func(p Product) bool { return p.Work() >= work }
 }
 
-// What the CPU of Apple silicon is taken to do beside its GPU: the share of the
-// memory's bandwidth that its cores reach, and the rate of its matrix units for each
-// GB/s of it. Handing over takes a drained GPU and two events. The figures are
-// estimates from what is published about M1 to M4, and none was measured here.
+// The assumed speed of the CPU of Apple silicon beside its GPU: the share of the memory's bandwidth
+// that its cores reach, and the rate of its matrix units per GB/s of that bandwidth. A handover
+// drains the GPU and takes two events. The figures are estimates from publications about M1 to M4;
+// none was measured here.
 const (
 	cpuReach     = 0.5  // of the chip's bandwidth
 	cpuFlops     = 15e9 // float operations a second for each GB/s
 	handoverTime = 100  // µs, there and back
 )
 
-// Cheaper places the products that a chip's CPU is predicted to end sooner, the
-// handover included. On every chip known here the GPU wins at every size, since it
-// has the memory's whole bandwidth and no handover.
+// Cheaper places on the CPU the products that a chip's CPU is predicted to finish sooner than its
+// GPU, handover included. On every chip of the table the GPU wins at every size, since it has the
+// whole memory bandwidth and no handover.
 func Cheaper(c *predict.Chip) Placement {
 	return func(p Product) bool {
 		gpu := c.Time(float64(p.Bytes), 2*p.Work())
@@ -51,8 +50,8 @@ func Cheaper(c *predict.Chip) Placement {
 	}
 }
 
-// ParsePlacement reads "gpu", "cpu", "auto" (by predicted time on the chip), or the
-// least multiply-adds of a product for the CPU.
+// ParsePlacement parses "gpu", "cpu", "auto" (by predicted time on the chip; "" is the slowest), or
+// the minimum number of multiply-adds of a product for the CPU.
 func ParsePlacement(text, chip string) (Placement, error) {
 	switch text {
 	case "", "gpu":

@@ -8,12 +8,11 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// order chooses for each matrix between the file's order and the device's own, and marks
-// those that get the latter: of every dispatch that reads one the kernel must know it. A CPU
-// that decodes streams through all weights for every token, and gains more from an order made
-// for its vectors than the copy costs: the device makes the copy, and the kernels of the
-// moment say how. A GPU reads the file's rows, whose pages it shares with the page cache,
-// unless it was measured to be faster with scales apart from codes. That order is known here.
+// order chooses the layout of each matrix, the file's or one of the device, and marks the matrices
+// with the latter. It considers only matrices that every dispatch reads by a kernel that knows both
+// layouts. On a CPU ([plan.Buffer.Rearrange]) the device copies the matrix to the layout of its
+// kernels. On a GPU ([plan.Buffer.Lines]) matrices keep the file's layout, whose pages the page
+// cache shares, unless separate scales and codes were measured to be faster.
 func order(p *plan.Plan, target *Target, tuning *Tuning) {
 	shapes := make(map[string][]int, len(p.Tensors))
 	for i := range p.Tensors {

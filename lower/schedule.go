@@ -8,8 +8,8 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// reorder sorts the dispatches by epoch; in one, the CPU's come last, so that the
-// processors take turns no more often than they must.
+// reorder sorts the dispatches by epoch. Within an epoch the CPU's come last, which keeps handovers
+// between the processors few.
 func (p *phase) reorder(epochs []int) {
 	from := make([]int, len(epochs)) // the new order, as positions in the old one
 	for i := range from {
@@ -29,17 +29,16 @@ func (p *phase) reorder(epochs []int) {
 	}
 }
 
-// epochs gives every dispatch the length of the longest chain of dispatches before
-// it that wait for each other. Dispatches of one epoch are independent; in order of
-// epochs, the barriers are as few as any order allows.
+// epochs returns, for every dispatch, the length of the longest chain of dependent dispatches
+// before it. Dispatches of one epoch are independent, and the order of epochs needs the fewest
+// barriers of all orders.
 //
-// What counts is the memory that dispatches read and write before offsets are
-// known: slots of the arena and whole buffers.
+// Dependencies are by slots of the arena and whole buffers, since offsets are not known yet.
 func (p *phase) epochs() []int {
 	type state struct {
-		written, read int   // 1 + the last epoch that did
-		by            int32 // the value that was written last, as long as nothing has read it
-		before        int   // what the first dispatch of that value waited for here
+		written, read int   // 1 + the last epoch that wrote or read it
+		by            int32 // the value that was written last, if no dispatch has read it; else 0
+		before        int   // the epoch that this memory allowed the first dispatch of that value
 	}
 	slots, buffers := make([]state, len(p.slots)), make([]state, len(p.plan.Buffers))
 	touched := make([][]*state, len(p.out.Dispatches))
@@ -76,18 +75,17 @@ func (p *phase) epochs() []int {
 	return epochs
 }
 
-// access is a stretch of a buffer that a dispatch since the last barrier touched.
+// access is a range of a buffer that a dispatch since the last barrier read or wrote.
 type access struct {
 	buffer     int32
 	begin, end int64
 	write      bool
-	value      int32 // that is written
+	value      int32 // that the dispatch computes
 }
 
-// barriers decides where dispatches must wait. A dispatch waits if it touches
-// memory that one since the last barrier wrote, or writes memory that one read;
-// sizes are taken at their bounds. Waiting no sooner than that needs the fewest
-// barriers that this order allows.
+// barriers sets a barrier before each dispatch that reads or writes memory that a dispatch since
+// the last barrier wrote, or writes memory that one read. Sizes are taken at their bounds. These
+// are the fewest barriers that this order allows.
 func (p *phase) barriers() {
 	var open []access
 	for i := range p.out.Dispatches {
@@ -124,9 +122,9 @@ func conflict(before, now []access) bool {
 	return false
 }
 
-// commandBuffers cuts the list as the target says, at barriers where it
-// can: a buffer waits for the one before it anyway. A dispatch that takes longer than
-// BufferTime has a buffer of its own. Where the CPU's part begins or ends, one ends too.
+// commandBuffers splits the dispatches into command buffers within the target's limits, at barriers
+// where possible, since a buffer waits for the one before it anyway. A dispatch longer than
+// BufferTime has its own buffer. No buffer mixes dispatches of the CPU and the GPU.
 func (p *phase) commandBuffers() {
 	ds, s := p.out.Dispatches, p.target
 	if s.FirstBuffer == 0 {

@@ -4,8 +4,8 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// selectors give each op its kernel: one row an op. An op without a row has no
-// kernel on any target; leaves and aliases need none.
+// selectors maps each op to the function that selects its kernel. An op without a row has no kernel
+// on any target; leaves and aliases need none.
 var selectors map[ir.Op]func(*phase, *ir.Value) error
 
 func init() {

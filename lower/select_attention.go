@@ -20,7 +20,7 @@ func attention(p *phase, v *ir.Value) error {
 	switch {
 	case p.target.XSplit:
 		return pagedAttention(p, v)
-	case p.out.Longest.Max == 1: // a tile of queries is one sequence's: of tokens by themselves it would be empty but for one
+	case p.out.Longest.Max == 1: // a tile holds queries of one sequence: here it would hold one
 		return attentionRows(p, v, 1)
 	case few || p.target.SameBits:
 		return attentionRows(p, v, p.rowsAtOnce(q.Shape.Last()))
@@ -28,7 +28,7 @@ func attention(p *phase, v *ir.Value) error {
 	return attentionTiles(p, v)
 }
 
-// attends starts a dispatch of a family that attends over a cache.
+// attends starts a dispatch of attention of a family over a cache, with its operands bound.
 func (p *phase) attends(v *ir.Value, family string) (emitter, error) {
 	q, cache := v.Args[0], v.Args[1]
 	d := p.dispatch(family+"_"+v.Type.DType.String()+"_"+cache.Type.Cache.DType.String(), v)
@@ -50,8 +50,8 @@ func sinksOf(v *ir.Value) *ir.Value {
 	return sinks
 }
 
-// rowsAtOnce is how many tokens of a sequence attention_vec takes at once, where the Plan cuts
-// its work: as many as leave their queries and sums in registers.
+// rowsAtOnce returns the number of tokens of a sequence that one threadgroup of attention_vec
+// processes: as many as keep their queries and sums in registers. It is 1 without Launches.
 func (p *phase) rowsAtOnce(head int64) int64 {
 	rows := int64(1)
 	if p.target.Launches {
@@ -63,7 +63,7 @@ func (p *phase) rowsAtOnce(head int64) int64 {
 	return rows
 }
 
-// attentionRows lowers attention to attention_vec, of so many tokens of a sequence at once.
+// attentionRows lowers attention to attention_vec, with rows tokens of a sequence per threadgroup.
 func attentionRows(p *phase, v *ir.Value, rows int64) error {
 	heads, _ := v.Args[0].Type.Shape[1].IsConst()
 	d, err := p.attends(v, "attention_vec")
@@ -78,9 +78,9 @@ func attentionRows(p *phase, v *ir.Value, rows int64) error {
 	return singleQueries(p, v, d, sinksOf(v), v.Args[1].Type.Cache.KVHeads, rows, by)
 }
 
-// attentionTiles lowers attention to attention_tile. Sequences that bring few tokens would
-// leave its tiles empty but for these: where that costs more than it does to start what
-// finds nothing to do, they are attention_vec's, and each kernel passes over the other's.
+// attentionTiles lowers attention to attention_tile. Sequences with few tokens leave most of a tile
+// empty. Where that is predicted to cost more than idle threadgroups, it adds a dispatch of
+// attention_vec for those sequences, and each kernel skips the sequences of the other.
 func attentionTiles(p *phase, v *ir.Value) error {
 	q := v.Args[0].Type
 	shape, head := p.attentionShape(q), q.Shape.Last()
@@ -120,18 +120,18 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// launchRows launches attention_vec for tiles of some tokens, in so many threadgroups each for
-// all heads.
+// launchRows launches attention_vec with rows tokens per tile, and with groups threadgroups per
+// tile and partition to cover all heads.
 func (e emitter) launchRows(v *ir.Value, groups, rows int64, parts plan.Expr, threads int) {
 	e.launch([3]plan.Expr{plan.Number(groups), (&plan.Owners{Tile: rows}).Count(), parts}, threads)
 }
 
-// join puts words beside each other.
+// join joins the words that are not empty by "; ".
 func join(words ...string) string {
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "; ")
 }
 
-// attentionShape is what choices go by, given the type of the queries.
+// attentionShape returns the shape of a site of attention, given the type of the queries.
 func (p *phase) attentionShape(q ir.Type) string {
 	return fmt.Sprintf("%s, Smax ≤ %d", p.queriesShape(q), p.out.Bounds[sym.Smax])
 }
@@ -141,8 +141,8 @@ func (p *phase) queriesShape(q ir.Type) string {
 	return fmt.Sprintf("%s × %d heads of %d", p.upTo(q.Shape[0]), n, q.Shape.Last())
 }
 
-// attend binds a cache, sets what all kernels of attention over one are told, and returns
-// their parameters.
+// attend binds a cache, sets the function constants that all kernels of attention over a cache
+// share, and returns their parameters.
 func (e emitter) attend(v *ir.Value, a ir.AttentionAttr, cache, slopes *ir.Value) (words, error) {
 	c := cache.Type.Cache
 	t := tensorOf(v)
@@ -150,7 +150,7 @@ func (e emitter) attend(v *ir.Value, a ir.AttentionAttr, cache, slopes *ir.Value
 		return nil, fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of 8 up to %d", v, c.Head, e.p.target.MaxHead)
 	}
 	row := int64(c.Head)
-	plane := int64(c.Block) * row // a block of one KV head
+	plane := int64(c.Block) * row // elements of a block of one KV head
 	if stride := int64(c.KVHeads) * plane; stride > math.MaxUint32 {
 		return nil, fmt.Errorf("%s: cache blocks of %d elements; the attention kernels count them in 32 bits", v, stride)
 	}
@@ -180,26 +180,27 @@ func (e emitter) sinks(sinks *ir.Value) {
 	}
 }
 
-// cut tells whether the phase has contexts that are cut along the keys.
+// cut reports whether the phase splits contexts along the keys (split-K).
 func (p *phase) cut() bool {
 	return p.target.SplitContext > 0 && p.out.Bounds[sym.Smax] > p.target.SplitContext
 }
 
-// cutElsewhere tells whether what is whole here has one part in another phase, and should be
-// the same there. So it is as it stands, but for what is done once the parts are put together.
+// cutElsewhere reports whether other phases split contexts such that those of this phase have one
+// partition there. Results must be the same in both. They are without a split here, except with
+// sinks, which attention_reduce applies.
 func (p *phase) cutElsewhere() bool {
 	return p.target.SplitContext > 0 && p.target.SplitContext == p.target.SplitKeys && int64(p.plan.Context) > p.target.SplitContext
 }
 
-// singleQueries launches a kernel that takes each token by itself, or a few of a sequence, over
-// contexts that are cut where they are long.
+// singleQueries launches a kernel of attention with rows tokens of a sequence per threadgroup. It
+// splits long contexts along the keys.
 func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, kvHeads int, rows int64, by found) error {
 	t := tensorOf(v)
 	shape := p.attentionShape(t)
 	if !p.target.Launches {
 		d.hints(v, sizes{shape: p.queriesShape(t), tokens: p.bound(Extent(t.Shape[0]))}, ahead)
 	}
-	keys, parts := int64(0), int64(1) // of a partition, and partitions at most
+	keys, parts := int64(0), int64(1) // keys per partition; maximum number of partitions
 	if p.cut() || sinks != nil && p.cutElsewhere() {
 		cut := p.launch(partition, v, d, sizes{shape: shape}, plan.Setting{"keys": p.target.SplitKeys},
 			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
@@ -222,8 +223,8 @@ func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, kvHeads in
 	return nil
 }
 
-// shareHeads chooses how many query heads a threadgroup of attention takes, and returns how
-// many threadgroups a token then has, for each part of its keys.
+// shareHeads chooses the number of query heads per threadgroup of attention, and returns the number
+// of threadgroups per token and partition.
 func (p *phase) shareHeads(v *ir.Value, d emitter, kvHeads, parts int64, by found) int64 {
 	t := tensorOf(v)
 	heads, _ := t.Shape[1].IsConst()
@@ -249,7 +250,7 @@ func (p *phase) shareHeads(v *ir.Value, d emitter, kvHeads, parts int64, by foun
 }
 
 // attending predicts the µs of attention in the phase's smallest step over its longest context,
-// in so many threadgroups for a token and a part of the keys.
+// with groups threadgroups per token and partition.
 func (p *phase) attending(d emitter, groups, parts int64) float64 {
 	d.launch([3]plan.Expr{plan.Number(groups), Extent(ir.Var(sym.T)), plan.Number(parts)}, d.kernel.MaxThreads)
 	step := p.out.Bounds
@@ -258,7 +259,7 @@ func (p *phase) attending(d emitter, groups, parts int64) float64 {
 	return p.chip.like.Alone(predict.CostOf(p.plan, d.dispatch(), &step), d.dispatch(), &step)
 }
 
-// whyHeads says why so many query heads share a threadgroup, and no more.
+// whyHeads returns the reason why n query heads share a threadgroup, and not more.
 func (p *phase) whyHeads(at sizes, n int64) string {
 	switch {
 	case at.shared == 1:
@@ -273,8 +274,8 @@ func (p *phase) whyHeads(at sizes, n int64) string {
 	return fmt.Sprintf("fewer than %d threadgroups a core otherwise, on %s", p.chip.attending, &p.chip)
 }
 
-// attentionWrite lowers the ops that write the cache and attend over it. Their kernel reads
-// no slot that its own launch writes, which takes sequences of one token.
+// attentionWrite lowers the ops that write the cache and attend over it. Their kernel reads no slot
+// that its own launch writes, and so requires one token per sequence.
 func attentionWrite(p *phase, v *ir.Value) error {
 	if p.out.Longest.Max > 1 {
 		return fmt.Errorf("%s: sequences of up to %d tokens; %s takes one of each", v, p.out.Longest.Max, v.Op)
@@ -299,7 +300,7 @@ func attentionWrite(p *phase, v *ir.Value) error {
 		factors = []*ir.Value{o.Factors}
 	}
 	maps.Copy(given, rotation(d, a.Write.Rope, factors))
-	delete(given, "first") // positions are given
+	delete(given, "first") // the kernel has positions instead
 	given["eps"] = float(a.Write.Eps)
 	d.constant("fc_norms", bit(norms))
 	if norms {
@@ -310,9 +311,9 @@ func attentionWrite(p *phase, v *ir.Value) error {
 	return singleQueries(p, v, d, o.Sinks, o.Cache.Type.Cache.KVHeads, 1, p.searched())
 }
 
-// splitAttention cuts the keys of attention_vec into partitions, whose results a
-// second dispatch puts together. Partitions beyond a token's keys say so in their
-// statistics and cost nothing.
+// splitAttention splits the keys of attention_vec into partitions (split-K), whose results
+// attention_reduce combines. Partitions beyond a token's keys are marked empty in their statistics
+// and do no work.
 func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition, groups, rows int64) error {
 	t := tensorOf(v)
 	heads, head := t.Shape[1], t.Shape.Last()
@@ -377,7 +378,7 @@ func cacheRead(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// copyBlocks binds the caches twice: what is read and what is written are apart.
+// copyBlocks binds the caches twice, for reading and for writing: the blocks are disjoint.
 func copyBlocks(p *phase, v *ir.Value) error {
 	c := v.Type.Cache
 	d := p.dispatch("copy_blocks_"+c.DType.String(), v)
@@ -391,17 +392,17 @@ func copyBlocks(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// pagedStrides are the steps through a cache of the x-split layout.
+// pagedStrides returns the strides of a cache of the x-split layout.
 func pagedStrides(c ir.Cache) words {
 	plane := int64(c.Block) * int64(c.Head)
 	return words{"block_stride": size(int64(c.KVHeads) * plane), "head_stride": size(plane)}
 }
 
-// pagedPartition is how many keys a threadgroup of paged_attention_v2 takes.
+// pagedPartition is the number of keys per threadgroup of paged_attention_v2.
 const pagedPartition = 512
 
-// pagedAttention lowers attention over a cache of the x-split layout. Where a step has more
-// than one token, each is taken by itself.
+// pagedAttention lowers attention over a cache of the x-split layout. Its kernels process each
+// token separately.
 func pagedAttention(p *phase, v *ir.Value) error {
 	q, c, a := v.Args[0].Type, v.Args[1].Type.Cache, v.Attr.(ir.AttentionAttr)
 	if err := CheckXSplit(q.DType, c.DType, c.Block); err != nil {
@@ -419,7 +420,7 @@ func pagedAttention(p *phase, v *ir.Value) error {
 		"scale": float(a.Scale), "window": size(int64(a.Window)), "soft_cap": float(a.SoftCap)})
 	sinks, slopes := a.Options(v.Args)
 
-	rows := func(d emitter) { // which keys each sees
+	rows := func(d emitter) { // binds what determines the keys that each row sees
 		d.constant("fc_head", uint32(head))
 		d.in("context_lens", v.Args[4])
 		if p.out.Bounds[sym.T] > 1 {

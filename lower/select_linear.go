@@ -50,7 +50,7 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 		return p.cpuProduct(v, call, rows, vec)
 	}
 	act, name := call.in.X.Type.DType, linearKernel(vec)+call.in.X.Type.DType.String()
-	if call.attr.Norm != ir.NoNorm && !vec { // tiles are of what the norm leaves
+	if call.attr.Norm != ir.NoNorm && !vec { // tiles hold normalised elements
 		if call.attr.Narrow {
 			act = p.target.Act
 		}
@@ -67,7 +67,7 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 	return nil
 }
 
-// isVec tells whether a product of so many tokens runs as mat-vec.
+// isVec reports whether a product of at most tokens tokens runs as mat-vec.
 func (p *phase) isVec(v *ir.Value, call linearCall, rows ir.Dim, tokens int64) bool {
 	vec := tokens <= p.chip.vecTokens && !p.target.SameBits
 	if p.target.SameBits || !p.target.Launches || call.attr.Norm != ir.NoNorm {
@@ -77,7 +77,7 @@ func (p *phase) isVec(v *ir.Value, call linearCall, rows ir.Dim, tokens int64) b
 	return d.Setting["vec"] == 1
 }
 
-// sizes are what decides how a product is gone about.
+// sizes returns the inputs of the choices for a product.
 func (c linearCall) sizes(p *phase, v *ir.Value, rows ir.Dim) sizes {
 	stored := c.in.Weights[0].Type.DType
 	return sizes{
@@ -93,7 +93,7 @@ func linearKernel(vec bool) string {
 	return linearMat + "_"
 }
 
-// linear binds what a product reads besides x, and its parameters.
+// linear binds the operands of a product besides x, and sets its constants and parameters.
 func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	attr, in := call.attr, call.in
 	k, n := last(in.X), last(v)
@@ -135,7 +135,7 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	if attr.Gain {
 		e.in("gain", in.Gain)
 	}
-	if attr.Norm == ir.LayerNorm { // an RMSNorm has no choice
+	if attr.Norm == ir.LayerNorm { // an RMSNorm always has a gain and no shift
 		e.constant("fc_gain", bit(attr.Gain))
 		e.constant("fc_shift", bit(attr.Shift))
 	}
@@ -144,7 +144,7 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	}
 }
 
-// linearLaunch chooses the grid of a product of activations of a type.
+// linearLaunch chooses the grid of a product with activations of type act.
 func (e emitter) linearLaunch(v *ir.Value, call linearCall, act dtype.Type, rows ir.Dim, vec bool) {
 	p, at := e.p, call.sizes(e.p, v, rows)
 	at.act = act
@@ -158,8 +158,8 @@ func (e emitter) linearLaunch(v *ir.Value, call linearCall, act dtype.Type, rows
 	e.matLaunch(v, at, call.attr.Gated, rows, 0)
 }
 
-// matLaunch chooses the grid of linear_mat, whose results have so many rows, with some more
-// tiles where rows are several experts', whose last tiles need not be full.
+// matLaunch chooses the grid of linear_mat for rows rows of results, and adds more tiles for the
+// partial last tiles of experts.
 func (e emitter) matLaunch(v *ir.Value, at sizes, gated bool, rows ir.Dim, more int64) {
 	width := int64(kernels.MatColumns)
 	if gated {
@@ -174,7 +174,7 @@ func (e emitter) matLaunch(v *ir.Value, at sizes, gated bool, rows ir.Dim, more 
 	e.p.choseBy(v, e, at.shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), d)
 }
 
-// vecLaunch chooses the grid of linear_vec, whose results have so many rows.
+// vecLaunch chooses the grid of linear_vec for rows rows of results.
 func (e emitter) vecLaunch(v *ir.Value, at sizes, rows ir.Dim) {
 	s, why := e.p.chip.vec(at.stored, at.n, at.tokens)
 	d := e.p.launch(vecLaunch, v, e, at, plan.Setting{"rows": s.rows, "simdgroups": s.simdgroups}, why)
@@ -185,7 +185,7 @@ func (e emitter) vecLaunch(v *ir.Value, at sizes, rows ir.Dim) {
 	e.p.choseBy(v, e, at.shape, s.String(), d)
 }
 
-// onCPU tells whether a product is placed on the CPU.
+// onCPU reports whether the placement gives a product to the CPU.
 func (p *phase) onCPU(v *ir.Value, call linearCall, tokens int64) bool {
 	if p.products == nil || !p.target.GPU {
 		return false
@@ -199,8 +199,8 @@ func (p *phase) onCPU(v *ir.Value, call linearCall, tokens int64) bool {
 	return p.products(w)
 }
 
-// cpuProduct lowers a product for the CPU, whose kernels take and give floats:
-// activations of another type pass through scratch memory at both ends.
+// cpuProduct lowers a product for the CPU, whose kernels read and write F32. Activations of another
+// type are cast through scratch memory before and after.
 func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) error {
 	first := len(p.out.Dispatches)
 	var x, y place
@@ -245,8 +245,8 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 	return nil
 }
 
-// panelScratch binds memory in which a BLAS widens weights, where it may take the
-// product: float weights and several tokens.
+// panelScratch binds memory in which a BLAS widens weights, where it can compute the product: float
+// weights and several tokens.
 func (e emitter) panelScratch(call linearCall, rows ir.Dim) {
 	tokens := e.p.bound(Extent(rows))
 	var heights []int64
@@ -261,7 +261,7 @@ func (e emitter) panelScratch(call linearCall, rows ir.Dim) {
 	e.bindAt(kernels.HostScratch, e.p.scratch(bytes), plan.Binding{Bytes: bytes, Write: true})
 }
 
-// floats returns scratch memory for rows of so many floats.
+// floats returns scratch memory for rows of width floats, and its bytes.
 func (p *phase) floats(rows ir.Dim, width int64) (place, plan.Expr) {
 	bytes := Extent(rows).Times(4 * width)
 	return p.scratch(bytes), bytes

@@ -44,8 +44,8 @@ func deltaNet(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// recurrent binds a state that v takes to its next version, operand i of v, and what finds it
-// in a step. The sizes that count are the session's, so the bindings claim one block.
+// recurrent binds the recurrent state that v updates, operand i of v, and the inputs that locate it
+// in a step. The session determines the number of blocks, so the bindings declare one.
 func (e emitter) recurrent(v *ir.Value, i int) {
 	state := v.Args[i]
 	at := place{buffer: e.p.state(first(state).Attr.(ir.StateAttr), plan.Recurrent(state.Type.Recurrent)), slot: -1}

@@ -25,9 +25,9 @@ func rope(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// rotation sets the constants that the rotary kernels share and binds the factors, of
-// which there are one or none. With a base of 1 they are whole divisors: a table. It
-// returns the parameters of the rotation.
+// rotation sets the constants that the rotary kernels share, binds the factors (one tensor or
+// none), and returns the parameters of the rotation. With a base of 1 the factors are a table of
+// complete divisors.
 func rotation(d emitter, a ir.RopeAttr, factors []*ir.Value) words {
 	table := len(factors) > 0 && a.Theta == 1
 	d.constant("fc_interleaved", bit(a.Interleaved))
@@ -40,8 +40,7 @@ func rotation(d emitter, a ir.RopeAttr, factors []*ir.Value) words {
 		"log2_theta": float(math.Log2(a.Theta)), "freq_scale": float(a.FreqScale), "magnitude": float(a.Magnitude)}
 }
 
-// qkvWrite lowers qkv_write: rope_qkv_write with no element that rotates, and so without
-// positions.
+// qkvWrite lowers qkv_write to the kernel rope_qkv_write with no rotated elements and no positions.
 func qkvWrite(p *phase, v *ir.Value) error {
 	d := fusedWrite(p, v, "rope_qkv_write")
 	d.constant("fc_interleaved", 0)

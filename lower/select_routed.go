@@ -9,10 +9,9 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// expertLinear lowers expert_linear and routed_linear. The kernel for few tokens has a row of its
-// grid for each expert of a token, or for each token whose experts are mixed; that for many has
-// tiles of the rows of one expert, whose order is found first. How many of either there are is
-// known before which experts are chosen.
+// expertLinear lowers expert_linear and routed_linear. For few tokens, linear_vec has a row of its
+// grid for each expert of a token, or for each token if it mixes the experts' results. For many,
+// linear_mat has tiles of rows of one expert, after a dispatch that groups the rows by expert.
 func expertLinear(p *phase, v *ir.Value) error {
 	attr, in := ir.AsRoutedLinear(v)
 	call := linearCall{attr.Linear, in.LinearOperands}
@@ -66,7 +65,8 @@ func expertLinear(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// expertOrder finds the rows of each expert, once for all products of one choice.
+// expertOrder groups the rows by expert, once for all products with the same choice of experts. It
+// returns the order of the rows, and where each expert's rows start in it.
 func (p *phase) expertOrder(v, experts *ir.Value, stack ir.Dim) (order, starts place) {
 	choice := part{root(experts).ID, partOf(experts)}
 	if known, ok := p.orders[choice]; ok {
@@ -89,10 +89,11 @@ func (p *phase) expertOrder(v, experts *ir.Value, stack ir.Dim) (order, starts p
 
 func orderBytes(rows ir.Dim) plan.Expr { return Extent(rows).Times(dtype.I32.Bytes(1)) }
 
-// startsBytes are those of a number for each expert, for the rows without one, and for the end.
+// startsBytes returns the bytes of one integer for each expert, one for the rows without an expert,
+// and one for the end.
 func startsBytes(stack ir.Dim) plan.Expr { return plan.Number(dtype.I32.Bytes(number(stack) + 2)) }
 
-// number is what a constant extent is.
+// number returns the value of a constant extent.
 func number(d ir.Dim) int64 {
 	n, _ := d.IsConst()
 	return n

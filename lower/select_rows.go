@@ -30,8 +30,8 @@ func normResidual(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// normApart says why a norm is a dispatch of its own where the product that reads it could
-// compute it.
+// normApart notes why a norm is a separate dispatch, where the product that reads it could compute
+// it.
 func (p *phase) normApart(v *ir.Value, d emitter) {
 	if p.out.Bounds[sym.T] > p.target.NormTokens {
 		return
@@ -62,8 +62,8 @@ func layerNorm(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// norm is what the norms have in common.
-// norm is a dispatch of the op's kernel of those types, but for what it takes beside x.
+// norm starts a dispatch of a norm's kernel for the given types. The caller binds the operands
+// besides x.
 func norm(p *phase, v *ir.Value, types ...dtype.Type) (emitter, error) {
 	x, width := v.Args[0], last(v)
 	rows, err := rowsOf(v)
@@ -82,13 +82,13 @@ func norm(p *phase, v *ir.Value, types ...dtype.Type) (emitter, error) {
 	return d, nil
 }
 
-// elementwiseOps are computed by the kernels of their names.
+// elementwiseOps are the element-wise ops; their kernels have the same names.
 var elementwiseOps = map[ir.Op]bool{
 	ir.OpScale: true, ir.OpSoftCap: true, ir.OpMul: true, ir.OpAdd: true, ir.OpActivate: true, ir.OpGate: true,
 }
 
-// elementwise lowers ops that read the same element of each operand that they
-// write, so that the result may take an operand's place.
+// elementwise lowers ops that read each operand only at the element that they write, so that the
+// result may overwrite an operand.
 func elementwise(p *phase, v *ir.Value) error {
 	rows, err := rowsOf(v)
 	if err != nil {
@@ -119,7 +119,7 @@ func elementwise(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// gain is a product whose second operand has one row, for all.
+// gain lowers a product with one row of weights, which all rows share.
 func gain(p *phase, v *ir.Value) error {
 	x, weights := v.Args[0], v.Args[1]
 	width, ok := weights.Type.Shape.Elements()

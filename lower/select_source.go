@@ -74,7 +74,7 @@ func mask(p *phase, v *ir.Value) error {
 // stride, since positions in a grid have only 32 bits.
 const repeatGroups = 1 << 20
 
-// repeatKV lowers repeat_kv, and repeat_kv_pair, whose K and V have one shape.
+// repeatKV lowers repeat_kv, and repeat_kv_pair, whose K and V have the same shape.
 func repeatKV(p *phase, v *ir.Value) error {
 	x, out := v.Args[0], tensorOf(v)
 	n, ok := out.Shape.Elements()

@@ -12,66 +12,64 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// DecodeTokens is the largest step that the decode phase takes.
+// DecodeTokens is the maximum number of tokens of a step of the decode phase.
 const DecodeTokens = 1
 
-// normTokens is the largest step whose products in tiles may normalise their input: two
-// tiles of tokens.
+// normTokens is the maximum number of tokens of a step whose tiled products normalise their
+// input: two tiles.
 const normTokens = 64
 
-// Target is a machine that Plans are made for: what passes read of it, and how a Plan is laid
-// out for it.
+// Target is a machine that Plans are made for: the part that passes read, and the settings that
+// lower reads.
 type Target struct {
 	ir.Target
-	// GPU reports that dispatches are a GPU's, but for matrix products that are placed on the
-	// CPU beside it, which sees the same memory. Otherwise all are a CPU's.
+	// GPU reports whether dispatches run on a GPU, except for matrix products that a [Placement]
+	// gives to the CPU that shares its memory. Otherwise all run on the CPU.
 	GPU bool
-	// Launches reports that kernels run in the threadgroups that the Plan cuts them into. What
-	// they are is then chosen by size, and the Plan notes why. Kernels that cut their work
-	// themselves take the Plan's only where they are emulated.
+	// Launches reports whether the device launches kernels with the Plan's grids and threadgroups,
+	// as a GPU does. Lower then chooses them by size and notes the reasons in the Plan. Otherwise
+	// native kernels partition their own work, and only emulated kernels use the Plan's grids.
 	Launches bool
-	// Rearranges reports that the device may keep a matrix in an order of its own.
+	// Rearranges reports whether the device may store a matrix in a layout of its own.
 	Rearranges bool
-	// Emulates reports that kernels which are not written for the target's processor run there
-	// from their Metal source.
+	// Emulates reports whether the device runs kernels that are not written for its processor, by
+	// emulation from their Metal source.
 	Emulates bool
-	// FirstBuffer is the most dispatches of the first command buffer, 0 where there are none: a
-	// processor that obeys one step at a time has nothing to be handed early. The next may have
-	// BufferGrowth times as many. BufferTime, in µs on the slowest chip, is what none of several
-	// dispatches is predicted to exceed.
+	// FirstBuffer is the maximum number of dispatches in the first command buffer; 0: the target
+	// has no command buffers. Each further buffer may hold BufferGrowth times as many. BufferTime
+	// bounds the predicted µs on the slowest chip of a buffer with several dispatches.
 	FirstBuffer, BufferGrowth int
 	BufferTime                float64
-	// SplitContext is the context length beyond which the attention of single tokens
-	// is cut along the keys, to keep many cores busy; 0 for never. SplitKeys is the number of keys
-	// of a part. Where the two are equal, no context is cut in one step and whole in another,
-	// however long those beside it are.
+	// SplitContext is the context length in keys beyond which attention of single tokens is split
+	// along the keys (split-K), to keep many cores busy; 0: never. SplitKeys is the number of keys
+	// per partition. Where the two are equal, a context of at most SplitKeys keys has one partition
+	// whatever the other contexts of the step, so that its results do not depend on them.
 	SplitContext, SplitKeys int64
 
-	chip  *predict.Chip // that choices by size are made for; nil: none in particular
+	chip  *predict.Chip // for choices by size; nil: no particular chip
 	costs predict.Costs // Costs, as a value
 }
 
-// targets are the machines that smelt compiles for. All run the kernels of package
-// kernels; they differ in the rest.
+// targets are the machines that smelt compiles for. All run the kernels of package kernels.
 var targets = map[string]Target{
-	// A GPU is handed its work in command buffers, cut so that it is never without work and
-	// never long at it. The first is short and starts while the rest is encoded. The next
-	// may hold three times as many dispatches, since none takes less than that many times as
-	// long to run as to encode. A GPU that others wait for kills buffers that take seconds.
+	// The first command buffer is short, so that the GPU starts while the CPU encodes the rest.
+	// Each further buffer may hold three times as many dispatches, since running a dispatch takes
+	// at least three times as long as encoding it. BufferTime is bounded because the system kills
+	// buffers that occupy a shared GPU for seconds.
 	"metal": {
 		Target: ir.Target{Name: "metal", Act: dtype.F16},
 		GPU:    true, Launches: true, FirstBuffer: 16, BufferGrowth: 3, BufferTime: 100e3, SplitContext: tunings[0].split, SplitKeys: tunings[0].partition,
 	},
-	// A CPU that decodes streams through all weights for every token, and gains more from an
-	// order made for its vectors than the copy costs. A GPU reads the file's rows, whose
-	// pages it shares with the page cache.
+	// A decoding CPU streams through all weights for every token, so that a layout made for its
+	// vectors saves more than the copy costs. A GPU reads the file's rows in place and shares
+	// their pages with the page cache.
 	"cpu": {Target: ir.Target{Name: "cpu", Act: dtype.F32}, Emulates: true, Rearranges: true},
 }
 
 // Targets lists the names that NewTarget takes.
 func Targets() []string { return slices.Sorted(maps.Keys(targets)) }
 
-// NewTarget returns what the named machine ("metal" or "cpu") can do.
+// NewTarget returns the target of a name, "metal" or "cpu", with choices for no particular chip.
 func NewTarget(name string) (*Target, error) {
 	t, ok := targets[name]
 	if !ok {
@@ -81,7 +79,7 @@ func NewTarget(name string) (*Target, error) {
 		t.Kernels[op] = nativeWhere(rows, !t.Emulates)
 	}
 	for _, op := range []ir.Op{ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention} {
-		// A processor that would emulate it has kernels for what it is made of.
+		// Instead of emulating these fused ops, a CPU runs its native kernels for their parts.
 		t.Kernels[op] = slices.DeleteFunc(t.Kernels[op], func(row ir.Instance) bool { return !row.Native })
 	}
 	t.MaxHead = kernels.MaxHead
@@ -95,8 +93,7 @@ func NewTarget(name string) (*Target, error) {
 	return &t, nil
 }
 
-// Tune makes a target choose by size for a chip, or for no chip in particular where there
-// is none.
+// Tune sets the chip that lower makes choices by size for; nil: no particular chip.
 func (t *Target) Tune(chip *predict.Chip) {
 	m := machineOf(chip)
 	t.chip, t.costs, t.FewTokens = chip, predict.Costs{}, m.vecTokens
@@ -112,9 +109,9 @@ func (t *Target) Tune(chip *predict.Chip) {
 	}
 }
 
-// CutAlike makes a target cut contexts as soon as they have more keys than a part, for steps of
-// several sequences: what is cut does not depend then on which of them is the longest. Such
-// steps have threadgroups enough for parts that leave shorter contexts whole.
+// CutAlike makes a target split contexts of more than SplitKeys keys, at least 512, for steps of
+// several sequences. How a context is split then does not depend on the longest context of the
+// step. Partitions can be that large because such steps have enough threadgroups.
 func (t *Target) CutAlike() {
 	if t.SplitContext == 0 {
 		return
@@ -123,10 +120,10 @@ func (t *Target) CutAlike() {
 	t.SplitContext = t.SplitKeys
 }
 
-// UseSameBits makes a target use one family of kernels for all rows, however many a step has: of
-// products linear_mat, after norms of their own, and of attention attention_vec, which loads
-// keys once for a few rows and adds them up as for one; experts run in linear_vec, which adds up
-// what they give. What cuts its work itself has nothing to choose.
+// UseSameBits makes a token's results bit-identical in every step: one family of kernels computes
+// all rows, whatever their number. Products run in linear_mat after separate norms, attention in
+// attention_vec, which sums the same for several rows as for one, and experts in linear_vec. On
+// targets without Launches it changes nothing.
 func (t *Target) UseSameBits() {
 	if !t.Launches {
 		return
@@ -135,7 +132,7 @@ func (t *Target) UseSameBits() {
 	t.CutAlike()
 }
 
-// nativeWhere marks kernels as native, of a target that has no others.
+// nativeWhere returns a copy of rows, with every row marked native if all is set.
 func nativeWhere(rows []ir.Instance, all bool) []ir.Instance {
 	rows = slices.Clone(rows)
 	for i := range rows {
@@ -144,18 +141,17 @@ func nativeWhere(rows []ir.Instance, all bool) []ir.Instance {
 	return rows
 }
 
-// xsplit are the families of kernels for caches of the x-split layout. Other ops that touch a
-// cache have none.
+// xsplit lists the families of kernels for caches of the x-split layout, by op. Other ops that
+// touch a cache have no kernels for it.
 var xsplit = map[ir.Op][]string{
 	ir.OpCacheWrite: {"reshape_and_cache"}, ir.OpCopyBlocks: {"copy_blocks"}, ir.OpAttention: {"paged_attention_v1", "paged_attention_v2"},
 }
 
-// XSplitBlock is how many slots a block of the x-split layout has where nobody asks for another
-// number: vLLM's.
+// XSplitBlock is the default number of slots of a block in the x-split layout, the same as vLLM's.
 const XSplitBlock = 16
 
-// UseXSplit gives a target the caches of vLLM and Aphrodite, and what there is for them instead
-// of its own kernels.
+// UseXSplit makes a target use caches of the x-split layout of vLLM and Aphrodite, and replaces
+// the kernels that touch a cache by those for that layout.
 func (t *Target) UseXSplit() {
 	t.XSplit = true
 	for op := range t.Kernels {
@@ -167,7 +163,8 @@ func (t *Target) UseXSplit() {
 	}
 }
 
-// CheckXSplit reports blocks and types that the kernels of the x-split layout do not take.
+// CheckXSplit returns an error for types and block sizes that the kernels of the x-split layout do
+// not support.
 func CheckXSplit(act, cache dtype.Type, block int) error {
 	switch {
 	case cache != act:
@@ -178,15 +175,15 @@ func CheckXSplit(act, cache dtype.Type, block int) error {
 	return nil
 }
 
-// Emulated reports whether the device of a target runs a kernel from its Metal source, for
-// want of one written for it.
+// Emulated reports whether the device of a target emulates a kernel from its Metal source, for
+// lack of a native one.
 func Emulated(target, kernel string) bool {
 	k, ok := kernels.Lookup(kernel)
 	return targets[target].Emulates && ok && !k.Native
 }
 
-// TileType is the element type of the tiles that a kernel for products of many tokens
-// multiplies; Invalid of other kernels.
+// TileType returns the element type of the tiles that a kernel for products of many tokens
+// multiplies; Invalid for other kernels.
 func TileType(kernel string) dtype.Type {
 	if k, ok := kernels.Lookup(kernel); ok && (k.Family == linearMat || k.Family == normLinearMat) {
 		return elementTypes[kernels.MatTile(k)]
@@ -194,8 +191,8 @@ func TileType(kernel string) dtype.Type {
 	return dtype.Invalid
 }
 
-// CacheTypes lists the element types that a KV cache may have: those that attention has
-// kernels for, beside activations in float.
+// CacheTypes lists the element types of a KV cache that attention has kernels for, with
+// activations in F32.
 func CacheTypes() []dtype.Type {
 	return slices.DeleteFunc(dtype.All(), func(t dtype.Type) bool {
 		return !slices.ContainsFunc(instances[ir.OpAttention], func(row ir.Instance) bool {
@@ -212,8 +209,8 @@ const (
 	normLinearMat = "norm_linear_mat"
 )
 
-// families are the families of kernels that compute an op, where that is not the one of
-// its name.
+// families lists the families of kernels that compute an op, where their names differ from the
+// op's.
 var families = map[ir.Op][]string{
 	ir.OpGain:   {"mul"},
 	ir.OpLinear: {linearVec, linearMat}, ir.OpFusedLinear: {linearVec, linearMat},
@@ -224,7 +221,7 @@ var families = map[ir.Op][]string{
 	ir.OpRopeQKVWriteAttention: {"attention_write"}, ir.OpHeadNormRopeKVWriteAttention: {"attention_write"},
 }
 
-// byFamily are the instances of each family.
+// byFamily lists the instances of each family.
 var byFamily = func() map[string][]ir.Instance {
 	table, all := map[string][]ir.Instance{}, kernels.All()
 	for i := range all {
@@ -234,7 +231,7 @@ var byFamily = func() map[string][]ir.Instance {
 	return table
 }()
 
-// instances are the kernels of each op, by the types that they are instances of.
+// instances lists the kernels of each op, by element types.
 var instances = func() (table [ir.NumOps][]ir.Instance) {
 	for op := range table {
 		names, ok := families[ir.Op(op)]
@@ -243,13 +240,13 @@ var instances = func() (table [ir.NumOps][]ir.Instance) {
 		}
 		table[op] = common(byFamily, names)
 	}
-	for i := range table[ir.OpGain] { // whose weights are a matrix in files, and activations to the kernel
+	for i := range table[ir.OpGain] { // its weights are a matrix in files, and activations to the kernel
 		table[ir.OpGain][i].Weights = dtype.SetOf(table[ir.OpGain][i].In)
 	}
 	return table
 }()
 
-// common returns the instances that all of some families have.
+// common returns the instances that all the named families have.
 func common(byFamily map[string][]ir.Instance, names []string) []ir.Instance {
 	rows := slices.Clone(byFamily[names[0]])
 	for _, name := range names[1:] {
@@ -268,7 +265,7 @@ func common(byFamily map[string][]ir.Instance, names []string) []ir.Instance {
 	return rows
 }
 
-// elementTypes are the element types of kernels' buffers.
+// elementTypes maps the elements of kernels' buffers to element types.
 var elementTypes = map[kernels.Element]dtype.Type{
 	kernels.Float: dtype.F32, kernels.Half: dtype.F16, kernels.Bfloat: dtype.BF16, kernels.Int: dtype.I32, kernels.Blocks: dtype.Q8_0,
 }
@@ -276,7 +273,7 @@ var elementTypes = map[kernels.Element]dtype.Type{
 // weightTypes are the stored types that kernels decode.
 var weightTypes = dtype.Weights()
 
-// instanceOf reads a kernel's types off its buffers.
+// instanceOf returns the instance that a kernel's buffers describe.
 func instanceOf(k *kernels.Kernel) ir.Instance {
 	row := ir.Instance{Native: k.Native}
 	for _, a := range k.Args {

@@ -16,7 +16,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Winner is the setting that a device took the least time with.
+// Winner is the fastest setting of a choice at a site, as measured on a device.
 type Winner struct {
 	Choice  string       `json:"choice"`
 	Kernel  string       `json:"kernel"` // host name, or the family's
@@ -26,20 +26,19 @@ type Winner struct {
 	Default float64      `json:"default_us"`
 }
 
-// Key is that of the winner's sites.
+// Key returns the key of the winner's sites, as [plan.Site.Key] does.
 func (w *Winner) Key() string { return w.Choice + "|" + w.Kernel + "|" + w.Shape }
 
-// Tuning is what was measured on a device: the winners of the choices by size, those that
-// were the default included. It is a value like a chip: Plans that are compiled with the
-// same one are the same. A winner counts where the compiler would try its setting today; so
-// one of another version of smelt does no harm.
+// Tuning holds the measurements of a device: the winner at each site, including winners that are
+// the default. Plans compiled with the same Tuning are the same. The compiler ignores a winner
+// whose setting the site does not list, so that a Tuning of another version of smelt does no harm.
 type Tuning struct {
 	Device  string   `json:"device"`
 	Version string   `json:"version"` // of the kernels that were measured
 	Winners []Winner `json:"winners"` // by key
 }
 
-// Hash identifies a tuning in the Plans that were compiled with it; "" for none.
+// Hash returns the hash by which Plans identify the tuning they were compiled with; "" for none.
 func (t *Tuning) Hash() string {
 	if t == nil || len(t.Winners) == 0 {
 		return ""
@@ -51,7 +50,7 @@ func (t *Tuning) Hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Find returns the winner of a site; nil where none was kept.
+// Find returns the winner with a site's key, or nil.
 func (t *Tuning) Find(key string) *Winner {
 	if t == nil {
 		return nil
@@ -63,7 +62,7 @@ func (t *Tuning) Find(key string) *Winner {
 	return &t.Winners[i]
 }
 
-// Keep adds winners, which take the place of those of the same sites.
+// Keep adds winners and replaces those with the same keys.
 func (t *Tuning) Keep(winners ...Winner) {
 	all := make(map[string]Winner, len(t.Winners)+len(winners))
 	for _, w := range append(slices.Clone(t.Winners), winners...) {

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Choice is what lower decided by size for one kind of dispatch.
+// Choice records a decision of lower, by size or measurement, for dispatches of one kind.
 type Choice struct {
 	Op         string `json:"op"`
 	Kernel     string `json:"kernel"` // host name
-	Shape      string `json:"shape"`  // what the sizes are that decided
+	Shape      string `json:"shape"`  // the sizes that decided
 	Choice     string `json:"choice"`
 	Reason     string `json:"reason"`
 	Measured   bool   `json:"measured"`   // on the device: see [Site]
 	Dispatches int    `json:"dispatches"` // of this kind in the phase
 }
 
-// Setting is what a choice may be set to: numbers by the names of its fields.
+// Setting is one possible outcome of a choice: numbers by the names of its fields.
 type Setting map[string]int64
 
 // String lists the fields by name: "rows 4, simdgroups 8".
@@ -30,19 +30,19 @@ func (s Setting) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Site is a choice that a Plan makes in one way for all dispatches of a kernel and a shape:
-// what to measure, and to keep the fastest setting of.
+// Site is a choice with one setting for all dispatches of a kernel and a shape. A measurement tries
+// its Settings and keeps the fastest.
 type Site struct {
 	Choice, Kernel, Shape string
 	Taken                 Setting
-	Settings              []Setting // that may be tried
-	Exact                 bool      // by the kernels' laws none of them changes a bit of a result
+	Settings              []Setting // all possible ones
+	Exact                 bool      // by the kernels' laws all give bit-identical results
 
 	values map[int32]bool
 }
 
-// Key tells sites apart.
+// Key returns the identity of the site: choice, kernel and shape.
 func (s *Site) Key() string { return s.Choice + "|" + s.Kernel + "|" + s.Shape }
 
-// Add makes the dispatches of a value of the graph some of those that the site is about.
+// Add adds the dispatches of a value of the graph to the site.
 func (s *Site) Add(value int32) { s.values[value] = true }

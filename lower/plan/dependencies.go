@@ -1,7 +1,7 @@
 package plan
 
-// Dependencies returns, for each dispatch of a phase, the earlier dispatches whose
-// results it reads, directly: the last writers of the bytes it is bound to.
+// Dependencies returns, for each dispatch of a phase, the earlier dispatches whose results it reads
+// directly: the last writers of the bytes that it binds.
 func (p *Plan) Dependencies(ph *Phase) [][]int {
 	type write struct {
 		buffer     int32
@@ -48,6 +48,6 @@ func (p *Plan) Dependencies(ph *Phase) [][]int {
 	return deps
 }
 
-// Apart reports whether two writes to the same memory need no order: dispatches of one value
-// write parts of it that are apart, or what only they themselves read.
+// Apart reports whether writes to the same memory by dispatches of values a and b need no order:
+// dispatches of one value write disjoint parts of it, or memory that only they read.
 func Apart(a, b int32) bool { return a == b && a != 0 }

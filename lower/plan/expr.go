@@ -7,8 +7,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Expr is a number that a step's sizes decide: Constant + Σ ⌈extent / div⌉.
-// Grids, parameters and buffer sizes are such expressions. The zero value is 0.
+// Expr is a number as a function of a step's sizes: Constant + Σ Terms. Grids, parameters and
+// buffer sizes are such expressions. The zero value is 0.
 type Expr struct {
 	Constant int64
 	Terms    []Term

@@ -20,14 +20,14 @@ const (
 	maxFile     = 256 << 20
 )
 
-// File is what a Plan file holds: the Plan and what it belongs to.
+// File is the content of a Plan file: the Plan and the identity of its model file.
 type File struct {
 	Plan  *Plan
 	Model ModelID
 }
 
-// ModelID identifies a model file without a path: a Plan's weights are looked for
-// under the base name and recognised by the rest.
+// ModelID identifies a model file without a path: a loader searches for the base name and compares
+// the rest.
 type ModelID struct {
 	Base      string   // base name of the file or folder; "" for a shape without weights
 	Arch      string   // "qwen3-0.6b" where the Plan was made from a known shape
@@ -54,7 +54,8 @@ var (
 	}.DecMode())
 )
 
-// encodingOptions are deterministic; ops go by their names.
+// encodingOptions returns the options of deterministic CBOR, with text for types that marshal to
+// text.
 func encodingOptions() cbor.EncOptions {
 	o := cbor.CoreDetEncOptions()
 	o.TextMarshaler = cbor.TextMarshalerTextString

@@ -1,15 +1,14 @@
 package plan
 
-// Lifetime is a stretch of the arena that holds one value.
+// Lifetime is a range of the arena that holds one value.
 type Lifetime struct {
 	Offset, Bytes int64 // at the phase's bounds
 	// First is the dispatch that writes the value, Last the last one that reads it.
 	First, Last int
 }
 
-// Lifetimes returns what a phase keeps in the arena, in the order in which it is
-// written. A value that takes the place of another starts with the dispatch that
-// ends the other.
+// Lifetimes returns the values that a phase stores in the arena, in the order in which they are
+// written. A value that replaces another in place starts with the dispatch that ends the other.
 func (p *Plan) Lifetimes(ph *Phase) []Lifetime {
 	var all []Lifetime
 	var live []int // into all, those not overwritten yet

@@ -7,14 +7,13 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Owners says what an Input holds that nobody gives: the device writes it before a step, from
-// cu_seqlens. It has the sequence of each token, or, where Tile is more than 1, of each tile of
-// so many tokens of a sequence, counted as kernels/paged.h does. Tiles that no sequence fills
-// have −1, and so have all of a sequence that brings fewer tokens than Least or more than Most:
-// a kernel leaves those to another one.
+// Owners describes an Input that the device derives from cu_seqlens before a step: the index of the
+// sequence of each token, or, if Tile is more than 1, of each tile of Tile tokens of a sequence,
+// counted as kernels/paged.h does. Entries without a sequence are −1, and so are those of sequences
+// with fewer than Least or more than Most tokens, which the kernel skips.
 type Owners struct{ Tile, Least, Most int64 }
 
-// Fill writes them.
+// Fill writes the map for cuSeqlens to a slice of at least Count entries.
 func (o *Owners) Fill(to, cuSeqlens []int32) {
 	for i := range to {
 		to[i] = -1
@@ -33,7 +32,7 @@ func (o *Owners) Fill(to, cuSeqlens []int32) {
 	}
 }
 
-// Name is that of the Input.
+// Name returns the name of the Input.
 func (o *Owners) Name() string {
 	switch {
 	case o.Most < MaxTokens:
@@ -44,10 +43,10 @@ func (o *Owners) Name() string {
 	return fmt.Sprintf("owners.%d", o.Tile)
 }
 
-// MaxTokens stands for no bound on the tokens of a sequence.
+// MaxTokens is the value of Most for sequences of any length.
 const MaxTokens = math.MaxInt32
 
-// Count returns how many there are: what a grid has of them, and for tiles a few more.
+// Count returns the number of entries: T, or for tiles the bound ⌈T / Tile⌉ + B.
 func (o *Owners) Count() Expr {
 	if o.Tile == 1 {
 		return Size(sym.T)
@@ -55,7 +54,7 @@ func (o *Owners) Count() Expr {
 	return Size(sym.T).Over(o.Tile).Plus(Size(sym.B))
 }
 
-// Bytes returns the memory of them all, which rounds up where a quarter of it would.
+// Bytes returns the bytes of the map: at least 4 per entry of Count.
 func (o *Owners) Bytes() Expr {
 	tokens := Size(sym.T).Times(4)
 	if o.Tile == 1 {
