@@ -50,8 +50,8 @@ func Cheaper(c *predict.Chip) Placement {
 	}
 }
 
-// ParsePlacement parses "gpu", "cpu", "auto" (by predicted time on the chip; "" is the slowest), or
-// the minimum number of multiply-adds of a product for the CPU.
+// ParsePlacement parses "gpu", "cpu", "auto" (by predicted time on the named chip, or the slowest if
+// chip is empty), or the minimum number of multiply-adds of a product for the CPU.
 func ParsePlacement(text, chip string) (Placement, error) {
 	switch text {
 	case "", "gpu":

@@ -50,8 +50,8 @@ func hazards(p *phase) (pairs [][2]int) {
 	return pairs
 }
 
-// separated tells whether a barrier stands between the two of every pair. Bit i of
-// set is a barrier before dispatch i.
+// separated reports whether every pair of dispatches has a barrier between them. Bit i of set is a
+// barrier before dispatch i.
 func separated(pairs [][2]int, set uint) bool {
 	for _, h := range pairs {
 		if set>>(h[0]+1)<<(h[0]+1)&(1<<(h[1]+1)-1) == 0 {

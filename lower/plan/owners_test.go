@@ -11,8 +11,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// TestOwners: a map says of each token and tile what a search in cu_seqlens finds for it, of
-// sequences that bring as many tokens as it is for; the bounds of a Plan hold all of it.
+// TestOwners checks that a map gives each token and tile the sequence that a search in cu_seqlens
+// finds, for sequences with Least to Most tokens, and that Count and Bytes bound the map.
 func TestOwners(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -1,11 +1,11 @@
-// Package plan is what the compiler hands to a device: the [Plan], its file, and what both
-// check of it.
+// Package plan defines the interface between the compiler and a device: the [Plan], its file
+// format, and its validation.
 //
-// A Plan is flat tables of numbers. [Buffer]s say what memory there is, [Dispatch]es which
-// kernel runs on which of it, and [Phase]s which of them make a step of given sizes. What
-// differs from step to step is an [Expr] of symbols (ir/sym); [Owners] are inputs that follow from
-// others, written by the device. Ops are names here, and values of a graph numbers: they label
-// dispatches in captures and pictures, and a device needs neither.
+// A Plan consists of flat tables of numbers. A [Buffer] describes memory, a [Dispatch] the launch of
+// a kernel on buffers, and a [Phase] the dispatches of a step within a range of sizes. Numbers that
+// differ from step to step are [Expr]essions of symbols (ir/sym). [Owners] are inputs that the
+// device derives from others. Ops appear as names and values of a graph as numbers, to label
+// dispatches in captures and pictures; a device needs neither.
 //
 //	f, err := plan.Read(file)                       // validated
 //	phase := f.Plan.PhaseFor(&sizes, longest)       // −1: no phase takes such a step
@@ -13,9 +13,9 @@
 //		groups := d.Grid[0].Eval(&sizes)
 //	}
 //
-// Laws: Plans from files are validated once, by [Read]; a device relies on every index, size
-// and offset of a valid Plan. The same [File] gives the same bytes. The package imports the
-// table of kernels and the leaves below ir, no graphs.
+// Laws: [Read] validates a Plan from a file once, and a device relies on every index, size and
+// offset of a valid Plan. The same [File] gives the same bytes. The package imports the table of
+// kernels and the leaves below ir, no graphs.
 package plan
 
 import (
@@ -27,15 +27,15 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Plan is a compiled model: flat tables that a device executes as they are. It
-// holds no weights and no path; Tensors says what the model file must hold.
+// Plan is a compiled model: flat tables that a device executes as they are. It holds no weights and
+// no path; Tensors lists the tensors that the model file must hold.
 type Plan struct {
 	Model   string     // name of the graph
 	Target  string     // "metal" or "cpu"
 	Act     dtype.Type // element type of activations between matrix products
-	Context int        // slots that a sequence's cache may have: a bound of Smax
-	Vocab   int64      // rows of the smallest table that tokens are looked up in; 0: of none
-	Caches  []Cache    // by layer; the zero value of a layer without
+	Context int        // maximum slots of a sequence's cache: the bound of Smax
+	Vocab   int64      // rows of the smallest embedding table; 0: no table
+	Caches  []Cache    // by layer; the zero value for a layer without a cache
 	Buffers []Buffer
 	Phases  []Phase
 	Tensors []Tensor
@@ -67,7 +67,7 @@ type Recurrent struct {
 	Block       int // tokens of a block, those of the KV cache
 }
 
-// Kind says what a buffer is for and who provides it.
+// Kind is the purpose of a buffer, which determines its provider and lifetime.
 type Kind uint8
 
 // The kinds of buffer.
@@ -86,8 +86,8 @@ var kindNames = map[Kind]string{
 	Weight: "weight", Const: "const", Arena: "arena", CacheK: "cache_k", CacheV: "cache_v", State: "state", Input: "input", Output: "output",
 }
 
-// Kept reports whether buffers of the kind are kept from step to step, one part for each block
-// of the cache.
+// Kept reports whether buffers of the kind persist from step to step, with one part per block of
+// the cache.
 func (k Kind) Kept() bool { return k == CacheK || k == CacheV || k == State }
 
 // String returns the lower-case name.
@@ -104,17 +104,17 @@ type Buffer struct {
 
 	// Recurrent is the shape of a State.
 	Recurrent Recurrent `cbor:",omitzero"`
-	// Rearrange marks a Weight, a matrix, whose rows the device may put in whatever order its
-	// kernels read fastest.
+	// Rearrange marks a Weight, a matrix, that the device may store in the layout that its kernels
+	// read fastest.
 	Rearrange bool
-	// Owners marks an Input that the device writes itself.
+	// Owners is set for an Input that the device writes itself.
 	Owners *Owners `cbor:",omitempty"`
-	// Lines marks a Weight, a matrix, that the device copies when it loads the Plan, with its
-	// scales apart from its codes ([kernels.Lines]): what reads it names its type so.
+	// Lines marks a Weight, a matrix, that the device copies when it loads the Plan, with scales
+	// separate from codes. Dispatches that read it pass its type plus [kernels.Lines].
 	Lines bool `cbor:",omitempty"`
 }
 
-// Block returns how many slots a block of the caches has.
+// Block returns the number of slots of a block of the caches, or Context for a Plan without any.
 func (p *Plan) Block() int {
 	for _, c := range p.Caches {
 		if c.Block > 0 {
@@ -129,36 +129,35 @@ func (p *Plan) Block() int {
 	return p.Context
 }
 
-// Stateful reports whether layers have recurrent states, from which a sequence goes on only
-// where it has stopped, or at the end of a block.
+// Stateful reports whether layers have recurrent states. A sequence can continue from them only
+// where it stopped, or at the end of a block.
 func (p *Plan) Stateful() bool {
 	return slices.ContainsFunc(p.Buffers, func(b Buffer) bool { return b.Kind == State })
 }
 
-// PhaseFor returns the index of the phase that runs steps of these sizes, of which one
-// sequence brings as many tokens as longest and none brings more; −1 where none does.
+// PhaseFor returns the index of the first phase that runs steps of these sizes whose longest
+// sequence has longest tokens; −1 if there is none.
 func (p *Plan) PhaseFor(sizes *sym.Sizes, longest int64) int {
 	return slices.IndexFunc(p.Phases, func(ph Phase) bool { return ph.Takes(sizes, longest) })
 }
 
-// Phase is the Plan for a range of steps: one sequence's token, a batch of sequences that
-// bring one each, and prompts with whatever else there is are phases of one model. All
-// buffers but the arena are shared.
+// Phase is the part of a Plan for a range of steps, such as one token of one sequence, a batch of
+// sequences with one token each, or prompts. Phases share all buffers except the arena's contents.
 type Phase struct {
 	Name string
-	// Least and Bounds are the sizes of the smallest and the largest step that the phase
-	// takes. The arena is planned for the largest. Smax is a bound on the context.
+	// Least and Bounds are the sizes of the smallest and the largest step of the phase. The arena
+	// is planned for the largest. Smax is a bound on the context.
 	Least, Bounds sym.Sizes
-	// Longest is how many tokens the sequence brings that brings most.
+	// Longest is the range of the number of tokens of the longest sequence of a step.
 	Longest        Interval
 	Dispatches     []Dispatch
-	CommandBuffers []int // index of the first dispatch of each; none on targets that have none
+	CommandBuffers []int // index of the first dispatch of each; empty on targets without
 	ArenaBytes     int64 // with every size at its bound
-	UnplannedBytes int64 // what the arena would be if nothing shared memory
-	MinArenaBytes  int64 // largest sum of live bytes at one point: no arena can be smaller
+	UnplannedBytes int64 // size of the arena if no values shared memory
+	MinArenaBytes  int64 // largest sum of live bytes at one point: the lower bound of any arena
 	Choices        []Choice
-	// Sites are the choices that may be measured, in the order in which they were made; none
-	// in a Plan from a file.
+	// Sites are the choices that can be measured, in the order in which lower made them; empty in
+	// a Plan from a file.
 	Sites []Site `cbor:"-"`
 }
 
@@ -178,13 +177,14 @@ func (p *Phase) Holds(sizes *sym.Sizes) bool {
 	return true
 }
 
-// Takes reports whether the phase runs steps of these sizes whose longest sequence brings
-// so many tokens. Of several phases that do, the first is meant.
+// Takes reports whether the phase can run steps of these sizes whose longest sequence has longest
+// tokens. [Plan.PhaseFor] chooses the first of several such phases.
 func (p *Phase) Takes(sizes *sym.Sizes, longest int64) bool {
 	return p.Holds(sizes) && p.Longest.Holds(longest)
 }
 
-// Pieces returns what the dispatches are cut into: the index of the first of each, and the end.
+// Pieces returns the boundaries of the command buffers: the index of the first dispatch of each, and
+// the number of dispatches. Without command buffers, all dispatches are one piece.
 func (p *Phase) Pieces() []int {
 	pieces := p.CommandBuffers
 	if len(pieces) == 0 {
@@ -193,13 +193,13 @@ func (p *Phase) Pieces() []int {
 	return append(slices.Clone(pieces), len(p.Dispatches))
 }
 
-// Dispatch is one kernel launch. Op, Value and Layer say what of the graph it computes,
-// alone or with others: attention in partitions is two dispatches of one value.
+// Dispatch is one kernel launch. Op, Value and Layer identify the value of the graph that it
+// computes. Several dispatches can compute one value: attention in partitions is two.
 type Dispatch struct {
 	Kernel    string // host name
-	Op        string // its name; "" where there was no graph
-	Value     int32  // its number in the graph; 0: of none
-	Layer     int    // negative outside of the layers
+	Op        string // name of the op; "" without a graph
+	Value     int32  // number of the value in the graph; 0: none
+	Layer     int    // negative outside the layers
 	Constants []Constant
 	Bindings  []Binding
 	// Params are the words of the parameter struct, bound at ParamsAt: numbers,
@@ -208,14 +208,14 @@ type Dispatch struct {
 	ParamsAt uint32
 	Grid     [3]Expr // threadgroups
 	Group    [3]uint32
-	// Barrier makes the dispatch wait for all before it. Between barriers,
-	// dispatches are independent and may run in any order or at once.
+	// Barrier makes the dispatch wait for all dispatches before it. Between barriers, dispatches
+	// are independent and may run concurrently in any order.
 	Barrier bool
-	// Hints tell the CPU's native kernels how to go about it, by their numbers in package
-	// kernels; none, or 0, is what the kernel thinks best.
+	// Hints are tuning parameters of the CPU's native kernels, indexed by [kernels.Hint]. Where
+	// missing or 0, the kernel chooses.
 	Hints []uint32 `cbor:",omitempty"`
-	// OnCPU gives the dispatch to the CPU of a target whose other dispatches are the
-	// GPU's. Both see the same memory.
+	// OnCPU makes the CPU run the dispatch, on a target whose other dispatches run on the GPU. Both
+	// share memory.
 	OnCPU bool
 }
 
@@ -234,10 +234,10 @@ func (d *Dispatch) Label() string {
 	return label
 }
 
-// Constant gives a function constant its bits.
+// Constant is the value of a function constant, as bits.
 type Constant struct{ Index, Bits uint32 }
 
-// Binding binds a buffer at an argument index.
+// Binding binds a range of a buffer to an argument index.
 type Binding struct {
 	Index  uint32
 	Buffer int32 // into Plan.Buffers
@@ -247,7 +247,7 @@ type Binding struct {
 	Read   bool
 }
 
-// Note counts a choice of a dispatch.
+// Note records a choice for one dispatch: it adds c to Choices if new, and counts the dispatch.
 func (p *Phase) Note(c Choice) {
 	i := slices.IndexFunc(p.Choices, func(have Choice) bool {
 		have.Dispatches = 0
@@ -260,7 +260,7 @@ func (p *Phase) Note(c Choice) {
 	p.Choices[i].Dispatches++
 }
 
-// SiteOf returns the index of a site, which is added where it is new.
+// SiteOf returns the index in Sites of the site with the same key, which it adds if new.
 func (p *Phase) SiteOf(site Site) int {
 	i := slices.IndexFunc(p.Sites, func(have Site) bool {
 		return have.Choice == site.Choice && have.Kernel == site.Kernel && have.Shape == site.Shape
@@ -273,5 +273,5 @@ func (p *Phase) SiteOf(site Site) int {
 	return i
 }
 
-// Reads reports whether a dispatch of the site's phase is one of those that it is about.
+// Reads reports whether a dispatch of the site's phase computes a value of the site.
 func (s *Site) Reads(d *Dispatch) bool { return s.values[d.Value] }

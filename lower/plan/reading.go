@@ -2,9 +2,8 @@ package plan
 
 import "github.com/smelt-ml/smelt/kernels"
 
-// ReadingOrder lists the weights, by index of their buffers, in the order in which dispatches
-// read them first. An embedding of which only the rows of a step's tokens are read is not among
-// them.
+// ReadingOrder returns the indices of the weights' buffers in the order in which dispatches first
+// read them. It omits weights that are read only as embedding tables, a row per token.
 func (p *Plan) ReadingOrder() []int {
 	var order []int
 	listed := make([]bool, len(p.Buffers))

@@ -13,8 +13,7 @@ import (
 // ErrPlan is wrapped by every error of Validate.
 var ErrPlan = errors.New("invalid plan")
 
-// Limits that no real Plan comes near; they keep what a corrupted file asks for
-// small.
+// Limits far above any real Plan; they bound the memory that a corrupted file can request.
 const (
 	maxBuffers = 1 << 20
 	maxArgs    = 31
@@ -25,8 +24,8 @@ const (
 // buffered holds the targets whose devices take steps in command buffers.
 var buffered = map[string]bool{"metal": true}
 
-// Validate checks that a Plan holds together: every index, size and offset that a
-// device relies on. A Plan that Lower made passes; one from a file may not.
+// Validate checks every index, size and offset that a device relies on. Its errors wrap ErrPlan. A
+// Plan that Lower made passes; one from a file may not.
 func (p *Plan) Validate() error {
 	if err := p.validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrPlan, err)

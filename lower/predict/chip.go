@@ -7,34 +7,34 @@ import (
 	"strings"
 )
 
-// Chip is what a prediction knows of an Apple GPU.
+// Chip holds the figures of an Apple GPU that predictions use.
 type Chip struct {
 	Name      string
 	Bandwidth float64 // of memory, GB/s, as Apple states it
 	Cores     int     // of the GPU, in the largest configuration
 	Clock     float64 // of the GPU, GHz
-	Family    int     // Apple's number of the GPU's: 7 for M1
+	Family    int     // Apple's number of the GPU family: 7 for M1
 
-	// Cache is the bytes of the system level cache, the last one before memory.
+	// Cache is the size in bytes of the system level cache, the last one before memory.
 	Cache int64
 
-	// Reach is the share of the bandwidth that a kernel which only reads gets.
+	// Reach is the share of the bandwidth that a kernel reaches which only reads.
 	Reach float64
-	// Barrier is the time in µs from the end of the last dispatch before a barrier
-	// to the start of work behind it: draining, and filling the machine again.
+	// Barrier is the time in µs from the end of the last dispatch before a barrier to the start of
+	// work after it: draining the GPU and filling it again.
 	Barrier float64
 }
 
-// lanes is how many fused multiply-adds a GPU core does in a clock; half-precision
-// is no faster. Source: philipturner/metal-benchmarks, for M1 and M2; later chips
-// agree with the TFLOPS that are reported of them.
+// lanes is the number of fused multiply-adds of a GPU core per clock; half precision is no faster.
+// Source: philipturner/metal-benchmarks, for M1 and M2; it agrees with the reported TFLOPS of later
+// chips.
 const lanes = 128
 
-// TFLOPS returns the peak rate of floating-point operations, in 10¹² a second.
+// TFLOPS returns the peak rate of floating-point operations, in 10¹² per second.
 func (c *Chip) TFLOPS() float64 { return float64(c.Cores) * lanes * 2 * c.Clock / 1e3 }
 
-// Ridge returns the floating-point operations for each byte of traffic at which the chip
-// computes as long as it reads: kernels with fewer wait for memory.
+// Ridge returns the floating-point operations per byte of traffic at which computing takes as long
+// as reading. Kernels with fewer are memory-bound.
 func (c *Chip) Ridge() float64 { return c.TFLOPS() * 1e3 / c.Bandwidth }
 
 // chips: bandwidths and cores are in Apple's technical specifications of the Macs
@@ -42,14 +42,13 @@ func (c *Chip) Ridge() float64 { return c.TFLOPS() * 1e3 / c.Bandwidth }
 // for Pro and Max (153, 307 and 614 GB/s). Apple publishes no clocks; these are what system
 // tools report; for M5, whose tables differ (1.58 to 1.74), the lowest.
 // Apple publishes no sizes of caches either. 8 MB on M1 was measured by Chips and Cheese
-// (iGPU Cache Setups Compared, 2022), up to 96 MB on an Ultra is what The Eclectic Light
-// Company reports (Apple silicon: Memory and internal storage, 2024); the rest, and all
-// of M4 and M5, are taken to grow with the memory's channels in the same way.
-// Reach and Barrier are set by what decoding engines were measured to reach, at
-// batch 1: 74 to 90 % of the bandwidth where weights are large (7B and 8B in F16 or
-// Q8_0, and any on the smallest chips), less on the two dies of an Ultra, and about
-// 2 µs for each dispatch of small models, which wait for each other (Qwen3-0.6B). Those of
-// M5 are taken from M4.
+// (iGPU Cache Setups Compared, 2022), and The Eclectic Light Company reports up to 96 MB on an
+// Ultra (Apple silicon: Memory and internal storage, 2024); the rest, and all of M4 and M5, are
+// assumed to grow with the memory's channels in the same way.
+// Reach and Barrier follow measurements of decoding engines at batch 1: 74 to 90 % of the bandwidth
+// with large weights (7B and 8B in F16 or Q8_0, and any on the smallest chips), less on the two dies
+// of an Ultra, and about 2 µs per dispatch of small models, whose dispatches wait for each other
+// (Qwen3-0.6B). Those of M5 are copied from M4.
 var chips = []Chip{
 	{"m1", 68.25, 8, 1.278, 7, 8 << 20, 0.82, 1.5},
 	{"m1-pro", 200, 16, 1.296, 7, 24 << 20, 0.80, 1.7},
@@ -71,8 +70,8 @@ var chips = []Chip{
 	{"m5-max", 614, 40, 1.578, 10, 48 << 20, 0.84, 1.8},
 }
 
-// narrower are the chips whose smaller configuration has a narrower memory as well: at most
-// so many cores, and GB/s. Source: the technical specifications again.
+// narrower lists the chips whose smaller configuration also has less memory bandwidth: its maximum
+// number of cores, and GB/s. Source: Apple's technical specifications.
 var narrower = map[string]struct {
 	cores     int
 	bandwidth float64
@@ -80,13 +79,13 @@ var narrower = map[string]struct {
 	"m3-max": {30, 300}, "m4-max": {32, 410}, "m5-max": {32, 460},
 }
 
-// Slowest is the chip that bounds on time are kept on.
+// Slowest is the slowest chip of the table; bounds on time hold for it.
 var Slowest = &chips[0]
 
-// AnyCores stands for the cores of no chip in particular: those of a Pro.
+// AnyCores is the number of cores assumed for an unknown chip: that of a Pro.
 const AnyCores = 16
 
-// Chips lists the names that FindChip takes.
+// Chips returns the names that FindChip accepts.
 func Chips() []string {
 	names := make([]string, len(chips))
 	for i := range chips {
@@ -105,11 +104,10 @@ func FindChip(name string) (*Chip, error) {
 	return nil, fmt.Errorf("no chip is called %q; known are %s", name, strings.Join(Chips(), ", "))
 }
 
-// FindGPU returns the chip of a GPU by what a system says of it: the name that Metal has,
-// such as "Apple M4 Max", or one of [Chips]; the number of its family; and its cores, 0
-// where the system does not tell. Of a chip that the table lacks, not known, the figures are
-// those of its family's latest chip that is nearest in size, or of the last family's, in
-// proportion to its cores.
+// FindGPU returns the chip of a GPU as a system describes it: by Metal's name, such as "Apple M4
+// Max", or one of [Chips]; the number of its family; and its cores, 0 if unknown. For a chip that
+// the table lacks, known is false and the figures are those of the chip nearest in cores in its
+// family's latest generation, or in the last generation, scaled to its cores.
 func FindGPU(name string, family, cores int) (c *Chip, known bool) {
 	slug := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "Apple "), " ", "-"))
 	if row, err := FindChip(slug); err == nil {
@@ -130,8 +128,8 @@ func FindGPU(name string, family, cores int) (c *Chip, known bool) {
 	return &nearest, false
 }
 
-// latest returns the latest generation of a family, or of the last where there is none of
-// that number.
+// latest returns the latest generation of a family, or the last generation of the table if it lacks
+// the family.
 func latest(family int) string {
 	generation := chips[len(chips)-1].generation()
 	for i := range chips {
@@ -149,7 +147,7 @@ func (c *Chip) generation() string {
 
 func (c *Chip) distance(cores int) int { return max(c.Cores, cores) - min(c.Cores, cores) }
 
-// with returns the chip in its configuration of so many cores, 0 for the largest.
+// with returns the chip in its configuration of cores cores; 0: the largest.
 func (c *Chip) with(cores int) *Chip {
 	out := *c
 	if cores > 0 {

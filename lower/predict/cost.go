@@ -11,35 +11,34 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Cost is what a dispatch asks of the machine.
+// Cost counts the bytes and operations of a dispatch.
 type Cost struct {
-	// Read and Written count bytes between memory and the GPU: weights as stored,
-	// activations, the cache as far as sequences reach. What many threadgroups read
-	// counts once, since the caches they share hold it.
+	// Read and Written count bytes between memory and the GPU: weights as stored, activations, the
+	// KV cache up to the sequences' lengths. Bytes that many threadgroups read count once, since
+	// the caches that they share hold them.
 	Read, Written int64
-	// Reread counts bytes that threadgroups of single-token attention read again, out of caches
-	// that they share: keys and values, once more for each threadgroup after the first.
+	// Reread counts the bytes of keys and values that threadgroups of single-token attention read
+	// again from caches that they share: once for each threadgroup after the first.
 	Reread int64
-	// Ops counts floating-point additions, multiplications, comparisons,
-	// exponentials and roots, one each, and nothing for decoding weights.
+	// Ops counts floating-point additions, multiplications, comparisons, exponentials and roots,
+	// one each. Decoding weights is not included.
 	Ops int64
-	// Shifts counts the cycles of a lane that decoding the weights of a few tokens takes of
-	// the pipe which shifts and converts ([kernels.ShiftCycles]). Where many tokens share a
-	// weight that was decoded, it counts nothing.
+	// Shifts counts the lane cycles of the pipe for shifts and conversions that decoding weights
+	// takes in products of few tokens ([kernels.ShiftCycles]). It is 0 where many tokens share a
+	// decoded weight.
 	Shifts int64
 }
 
 // Bytes returns the bytes read and written.
 func (c Cost) Bytes() int64 { return c.Read + c.Written }
 
-// Plus adds up.
+// Plus returns the sum of two costs.
 func (c Cost) Plus(d Cost) Cost {
 	return Cost{c.Read + d.Read, c.Written + d.Written, c.Reread + d.Reread, c.Ops + d.Ops, c.Shifts + d.Shifts}
 }
 
-// CostOf returns what a dispatch costs in a step of the given sizes. Every sequence
-// is taken to have Smax keys once the step is written, and to bring as many of its tokens
-// as the others, its last.
+// CostOf returns the cost of a dispatch in a step of the given sizes. It assumes that every sequence
+// has Smax keys after the step, and an equal share of the step's tokens, which are its last.
 func CostOf(p *plan.Plan, d *plan.Dispatch, sizes *sym.Sizes) Cost {
 	var c Cost
 	cost, known := costs()[d.Kernel]
@@ -75,8 +74,8 @@ func CostOf(p *plan.Plan, d *plan.Dispatch, sizes *sym.Sizes) Cost {
 	return c
 }
 
-// idle tells whether a dispatch finds nothing to do in a step whose sequences bring as many
-// tokens each: they are another one's.
+// idle reports whether a dispatch skips all sequences of a step because of their number of tokens,
+// an equal share each: another dispatch processes them.
 func idle(p *plan.Plan, d *plan.Dispatch, sizes *sym.Sizes) bool {
 	each := quotient(sizes[sym.T], max(sizes[sym.B], 1))
 	for _, b := range d.Bindings {
@@ -87,7 +86,7 @@ func idle(p *plan.Plan, d *plan.Dispatch, sizes *sym.Sizes) bool {
 	return false
 }
 
-// boundBefore tells whether an earlier argument reads the same memory.
+// boundBefore reports whether an earlier argument reads the same memory.
 func boundBefore(before []plan.Binding, b *plan.Binding) bool {
 	for i := range before {
 		if o := &before[i]; o.Buffer == b.Buffer && o.Offset == b.Offset && !o.Write {
@@ -130,28 +129,29 @@ func (l *launch) bits(index int) uint32 {
 	return 0
 }
 
-// constant tells whether a function constant is set, and not to zero.
+// constant reports whether a function constant is set and not zero.
 func (l *launch) constant(index int) bool { return l.bits(index) != 0 }
 
 // tally is a number of elements or operations.
 type tally func(l *launch) int64
 
-// extent is a tally before it is known where a kernel has what it names.
+// extent returns the tally for a kernel. It resolves names of parameters and constants to the
+// kernel's indices.
 type extent func(k *kernels.Kernel) tally
 
-// costRule says what a family of kernels costs, by the names in package kernels.
+// costRule holds the cost functions of a family of kernels, by the names in package kernels.
 type costRule struct {
-	// part gives the elements that are touched of an argument that is not read or
-	// written as a whole.
+	// part counts the elements read or written of arguments that are not read or written as a
+	// whole.
 	part map[string]extent
 	ops  extent
-	// readers are the threadgroups that read each key of a cache.
+	// readers counts the threadgroups that read each key of a cache.
 	readers extent
-	// shifts are those of decoding weights.
+	// shifts counts the cycles of Cost.Shifts.
 	shifts extent
 }
 
-// kernelCost is a rule for one kernel.
+// kernelCost is a costRule resolved for one kernel.
 type kernelCost struct {
 	kernel  *kernels.Kernel
 	parts   []tally // by argument index; nil where the whole argument counts
@@ -167,7 +167,7 @@ func (c *kernelCost) part(index uint32) tally {
 	return c.parts[index]
 }
 
-// isCache tells whether an argument is a layer's keys or values.
+// isCache reports whether an argument is a layer's keys or values.
 func (c *kernelCost) isCache(index uint32) bool {
 	arg, ok := c.kernel.Arg(int(index))
 	return ok && arg.IsCache()
@@ -206,8 +206,8 @@ var costs = sync.OnceValue(func() map[string]*kernelCost {
 	return table
 })
 
-// costRules has a row for each family of package kernels but the element-wise ones, whose
-// costs stand with the ops that they compute.
+// costRules has a row for each family of package kernels except the element-wise ones, whose costs
+// follow from the ops of their names.
 var costRules = map[string]costRule{
 	"embed":       {part: map[string]extent{"table": params("tokens", "width")}},
 	"gather_rows": {part: map[string]extent{"x": rowElements}},
@@ -268,7 +268,7 @@ var costRules = map[string]costRule{
 	"copy_blocks": {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
 }
 
-// What several rules count.
+// Extents that several rules share.
 var (
 	rowElements = params("rows", "width")
 	tokenKeys   = params("tokens", "kv_heads", "head") // a step's keys, or values
@@ -276,7 +276,7 @@ var (
 	blockPairs  = params("pairs", "width")
 )
 
-// word returns where a kernel has a parameter; a rule names none that it lacks.
+// word returns the index of a kernel's parameter. It panics if the kernel lacks it.
 func word(k *kernels.Kernel, name string) int {
 	i, ok := k.Param(name)
 	if !ok {
@@ -285,8 +285,8 @@ func word(k *kernels.Kernel, name string) int {
 	return i
 }
 
-// constantOf returns the index of a function constant, or one that is never set where the
-// kernel has none of that name.
+// constantOf returns the index of a kernel's function constant, or −1, which is never set, if the
+// kernel lacks it.
 func constantOf(k *kernels.Kernel, name string) int {
 	if c, ok := k.Constant(name); ok {
 		return c.Index
@@ -294,7 +294,7 @@ func constantOf(k *kernels.Kernel, name string) int {
 	return -1
 }
 
-// params multiplies parameters.
+// params returns the product of parameters.
 func params(names ...string) extent {
 	return func(k *kernels.Kernel) tally {
 		at := make([]int, len(names))
@@ -319,7 +319,7 @@ func each(n int64, elements extent) extent {
 	}
 }
 
-// work counts what some ops do for every element; see [ir.Op.Work].
+// work counts the operations of ops for every element; see [ir.Op.Work].
 func work(elements extent, ops ...ir.Op) extent {
 	var n int64
 	for _, op := range ops {
@@ -328,7 +328,7 @@ func work(elements extent, ops ...ir.Op) extent {
 	return each(n, elements)
 }
 
-// rows counts for every row of a grid.
+// rows multiplies a count by the rows of the grid.
 func rows(one extent) extent {
 	return func(k *kernels.Kernel) tally {
 		c := one(k)
@@ -336,8 +336,8 @@ func rows(one extent) extent {
 	}
 }
 
-// elementwiseWork counts what an op does for every element, with the activation that the
-// kernel is told where it has one.
+// elementwiseWork counts the operations of an op for every element, including those of the
+// activation that fc_activation selects.
 func elementwiseWork(op ir.Op) extent {
 	return func(k *kernels.Kernel) tally {
 		elements, activation := rowElements(k), constantOf(k, "fc_activation")
@@ -345,7 +345,7 @@ func elementwiseWork(op ir.Op) extent {
 	}
 }
 
-// ActivationWork returns what an op does for an element with the activation of a number.
+// ActivationWork returns the operations of an op per element, with the activation of a number.
 func ActivationWork(op ir.Op, number uint32) int64 {
 	return op.Work(ir.ActivationAttr{Activation: ir.Activation(number)})
 }
@@ -361,8 +361,7 @@ func rotatedHeads(k *kernels.Kernel) tally {
 	return func(l *launch) int64 { return l.param(tokens) * (l.param(heads) + l.param(kvHeads)) * l.param(head) }
 }
 
-// cached counts the elements of K in all sequences, or in what the windows of their
-// tokens span.
+// cached counts the elements of K in all sequences, limited to the windows of the step's tokens.
 func cached(k *kernels.Kernel) tally {
 	tokens, window, kvHeads, head := word(k, "tokens"), word(k, "window"), word(k, "kv_heads"), word(k, "head")
 	return func(l *launch) int64 {
@@ -374,14 +373,14 @@ func cached(k *kernels.Kernel) tally {
 	}
 }
 
-// cachedBefore counts what the step's own tokens, one a sequence, find there.
+// cachedBefore counts the elements of K from before the step, which has one token per sequence.
 func cachedBefore(k *kernels.Kernel) tally {
 	all, own := cached(k), tokenKeys(k)
 	return func(l *launch) int64 { return max(0, all(l)-own(l)) }
 }
 
-// partial counts what a cut attention leaves for attention_reduce, for each token, head
-// and partition: so many elements.
+// partial counts the elements that split attention writes for attention_reduce: the product of the
+// named parameters for each token, head and partition.
 func partial(elements ...string) extent {
 	return func(k *kernels.Kernel) tally {
 		c := params(append([]string{"tokens", "heads"}, elements...)...)(k)
@@ -389,7 +388,7 @@ func partial(elements ...string) extent {
 	}
 }
 
-// mixedRows is how many experts' results a row of a product is the sum of.
+// mixedRows returns the number of experts whose results a row of a product sums.
 func mixedRows(k *kernels.Kernel) tally {
 	top, mixed := constantOf(k, "fc_top"), constantOf(k, "fc_mixed")
 	return func(l *launch) int64 {
@@ -400,7 +399,7 @@ func mixedRows(k *kernels.Kernel) tally {
 	}
 }
 
-// inputElements are those of the x of a product: experts may share theirs.
+// inputElements counts the elements of a product's x, which a token's experts may share.
 func inputElements(k *kernels.Kernel) tally {
 	elements, each, top, own := params("tokens", "k")(k), mixedRows(k), constantOf(k, "fc_top"), constantOf(k, "fc_each")
 	return func(l *launch) int64 {
@@ -412,8 +411,8 @@ func inputElements(k *kernels.Kernel) tally {
 	}
 }
 
-// stacked are the elements of a weight that are read: of experts those that tokens go to, each
-// to another one.
+// stacked counts the elements of a weight that are read. For experts it assumes that each row goes
+// to a different one.
 func stacked(rows string) extent {
 	return func(k *kernels.Kernel) tally {
 		one, tokens, each, experts := params(rows, "k")(k), word(k, "tokens"), mixedRows(k), constantOf(k, "fc_experts")
@@ -426,7 +425,7 @@ func stacked(rows string) extent {
 	}
 }
 
-// linearOps adds what a prologue and an epilogue do to the product.
+// linearOps counts the operations of a product with its prologue and epilogue.
 func linearOps(k *kernels.Kernel) tally {
 	tokens, width, n0, n1, n2 := word(k, "tokens"), word(k, "k"), word(k, "n0"), word(k, "n1"), word(k, "n2")
 	each, residual, bias, norm := mixedRows(k), constantOf(k, "fc_residual"), constantOf(k, "fc_bias"), constantOf(k, "fc_norm")
@@ -456,13 +455,13 @@ func linearOps(k *kernels.Kernel) tally {
 	}
 }
 
-// normLinearOps adds the norm that each group of columns computes.
+// normLinearOps is linearOps with the norm, which each group of columns computes.
 func normLinearOps(k *kernels.Kernel) tally {
 	product, normed := linearOps(k), work(params("tokens", "k"), ir.OpRMSNorm)(k)
 	return func(l *launch) int64 { return product(l) + l.dispatch.Grid[1].Eval(l.sizes)*normed(l) }
 }
 
-// linearShifts counts for every pass over the weights.
+// linearShifts counts the cycles of decoding the weights in every pass over them.
 func linearShifts(k *kernels.Kernel) tally {
 	width := word(k, "k")
 	each := mixedRows(k)
@@ -485,13 +484,13 @@ func pagedKeys(k *kernels.Kernel) tally {
 	return func(l *launch) int64 { return l.sizes[sym.B] * l.sizes[sym.Smax] * elements(l) }
 }
 
-// ScoreOps returns what attention does for a query and a key: two products over a head, the
+// ScoreOps returns the operations of attention per query and key: two products over a head, the
 // scale and the softmax.
 func ScoreOps(head int64) int64 {
 	return 2*ir.OpMatmul.Work(nil)*head + ir.OpScale.Work(nil) + ir.OpSoftmax.Work(nil)
 }
 
-// pagedOps is attentionOps for a query a sequence, or a token.
+// pagedOps is attentionOps for kernels whose grid has a row per token.
 func pagedOps(k *kernels.Kernel) tally {
 	heads, head, window := word(k, "heads"), word(k, "head"), word(k, "window")
 	return func(l *launch) int64 {
@@ -499,8 +498,8 @@ func pagedOps(k *kernels.Kernel) tally {
 	}
 }
 
-// keysSeen sums, over tokens, the keys up to their own, or the last of them where there is a
-// window.
+// keysSeen returns the sum over tokens of the keys that each sees: those up to its own, limited to
+// the window if it is not 0.
 func (l *launch) keysSeen(tokens, window int64) int64 {
 	each := tokens / max(l.sizes[sym.B], 1)
 	seen := tokens*l.sizes[sym.Smax] - tokens*max(each-1, 0)/2
@@ -510,7 +509,7 @@ func (l *launch) keysSeen(tokens, window int64) int64 {
 	return seen
 }
 
-// attentionOps counts for every query head and key that a token sees.
+// attentionOps counts ScoreOps for every query head and every key that a token sees.
 func attentionOps(k *kernels.Kernel) tally {
 	tokens, heads, head, window := word(k, "tokens"), word(k, "heads"), word(k, "head"), word(k, "window")
 	return func(l *launch) int64 {
@@ -518,8 +517,8 @@ func attentionOps(k *kernels.Kernel) tally {
 	}
 }
 
-// keyReaders counts the threadgroups that take each key of a sequence: those of its KV head,
-// for each of the sequence's tokens, or for the few that they take at once.
+// keyReaders counts the threadgroups that read each key of a sequence: those of the key's KV head,
+// for each of the sequence's tokens, or each group of fc_rows tokens.
 func keyReaders(k *kernels.Kernel) tally {
 	tokens, kvHeads, rows := word(k, "tokens"), word(k, "kv_heads"), constantOf(k, "fc_rows")
 	return func(l *launch) int64 {
@@ -528,11 +527,11 @@ func keyReaders(k *kernels.Kernel) tally {
 	}
 }
 
-// headGroups are the threadgroups of attention for a token and a part of its keys.
+// headGroups returns the number of threadgroups of attention per token and partition.
 func (l *launch) headGroups() int64 { return l.dispatch.Grid[0].Eval(l.sizes) }
 
-// attentionWriteOps adds what is done to every query head, and to the key of its token,
-// which every threadgroup makes for itself.
+// attentionWriteOps is attentionOps with the norm and rotation of every query head, and of the
+// token's key, which every threadgroup repeats.
 func attentionWriteOps(k *kernels.Kernel) tally {
 	attention, row, queries, norms := attentionOps(k), params("tokens", "head")(k), params("tokens", "heads", "head")(k), constantOf(k, "fc_norms")
 	return func(l *launch) int64 {

@@ -8,30 +8,29 @@ import (
 	"github.com/smelt-ml/smelt/ir/sym"
 )
 
-// Rates are times in µs: of a byte to or from memory, of one out of the cache that all cores
-// share, of a floating-point operation, of one in products of tiles, and from the end of a
-// dispatch to the start of one that waits for it.
+// Rates are times in µs: per byte to or from memory, per byte from the cache that all cores share,
+// per floating-point operation, per operation in tiled products, and from the end of a dispatch to
+// the start of one that waits for it.
 type Rates struct{ Byte, Cached, Op, Tile, Wait float64 }
 
-// Costs is what is predicted of ops before they are dispatches: [ir.Costs] of a target, and what
-// lower asks besides. Without Rates, fewer dispatches are better.
+// Costs predicts the costs of ops before they are dispatches. It implements [ir.Costs] for passes,
+// and has further methods for lower. Without Rates, the option with fewer dispatches wins.
 type Costs struct {
 	Rates
-	// Groups is how many threadgroups attention of single tokens should have at least before
-	// one takes several of the query heads that read a KV head: Heads at most, of at most
-	// Elements elements together. 0 where threadgroups are not the Plan's to choose.
+	// Groups is the minimum number of threadgroups of attention of single tokens at which one
+	// processes several query heads of a KV head: at most Heads heads, with at most Elements
+	// elements together. All are 0 where the Plan does not choose threadgroups.
 	Groups, Heads, Elements int64
 }
 
-// RotationWork is what the cosine and the sine of a rotation cost for an element, in
-// operations as [ir.Op.Work] counts them: some forty for either of a pair, whose angle reaches
-// the context's length in radians.
+// RotationWork is the cost of the cosine and sine of a rotation per element, in operations as
+// [ir.Op.Work] counts them: about 40 for each of the two, since the angle reaches the context's
+// length in radians.
 const RotationWork = 40
 
-// SharedHeads is how many of the query heads that read a KV head a threadgroup of attention
-// takes, where for each of them there are so many threadgroups: tokens, times the parts that
-// their keys are cut into. It is a power of two; the last threadgroup of a KV head may have
-// fewer heads.
+// SharedHeads returns the number of query heads of a KV head per threadgroup of attention, of heads
+// query heads and kv KV heads with head elements each; each is the number of tokens times
+// partitions. It is a power of two; the last threadgroup of a KV head may have fewer heads.
 func (c Costs) SharedHeads(heads, kv, head, each int64) int64 {
 	n := int64(1)
 	for n < heads/kv && c.MayShare(2*n, head) && each*kv*((heads/kv+2*n-1)/(2*n)) >= c.Groups {
@@ -40,14 +39,13 @@ func (c Costs) SharedHeads(heads, kv, head, each int64) int64 {
 	return n
 }
 
-// MayShare reports whether a threadgroup may take so many query heads.
+// MayShare reports whether one threadgroup can process n query heads of head elements each.
 func (c Costs) MayShare(n, head int64) bool {
 	return n <= c.Heads && n*head <= c.Elements
 }
 
-// WriteRepeats compares what attention takes longer where each threadgroup does for its query
-// heads what a fused write of Q, K and V does once, in a step of so many tokens, with what the
-// write takes by itself. Attention that waits for memory does it meanwhile.
+// WriteRepeats implements [ir.Costs]. Attention that is memory-bound hides the repeated work of the
+// write, so that longer is 0.
 func (c Costs) WriteRepeats(t *ir.Target, write *ir.Value, tokens int64) (longer, spared float64) {
 	a, cache := write.Attr.(ir.RopeWriteAttr), write.Args[1].Type.Cache
 	each := ir.OpRope.Work(nil)
@@ -66,10 +64,8 @@ func (c Costs) WriteRepeats(t *ir.Target, write *ir.Value, tokens int64) (longer
 	return longer, c.Wait + float64(tokens*moved)*c.Byte
 }
 
-// NormRepeats compares what a product takes longer where each group of its columns normalises
-// the input for itself with what the norm takes by itself, in a step of so many tokens that
-// wants so many rows of logits. Few rows share a pass over the weights, whose bytes they wait
-// for meanwhile.
+// NormRepeats implements [ir.Costs]. In products of up to FewTokens rows, reading the weights hides
+// the repeated norm, so that longer is 0.
 func (c Costs) NormRepeats(t *ir.Target, norm, product *ir.Value, tokens, rows int64) (longer, spared float64) {
 	width := norm.Type.Shape.Last()
 	tokens = product.Type.Shape[0].Eval(&sym.Sizes{sym.T: tokens, sym.R: rows})
@@ -84,10 +80,9 @@ func (c Costs) NormRepeats(t *ir.Target, norm, product *ir.Value, tokens, rows i
 	return longer, c.Wait + float64(tokens*moved)*c.Byte
 }
 
-// GroupsExperts reports whether a product of experts in a step of so many tokens runs in tiles,
-// each of tokens that go to one expert and read its weights once, in place of every token for
-// itself. What is weighted and added up in the product, or normalised on its way into it, has no
-// tiles, and what cuts its work itself groups tokens without being told.
+// GroupsExperts implements [ir.Costs]. Products that mix the experts' results or normalise their
+// input have no kernel with tiles. It returns false on targets whose kernels partition their own
+// work, since these group tokens anyway.
 func (c Costs) GroupsExperts(t *ir.Target, product *ir.Value, tokens int64) bool {
 	a, _ := ir.AsRoutedLinear(product)
 	if c.Groups == 0 || t.SameBits || tokens <= t.FewTokens || a.Mixed || a.Linear.Norm != ir.NoNorm {
@@ -97,11 +92,10 @@ func (c Costs) GroupsExperts(t *ir.Target, product *ir.Value, tokens int64) bool
 	return grouped <= apart
 }
 
-// ExpertTimes compares what a product of experts takes in tiles with what it takes where each
-// row of its result reads its expert's weights for itself, in a step of so many tokens whose
-// routers choose any expert as often as another. Tiles wait for rows to be put in order, and
-// where each expert has an input of its own, as in the last product of a mixture, for their
-// results to be added up.
+// ExpertTimes returns the predicted times of a product of experts in a step of tokens tokens:
+// grouped in tiles, and with every row reading its expert's weights. It assumes that routers choose
+// all experts equally often. The tiles' time includes ordering the rows and, where each expert has
+// its own input, as in the last product of a mixture, adding up the experts' results.
 func (c Costs) ExpertTimes(product *ir.Value, tokens int64) (grouped, apart float64) {
 	_, o := ir.AsRoutedLinear(product)
 	number := func(d ir.Dim) float64 { return float64(d.Eval(&sym.Sizes{})) }
@@ -124,5 +118,5 @@ func (c Costs) ExpertTimes(product *ir.Value, tokens int64) (grouped, apart floa
 	return grouped, apart
 }
 
-// tileRows are the rows of the matrices that tiles are made of.
+// tileRows is the number of rows of the matrices that tiles consist of.
 const tileRows = 8

@@ -1,5 +1,5 @@
-// Package predict reckons what a Plan takes on a chip before it runs: predictions, which no one has
-// measured.
+// Package predict predicts the time that a Plan takes on a chip before it runs. No prediction was
+// measured on the chip.
 //
 // chip.go is the table of Apple's chips. cost.go counts the bytes and operations of a dispatch
 // from the kernel's rule, and timeline.go turns them into a simulated step on a chip:
@@ -8,6 +8,6 @@
 //	t, err := predict.Simulate(p, phase, &sizes, chip)
 //	ms := t.Predict().MS
 //
-// costs.go answers for ops that are no dispatches yet: [Costs] is what a target's rules ask to
-// know whether they pay.
+// costs.go predicts the costs of ops that are not dispatches yet: fusion rules ask [Costs] whether
+// they save time on a target.
 package predict

@@ -9,9 +9,9 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Times in µs that no chip of the table is known to differ in.
+// Times in µs that are assumed to be the same on all chips.
 const (
-	issue  = 0.5 // between the starts of dispatches that run at once
+	issue  = 0.5 // between the starts of concurrent dispatches
 	encode = 1.0 // of one dispatch, by the CPU
 	commit = 5.0 // of a command buffer, by the CPU
 	submit = 15  // from a commit until an idle GPU starts
@@ -28,22 +28,21 @@ var efficiency = map[string]float64{
 
 const otherEfficiency = 0.25 // decoding weights and reductions across lanes cost the rest
 
-// shiftEfficiency is the share of its rate that the pipe which shifts and converts reaches
-// where it bounds a product: simdgroups wait for memory too.
+// shiftEfficiency is the share of its peak rate that the pipe for shifts and conversions reaches
+// where it bounds a product, since simdgroups wait for memory too.
 const shiftEfficiency = 0.8
 
-// cacheBytes is what a core takes from the cache that the cores share in a clock, the width of
-// its bus (philipturner/metal-benchmarks); Chips and Cheese measured 38 on M1 (iGPU Cache Setups
-// Compared, 2022).
+// cacheBytes is the number of bytes per clock that a core reads from the cache that the cores share:
+// the width of its bus (philipturner/metal-benchmarks). Chips and Cheese measured 38 on M1 (iGPU
+// Cache Setups Compared, 2022).
 const cacheBytes = 32
 
-// coreReach is how many cores' share of the bandwidth one core can draw: few
-// threadgroups cannot keep the memory busy.
+// coreReach is the maximum bandwidth of one core, in equal shares of the chip's bandwidth per core.
+// A few threadgroups cannot keep the memory busy.
 const coreReach = 3.0
 
-// Timeline is a step as a chip would run it by the model of this file. It is a
-// prediction: nothing of it was measured. Times are in µs from the moment in which
-// the CPU starts to encode the step.
+// Timeline is the simulated run of a step on a chip. It is a prediction: nothing of it was measured.
+// Times are in µs from the moment at which the CPU starts to encode the step.
 type Timeline struct {
 	Chip    *Chip
 	Spans   []Span       // by dispatch
@@ -52,32 +51,32 @@ type Timeline struct {
 	Cost    Cost         // of the step
 	Tokens  int64        // of the step
 
-	// Total in parts: time in which memory or arithmetic bound the dispatches, and
-	// the rest, in which the GPU did neither.
+	// The parts of Total: the time in which memory or arithmetic bound the dispatches, and the
+	// rest, in which the GPU is idle.
 	Memory, Compute, Overhead float64
 }
 
-// Span is when a dispatch runs.
+// Span holds the times at which a dispatch starts and ends.
 type Span struct{ Start, End float64 }
 
-// BufferSpan is when a command buffer is encoded, and when it runs. Of a Plan without any,
-// all dispatches are one.
+// BufferSpan holds the times at which a command buffer is encoded and runs. In a Plan without
+// command buffers, all dispatches count as one.
 type BufferSpan struct {
 	First, Count           int // dispatches
 	EncodeStart, EncodeEnd float64
 	Start, End             float64
 }
 
-// Prediction sums a Timeline up.
+// Prediction is the summary of a Timeline.
 type Prediction struct {
 	Chip            string  `json:"chip"`
 	MS              float64 `json:"ms"` // of a step
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	BandwidthShare  float64 `json:"bandwidth_share"` // of the chip's stated bandwidth
-	Bound           string  `json:"bound"`           // what takes most of the time: "memory", "compute" or "overhead"
+	Bound           string  `json:"bound"`           // the largest part of the time: "memory", "compute" or "overhead"
 }
 
-// Predict sums the timeline up.
+// Predict returns the summary of the timeline.
 func (t *Timeline) Predict() Prediction {
 	p := Prediction{
 		Chip: t.Chip.Name, MS: t.Total / 1e3, TokensPerSecond: float64(t.Tokens) / t.Total * 1e6,
@@ -92,19 +91,19 @@ func (t *Timeline) Predict() Prediction {
 	return p
 }
 
-// demand is what a dispatch needs of a chip when it runs alone.
+// demand holds the times that a dispatch needs of a chip's resources when it runs alone.
 type demand struct {
-	memory, compute    float64 // µs that either takes at the rate that the dispatch reaches
-	bytes, cached, ops float64 // µs that the whole chip would take
+	memory, compute    float64 // µs at the rates that the dispatch reaches with its threadgroups
+	bytes, cached, ops float64 // µs at the rates of the whole chip
 }
 
-// Rates returns those of dispatches that leave no core idle.
+// Rates returns the rates of dispatches that leave no core idle.
 func (c *Chip) Rates() Rates {
 	return Rates{Byte: 1 / (c.Bandwidth * c.Reach * 1e3), Cached: 1 / c.cacheRate(), Op: 1 / (c.TFLOPS() * otherEfficiency * 1e6),
 		Tile: 1 / (c.TFLOPS() * efficiency["norm_linear_mat"] * 1e6), Wait: c.Barrier}
 }
 
-// cacheRate is how many bytes the cores take from the cache that they share in a µs.
+// cacheRate returns the bytes per µs that all cores together read from the cache that they share.
 func (c *Chip) cacheRate() float64 { return cacheBytes * float64(c.Cores) * c.Clock * 1e3 }
 
 func (d demand) alone() float64 { return max(d.memory, d.compute, 1e-3) }
@@ -134,19 +133,19 @@ func (c *Chip) demand(cost Cost, d *plan.Dispatch, sizes *sym.Sizes) demand {
 	return out
 }
 
-// Time returns the µs of reading bytes and computing some operations.
+// Time returns the µs of reading bytes bytes and computing flops operations at once.
 func (c *Chip) Time(bytes, flops float64) float64 {
 	return max(bytes/(c.Bandwidth*c.Reach*1e3), flops/(c.TFLOPS()*1e6))
 }
 
-// Alone returns the µs that a dispatch of a cost takes by itself in a step of these sizes.
+// Alone returns the µs of a dispatch with the given cost that runs alone, in a step of these sizes.
 func (c *Chip) Alone(cost Cost, d *plan.Dispatch, sizes *sym.Sizes) float64 {
 	return c.demand(cost, d, sizes).alone()
 }
 
-// Simulate runs a step of a phase through the model of a chip: dispatches between
-// two barriers share memory and cores, a barrier waits for all before it, command
-// buffers run in order while the CPU encodes the next.
+// Simulate simulates a step of a phase on a chip: dispatches between two barriers share memory and
+// cores, a barrier waits for all dispatches before it, and command buffers run in order while the
+// CPU encodes the next. It fails if the phase does not hold the sizes.
 func Simulate(p *plan.Plan, ph *plan.Phase, sizes *sym.Sizes, chip *Chip) (*Timeline, error) {
 	if !ph.Holds(sizes) {
 		return nil, fmt.Errorf("%s takes no step of %d tokens over %d keys", ph.Name, sizes[sym.T], sizes[sym.Smax])
@@ -184,9 +183,9 @@ func Simulate(p *plan.Plan, ph *plan.Phase, sizes *sym.Sizes, chip *Chip) (*Time
 	return t, nil
 }
 
-// epoch runs independent dispatches from a time on and returns when all are done.
-// Each goes as fast as it would alone as long as together they ask for no more than
-// the chip has; beyond that, all slow down alike.
+// epoch simulates independent dispatches from time now on and returns the time at which all are
+// done. Each runs as fast as alone while their sum of demands is within the chip's resources; beyond
+// that, all slow down by the same factor.
 func (t *Timeline) epoch(now float64, demands []demand, spans []Span) float64 {
 	left := make([]float64, len(demands)) // µs that each would take alone
 	for i, d := range demands {
