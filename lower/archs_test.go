@@ -12,8 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// compiled is the Plan of a known shape for both phases.
-// compiled is a shape compiled for a GPU, leaving out some passes.
+// compiled returns the Plan of a known shape for a GPU, for prefill and decode, without the passes
+// of off.
 func compiled(t testing.TB, arch, weights string, level, context int, off ...string) *plan.Plan {
 	t.Helper()
 	return compiledFor(t, "metal", arch, weights, level, context, off...)
@@ -24,7 +24,7 @@ func compiledFor(t testing.TB, machine, arch, weights string, level, context int
 	return compiledWith(t, machine, arch, weights, level, Options{Context: context}, off...)
 }
 
-// compiledWith does it with more options than the context.
+// compiledWith is compiledFor with options of Lower.
 func compiledWith(t testing.TB, machine, arch, weights string, level int, opts Options, off ...string) *plan.Plan {
 	t.Helper()
 	m, err := checkpoint.Arch(arch, weights)

@@ -17,7 +17,7 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// Every chip has a row, and only one; no chip has the first.
+// Every chip gets the row of its family, no chip the first row, and a later family the last.
 func TestChoicesForEveryChip(t *testing.T) {
 	for _, name := range predict.Chips() {
 		m := machineOf(chipNamed(t, name))
@@ -28,8 +28,7 @@ func TestChoicesForEveryChip(t *testing.T) {
 	require.Same(t, &tunings[len(tunings)-1], later.tuning)
 }
 
-// What a launch may be is bounded by the kernels: rows and tokens that they have
-// instances of, and threads.
+// Chosen launches are within the kernels' limits on rows, tokens and threads.
 func TestChoicesAreLaunchable(t *testing.T) {
 	for _, name := range append(predict.Chips(), "") {
 		m := machineOf(nil)
@@ -64,7 +63,7 @@ func TestChoicesAreLaunchable(t *testing.T) {
 	}
 }
 
-// More cores want more threadgroups, and larger weights larger ones.
+// More cores get more threadgroups, and larger weights larger threadgroups.
 func TestChoicesFollowTheChip(t *testing.T) {
 	small, large := machineOf(chipNamed(t, "m1")), machineOf(chipNamed(t, "m4-max"))
 	threads := func(m machine, n int64) int64 {
@@ -80,7 +79,7 @@ func TestChoicesFollowTheChip(t *testing.T) {
 	require.Equal(t, int64(64), tile(large, 64))
 }
 
-// chipNamed is a chip of the table, or none for no name.
+// chipNamed returns a chip of the table, or nil for no name.
 func chipNamed(t *testing.T, name string) *predict.Chip {
 	t.Helper()
 	if name == "" {
@@ -91,7 +90,7 @@ func chipNamed(t *testing.T, name string) *predict.Chip {
 	return c
 }
 
-// tuned is one phase of a shape compiled for a chip and steps of up to maxT tokens.
+// tuned returns the phase of a shape compiled for a chip and steps of up to maxT tokens.
 func tuned(t *testing.T, arch, chip string, maxT int64, context int) *plan.Phase {
 	t.Helper()
 	m, err := checkpoint.Arch(arch, "q4_0")
@@ -108,8 +107,8 @@ func tuned(t *testing.T, arch, chip string, maxT int64, context int) *plan.Phase
 	return &plan.Phases[0]
 }
 
-// A chip changes how a step is cut, never how many dispatches it has, but for
-// attention over contexts that one chip cuts and another does not.
+// The chip changes the grids of dispatches, but not their number, except for attention over
+// contexts that only some chips split.
 func TestDispatchesOfEveryChip(t *testing.T) {
 	perLayer := func(ph *plan.Phase) int {
 		n := 0
@@ -129,8 +128,8 @@ func TestDispatchesOfEveryChip(t *testing.T) {
 	}
 }
 
-// A phase noted what it chose for every product and every attention, and the launch
-// covers steps of every size in its range.
+// A phase notes its choices for every product and every attention, and the launches cover steps of
+// every size in its range.
 func TestChoicesCoverTheRange(t *testing.T) {
 	for _, maxT := range []int64{1, 3, 8, 40, 512} {
 		for _, chip := range []string{"", "m1", "m4-max"} {
@@ -183,8 +182,8 @@ func TestChoicesCoverTheRange(t *testing.T) {
 	}
 }
 
-// TestSharedHeadsByPrediction forces every number of query heads that a threadgroup of
-// attention may take, and holds the one that is chosen by size to the quickest.
+// TestSharedHeadsByPrediction forces every possible number of query heads per threadgroup of
+// attention, and compares the one chosen by size with the fastest.
 func TestSharedHeadsByPrediction(t *testing.T) {
 	type at struct {
 		arch, chip string

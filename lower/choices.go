@@ -101,7 +101,7 @@ var (
 // choices is the table.
 var choices = []*choice{vecLaunch, matTile, vecOrMat, partition, sharedHeads, streams, ahead, piece, pairs, layout}
 
-// Choices lists the names of the choices that can be measured.
+// Choices returns the names of the choices that can be measured.
 func Choices() []string {
 	names := make([]string, len(choices))
 	for i, c := range choices {

@@ -42,8 +42,8 @@ func costsOf(t *testing.T, plan *plan.Plan, phase string, sizes sym.Sizes) (laye
 	return
 }
 
-// The figures here are worked out from the shapes alone. Activations between
-// products are half, the residual stream is float.
+// The expected figures are derived from the shapes alone. Activations between products are F16, the
+// residual stream is F32.
 func TestCostByHand(t *testing.T) {
 	t.Run("qwen3-0.6b decode", func(t *testing.T) {
 		const (
@@ -174,8 +174,8 @@ func TestCostByHand(t *testing.T) {
 	})
 }
 
-// What a dispatch reads under two arguments comes from memory once; what it writes
-// in place of what it reads goes both ways.
+// Memory that two arguments read counts once; memory that is read and overwritten counts as read
+// and as written.
 func TestCostOfSharedArguments(t *testing.T) {
 	p := &plan.Plan{Buffers: []plan.Buffer{{Kind: plan.Arena}}}
 	k, ok := kernels.Lookup("mul_f32")
@@ -204,8 +204,8 @@ func TestCostOfSharedArguments(t *testing.T) {
 	}
 }
 
-// Every weight that a product of few tokens reads is decoded once, and takes of the pipe
-// that shifts and converts what its type does.
+// A product of few tokens decodes every weight that it reads once, at its type's cycles of the pipe
+// for shifts and conversions.
 func TestShiftsOfWeights(t *testing.T) {
 	plan := compiledFor(t, "metal", "qwen3-0.6b", "q4_k_m", 1, 512)
 	kinds := map[dtype.Type]bool{}

@@ -11,8 +11,8 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// What a selector calls by a name that the kernel lacks, and what it leaves out, is an
-// error and no Plan with a hole.
+// A name that the kernel lacks, and a missing argument or parameter, is an error rather than an
+// incomplete Plan.
 func TestEmitterKnowsNames(t *testing.T) {
 	x := &ir.Value{Op: ir.OpAdd, Layer: ir.NoLayer}
 	given := elements(ir.Var(sym.T), ir.Const(64))
@@ -49,7 +49,7 @@ func TestEmitterKnowsNames(t *testing.T) {
 	require.ErrorContains(t, p.err, "repeat_kv_f32")
 }
 
-// over and times of extents are what CeilDiv and Dim.Times make of sizes.
+// Expr.Over and Multiply give the same expressions as CeilDiv and Dim.Times.
 func TestExtentArithmetic(t *testing.T) {
 	tokens, seqs := ir.Var(sym.T), ir.Var(sym.B)
 	require.Equal(t, CeilDiv(tokens, 32), Extent(tokens).Over(32))

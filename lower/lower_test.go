@@ -21,7 +21,7 @@ func (anyWeights) Weight(_ string, want []int) (dtype.Type, []int, bool) {
 	return dtype.F16, want, true
 }
 
-// layer is one transformer layer at the source stage.
+// layer returns one transformer layer at the source stage.
 func layer(b *ir.Builder) {
 	const heads, kv, head = 4, 2, 8
 	x := b.Embed(b.Input(sym.Tokens), b.Weight("embd", 16, 32))
@@ -55,8 +55,8 @@ func lowered(t testing.TB) *plan.Plan {
 	return plan
 }
 
-// TestRotations checks where the kernels that rotate get their frequencies, and that no
-// head goes to a fused write that is too large for it.
+// TestRotations checks where the rotary kernels get their frequencies, and that heads too large for
+// a fused write are not lowered to one.
 func TestRotations(t *testing.T) {
 	const width = 32
 	build := func(head int, theta float64, factors bool) (*ir.Func, error) {

@@ -23,8 +23,8 @@ func placed(t *testing.T, place lower.Placement) *plan.Plan {
 	return p.Plan
 }
 
-// TestPlacement counts what each rule gives the CPU, and checks that command buffers
-// end where the processors take turns.
+// TestPlacement counts the products that each rule places on the CPU, and checks that command
+// buffers end at handovers between the processors.
 func TestPlacement(t *testing.T) {
 	var seen []lower.Product
 	all := func(p lower.Product) bool { seen = append(seen, p); return true }
@@ -67,7 +67,7 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestCheaper: the GPU of every chip is predicted to be quicker at every size.
+// TestCheaper checks that the GPU of every chip is predicted to be faster at every size.
 func TestCheaper(t *testing.T) {
 	for _, name := range predict.Chips() {
 		c, err := predict.FindChip(name)

@@ -40,7 +40,7 @@ func routedStep(t *testing.T, change func(c *models.Config), target *Target, tok
 	return plan, &plan.Phases[0]
 }
 
-// routedKernels are the families of the dispatches that know of experts.
+// routedKernels returns the families of the dispatches that use experts.
 func routedKernels(t *testing.T, ph *plan.Phase) (names []string) {
 	for i := range ph.Dispatches {
 		k, ok := kernels.Lookup(ph.Dispatches[i].Kernel)
@@ -54,8 +54,8 @@ func routedKernels(t *testing.T, ph *plan.Phase) (names []string) {
 	return names
 }
 
-// TestExpertsShareWeights: steps of more than a few tokens read the weights of an expert once for
-// all of its tokens where that is predicted to be quicker, and no other step does.
+// TestExpertsShareWeights checks that steps read the weights of an expert once for all of its tokens
+// only where they have more than a few tokens and that is predicted to be faster.
 func TestExpertsShareWeights(t *testing.T) {
 	apart := []string{"linear_vec", "linear_vec"}
 	grouped := []string{"group_by_expert", "linear_mat", "linear_mat", "weighted_sum"}
@@ -92,8 +92,8 @@ func TestExpertsShareWeights(t *testing.T) {
 	}
 }
 
-// TestGroupedExpertsByHand works out from the shapes alone what the products of a mixture read
-// and write in a step, how many threadgroups they have, and what waits for what.
+// TestGroupedExpertsByHand derives from the shapes alone the bytes that the products of a mixture
+// read and write in a step, their threadgroups, and their dependencies.
 func TestGroupedExpertsByHand(t *testing.T) {
 	const (
 		width, ffn, experts, top = 2048, 768, 128, 8

@@ -12,8 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// randomPhase is n dispatches that each touch up to three of a few small slots and
-// caches.
+// randomPhase returns n dispatches that each bind up to three of a few small slots and caches.
 func randomPhase(rng *rand.Rand, n int) *phase {
 	p := &phase{tables: &tables{plan: &plan.Plan{Buffers: []plan.Buffer{{Kind: plan.Arena}, {Kind: plan.CacheK}, {Kind: plan.Weight}}}}}
 	for range 2 + rng.IntN(6) {
@@ -38,7 +37,7 @@ func randomPhase(rng *rand.Rand, n int) *phase {
 	return p
 }
 
-// hazards lists the pairs of dispatches, in order, that must not run at once.
+// hazards lists the pairs of dispatches, in order, that must not run concurrently.
 func hazards(p *phase) (pairs [][2]int) {
 	for i := range p.out.Dispatches {
 		for j := range i {
@@ -133,8 +132,8 @@ func TestBarriersMatchHazards(t *testing.T) {
 	}
 }
 
-// Reordering keeps every pair that must not run at once in order, and needs as
-// many barriers as the longest chain of them has links.
+// Reordering keeps the order of every pair that must not run concurrently, and needs as many
+// barriers as the longest chain of such pairs has links.
 func TestReorder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 400 {
@@ -200,9 +199,8 @@ func TestPlaceApart(t *testing.T) {
 	}
 }
 
-// Lifetimes are read from the plan alone; they say of the arena what the memory plan
-// knew: nothing overlaps, the peak is the lower bound, and every read is of the value
-// that was written there last.
+// Lifetimes are derived from the Plan alone and agree with the memory plan: no two overlap, the
+// peak is the lower bound, and every read is of the value that was written there last.
 func TestLifetimes(t *testing.T) {
 	everyPlan(t, func(t *testing.T, p *plan.Plan, ph *plan.Phase) {
 		lifetimes := p.Lifetimes(ph)
@@ -228,7 +226,7 @@ func TestLifetimes(t *testing.T) {
 	})
 }
 
-// A read depends on the writers of its bytes, not on what stood there before.
+// A read depends on the last writers of its bytes, not on earlier ones.
 func TestDependencies(t *testing.T) {
 	bind := func(offset, bytes int64, write bool) plan.Binding {
 		return plan.Binding{Offset: offset, Bytes: plan.Number(bytes), Write: write, Read: !write}

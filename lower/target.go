@@ -66,7 +66,7 @@ var targets = map[string]Target{
 	"cpu": {Target: ir.Target{Name: "cpu", Act: dtype.F32}, Emulates: true, Rearranges: true},
 }
 
-// Targets lists the names that NewTarget takes.
+// Targets returns the names that NewTarget accepts.
 func Targets() []string { return slices.Sorted(maps.Keys(targets)) }
 
 // NewTarget returns the target of a name, "metal" or "cpu", with choices for no particular chip.

@@ -12,8 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Every op that lower selects a kernel for has rows, and no other; and a row has the
-// kernels that its types name.
+// Exactly the ops that lower selects a kernel for have rows, and each row has the kernels that its
+// types name.
 func TestInstances(t *testing.T) {
 	for op := range ir.Op(ir.NumOps) {
 		if op == ir.OpInvalid || op.IsLeaf() || op.IsAlias() {
@@ -86,7 +86,7 @@ func TestNative(t *testing.T) {
 	require.ErrorContains(t, err, `"vulkan" (cpu, metal)`)
 }
 
-// Plans for a CPU are not cut for a GPU, and say nothing of how one is launched.
+// Plans for a CPU have no command buffers, note no choices of launches, and rearrange matrices.
 func TestSchedules(t *testing.T) {
 	for machine, buffers := range map[string]bool{"metal": true, "cpu": false} {
 		compiled := compiledFor(t, machine, "qwen3-0.6b", "q4_0", 1, 512)
@@ -110,8 +110,8 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// Matrices of target Metal are in lines where that was measured to be faster, if every
-// dispatch that reads them knows of it.
+// Matrices of target metal have separate scales and codes ([kernels.Lines]) where that was measured
+// to be faster, if every dispatch that reads them supports it.
 func TestLinesAreMeasured(t *testing.T) {
 	plain := compiledFor(t, "metal", "qwen3-0.6b", "q4_0", 1, 512)
 	tuning := &Tuning{}

@@ -10,7 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
-// step is a step of one sequence whose context is full.
+// step returns the sizes of a step of one sequence with a full context.
 func step(ph *plan.Phase) *sym.Sizes {
 	s := ph.Bounds
 	s[sym.R] = 1
@@ -103,7 +103,7 @@ func TestPredictionOfLlama8BOnLargeChips(t *testing.T) {
 	}
 }
 
-// A simulated step keeps the laws of the machine: work waits at barriers, command
+// A simulated step obeys the rules of the machine: work waits at barriers, command
 // buffers run in order and not before they are encoded, and nothing is faster than
 // memory and cores allow.
 func TestTimelineLaws(t *testing.T) {

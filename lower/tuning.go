@@ -45,7 +45,7 @@ func (t *Tuning) Hash() string {
 	}
 	h := sha256.New()
 	if err := t.Write(h); err != nil {
-		panic(err) // a hash takes everything, and so does JSON of checked numbers
+		panic(err) // writing to a hash never fails, nor does encoding checked numbers
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

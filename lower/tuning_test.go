@@ -18,7 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// measured compiles a shape for steps of up to maxT tokens with what was measured.
+// measured compiles a shape for steps of up to maxT tokens with a tuning.
 func measured(t testing.TB, on string, maxT int64, context int, tuning *Tuning) *plan.Plan {
 	t.Helper()
 	m, err := checkpoint.Arch("qwen3-0.6b", "q4_0")
@@ -34,7 +34,8 @@ func measured(t testing.TB, on string, maxT int64, context int, tuning *Tuning) 
 	return plan
 }
 
-// others keeps, for every site of a choice, the first setting that it does not take by size.
+// others returns a tuning with, for every site of a choice, the first setting that lower does not
+// choose by size.
 func others(p *plan.Phase, choice string) *Tuning {
 	tuning := &Tuning{Device: "a chip", Version: "1"}
 	for _, s := range p.Sites {
@@ -47,8 +48,8 @@ func others(p *plan.Phase, choice string) *Tuning {
 	return tuning
 }
 
-// TestTuned has, for each choice of the table, Plans take what was measured, say so and hold
-// the hash of it; and nothing else of them changes but the dispatches that it is about.
+// TestTuned checks, for each choice of the table, that Plans use the measured setting, note it and
+// hold the tuning's hash, and that only the dispatches of the choice's sites change.
 func TestTuned(t *testing.T) {
 	for _, row := range []struct {
 		choice, on string
@@ -115,7 +116,7 @@ func TestTuned(t *testing.T) {
 	require.Len(t, choices, 10, "each is in the table above")
 }
 
-// inPlace is a dispatch wherever its operands lie in the arena.
+// inPlace returns a dispatch without the offsets of its operands.
 func inPlace(d plan.Dispatch) plan.Dispatch {
 	d.Bindings = slices.Clone(d.Bindings)
 	for i := range d.Bindings {
@@ -130,7 +131,7 @@ func fileOf(t *testing.T, compiled *plan.Plan) []byte {
 	return b.Bytes()
 }
 
-// TestHints has a CPU's dispatches carry what was measured, by the numbers of package kernels.
+// TestHints checks that a CPU's dispatches hold the measured hints, indexed by kernels.Hint.
 func TestHints(t *testing.T) {
 	plain := measured(t, "cpu", 1, 512, nil)
 	both := others(&plain.Phases[0], "ahead")
@@ -147,7 +148,7 @@ func TestHints(t *testing.T) {
 	require.Positive(t, found)
 }
 
-// TestSites has what is taken by size among the settings that may be tried.
+// TestSites checks that the setting chosen by size is one of the site's settings.
 func TestSites(t *testing.T) {
 	for _, row := range []struct {
 		on   string
@@ -208,7 +209,7 @@ func TestReadTuning(t *testing.T) {
 	}
 }
 
-// Keep replaces and sorts, so that the order of measurements does not show.
+// Keep replaces and sorts, so that the order of measurements does not matter.
 func TestKeep(t *testing.T) {
 	var a, b Tuning
 	w := func(shape string, us float64) Winner {
@@ -223,7 +224,7 @@ func TestKeep(t *testing.T) {
 	require.NotEqual(t, a.Hash(), b.Hash())
 }
 
-// FuzzReadTuning has any text refused with an error, or read as what writes the same again.
+// FuzzReadTuning checks that any text gives an error, or a tuning that survives writing and reading.
 func FuzzReadTuning(f *testing.F) {
 	f.Add([]byte(oneWinner))
 	f.Add([]byte(`{"format":"smelt tuning","format_version":1,"device":"","version":"","winners":null}`))

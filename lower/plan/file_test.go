@@ -16,7 +16,7 @@ func written(t testing.TB, plan *Plan) []byte {
 	return b.Bytes()
 }
 
-// small is a valid Plan of one dispatch.
+// small returns a valid Plan of one dispatch.
 func small() *Plan {
 	return &Plan{
 		Model: "small", Target: "cpu", Act: dtype.F32, Context: 8,
@@ -70,8 +70,8 @@ func TestReadRefuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrPlan, "a plan that does not hold together")
 }
 
-// FuzzDecode reads what stands behind the checksum, which a hostile file has right.
-// Whatever is accepted is a Plan that can be written and drawn.
+// FuzzDecode decodes the part after the checksum, which a hostile file can have right. Every accepted
+// Plan can be written and drawn.
 func FuzzDecode(f *testing.F) {
 	whole := written(f, small())[headerSize:]
 	f.Add(whole)

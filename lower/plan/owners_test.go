@@ -53,7 +53,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestOwnersOfPlans: a Plan from a file has owners only where a device can write them.
+// TestOwnersOfPlans checks that validation accepts owners only where a device can write them.
 func TestOwnersOfPlans(t *testing.T) {
 	plan := func(change func(p *Plan, b *Buffer)) error {
 		o := &Owners{Tile: 32, Least: 1, Most: MaxTokens}

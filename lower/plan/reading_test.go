@@ -8,8 +8,8 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// TestReadingOrder wants weights in the order of dispatches, each once, and no table of which
-// they read single rows.
+// TestReadingOrder checks that weights come in the order of dispatches, each once, without embedding
+// tables.
 func TestReadingOrder(t *testing.T) {
 	compiled := &plan.Plan{Buffers: []plan.Buffer{
 		{Kind: plan.Weight, Name: "head"}, {Kind: plan.Arena}, {Kind: plan.Weight, Name: "table"},

@@ -34,15 +34,15 @@ func TestOverlap(t *testing.T) {
 			require.LessOrEqual(t, s.End, end+rounding)
 		}
 	}
-	// Two that each ask for half of the memory run as if alone; two that ask for all
-	// of it take turns.
+	// Two dispatches that each need half of the bandwidth run as fast as alone; two that need all
+	// of it take twice as long.
 	half, full := demand{bytes: 5, memory: 10}, demand{bytes: 10, memory: 10}
 	require.InDelta(t, 10+issue, new(Timeline).epoch(0, []demand{half, half}, make([]Span, 2)), 1e-6)
 	require.InDelta(t, 20, new(Timeline).epoch(0, []demand{full, full}, make([]Span, 2)), 1e-6)
 }
 
-// A GPU's chip has the cores that the system counts; one that the table lacks has figures in
-// proportion to those of its family.
+// FindGPU returns a chip with the cores that the system reports; a chip that the table lacks has
+// figures scaled from those of its family.
 func TestFindGPU(t *testing.T) {
 	row := func(name string) Chip { return *named(t, name) }
 	with := func(c Chip, name string, family, cores int, bandwidth float64, cache int64) Chip {
