@@ -15,7 +15,8 @@ type vecShape struct {
 }
 
 // tuning holds the thresholds by which lower chooses launches for a family of Apple GPUs. They do
-// not change what is computed; the results of linear_vec and linear_mat are bit-identical.
+// not change what is computed: all launches of linear_vec give the same bits, and so do all of
+// linear_mat. Splitting attention changes the order of its sums.
 //
 // The figures come from published engines that measured on such chips (ggml's ggml-metal-impl.h,
 // MLX's scaled_dot_product_attention, vllm-metal's split-KV gate) and from arithmetic on the

@@ -30,7 +30,7 @@ func (p *Plan) Dependencies(ph *Phase) [][]int {
 			}
 			a := write{b.Buffer, b.Offset, b.Offset + b.Bytes.Eval(&ph.Bounds), d.Value, i}
 			var kept []write
-			for _, w := range live { // a write hides what older ones left there
+			for _, w := range live { // a write hides older ones of the same bytes
 				if w.buffer != a.buffer || w.end <= a.begin || a.end <= w.begin || Apart(w.value, a.value) {
 					kept = append(kept, w)
 					continue

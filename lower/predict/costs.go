@@ -76,7 +76,7 @@ func (c Costs) NormRepeats(t *ir.Target, norm, product *ir.Value, tokens, rows i
 		}
 		longer = float64(tokens*width*(groups-1)*norm.Op.Work(nil)) * c.Tile
 	}
-	moved := norm.Args[0].Type.DType.Bytes(width) + t.Act.Bytes(width) // read by the norm, and what it leaves
+	moved := norm.Args[0].Type.DType.Bytes(width) + t.Act.Bytes(width) // the norm reads and writes, per row
 	return longer, c.Wait + float64(tokens*moved)*c.Byte
 }
 
