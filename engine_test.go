@@ -477,13 +477,13 @@ func TestEngineRefuses(t *testing.T) {
 
 	e := fixture.Engine(t, l, smelt.EngineOptions{Speculate: "off"})
 	for want, r := range map[string]smelt.Request{
-		"not both":               {Prompt: "a", Tokens: []int32{1}},
-		"temperature -1":         {Prompt: "a", Generation: smelt.Generation{Sampling: smelt.Sampling{Temperature: -1}}},
-		"-1 alternatives":        {Prompt: "a", Generation: smelt.Generation{Logprobs: -1}},
-		"token 1 has the id -4":  {Tokens: []int32{1, -4}},
-		"the prompt has 65":      {Tokens: make([]int32, 65)},
-		"chose id 999999, outside the vocabulary":        {Prompt: "a", Generation: smelt.Generation{Sampler: func([]float32) (int32, error) { return 999999, nil }}},
-		"after 3 tokens: broken": {Tokens: []int32{1, 2, 3}, Generation: smelt.Generation{Sampler: func([]float32) (int32, error) { return 0, fmt.Errorf("broken") }}},
+		"not both":                                {Prompt: "a", Tokens: []int32{1}},
+		"temperature -1":                          {Prompt: "a", Generation: smelt.Generation{Sampling: smelt.Sampling{Temperature: -1}}},
+		"-1 alternatives":                         {Prompt: "a", Generation: smelt.Generation{Logprobs: -1}},
+		"token 1 has the id -4":                   {Tokens: []int32{1, -4}},
+		"the prompt has 65":                       {Tokens: make([]int32, 65)},
+		"chose id 999999, outside the vocabulary": {Prompt: "a", Generation: smelt.Generation{Sampler: func([]float32) (int32, error) { return 999999, nil }}},
+		"after 3 tokens: broken":                  {Tokens: []int32{1, 2, 3}, Generation: smelt.Generation{Sampler: func([]float32) (int32, error) { return 0, fmt.Errorf("broken") }}},
 	} {
 		a := collect(e.Generate(t.Context(), r))
 		require.ErrorContains(t, a.err, want)
