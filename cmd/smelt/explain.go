@@ -41,7 +41,7 @@ func explainVerb() *cobra.Command {
 savings of each fusion rule, and what a step executes: dispatches, barriers, command
 buffers, kernels and memory.
 
-A rule's savings are the difference to the same step compiled without that rule alone:
+A rule's savings are the difference to the same step compiled with all other rules:
 dispatches, bytes, and predicted time on --chip (default ` + defaultChip + `). Rules build on
 each other and replace each other, so savings do not add up.
 
