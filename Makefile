@@ -148,7 +148,7 @@ arm64-families: ## of test-arm64, the families and their bits on that processor
 	$(call emulated_arm64,max) -run '$(arm64_families)' ./internal/integration
 
 arm64-max: ## of test-arm64, all other packages on that processor
-	$(call emulated_arm64,max) -skip '/^(dotprod|neon|portable)$$' ./kernels/... ./device/... ./metal/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny
+	$(call emulated_arm64,max) -skip '/^(dotprod|neon|portable)$$' ./kernels/... ./device/... ./metal/... ./internal/engine/... ./internal/verify ./models/quant ./internal/tiny
 
 arm64-a76: ## of test-arm64, one with DotProd only
 	$(call emulated_arm64,cortex-a76) -run '/^dotprod$$' ./kernels/native
@@ -223,7 +223,7 @@ tokens: setup ## what llama.cpp and Hugging Face's library make of odd texts, in
 	$(GO) run ./internal/tools/peer tokens --dir $(PEER_DIR)
 	$(GO) run ./internal/tools/peer pipelines --dir $(PEER_DIR)
 
-templates: setup ## what others render from public chat templates, into internal/jinja/testdata; needs Jinja2
+templates: setup ## what others render from public chat templates, into chat/jinja/testdata; needs Jinja2
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
 	$(GO) run ./internal/tools/peer templates --dir $(PEER_DIR)
 

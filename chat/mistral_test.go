@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/chat"
-	"github.com/smelt-ml/smelt/internal/jinja"
+	"github.com/smelt-ml/smelt/chat/jinja"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )

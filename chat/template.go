@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smelt-ml/smelt/chat/jinja"
 	"github.com/smelt-ml/smelt/constrain"
-	"github.com/smelt-ml/smelt/internal/jinja"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 

@@ -5,7 +5,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/smelt-ml/smelt/internal/half"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
 )

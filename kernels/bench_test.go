@@ -3,10 +3,10 @@ package kernels_test
 import (
 	"testing"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // BenchmarkEmulated measures one dispatch of the kernels that dominate a step, in the

@@ -13,13 +13,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/half"
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/kernels/emulated/plugin"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // The conformance tests run every kernel from its source on the CPU and compare it with

@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/half"
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // weightTypes are the types that the kernels decode.

@@ -415,7 +415,7 @@ template <uint Align, typename C, typename S> inline Run decode_q6_k(device cons
     return w;
 }
 
-// The values that codes of four bits name: those of internal/quant.
+// The values that codes of four bits name: those of models/quant.
 constant float iq4_values[16] = {SMELT_IQ4_VALUES};
 constant float e2m1_values[16] = {SMELT_E2M1_VALUES};
 

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/golden"
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // TestAttributeNameTypes makes attributes.gen.go from ir's tables, which this package may not import.
@@ -84,7 +84,7 @@ func typesHeader(types []dtype.Type) string {
 	var b strings.Builder
 	b.WriteString(typesGenerated + `//
 // Types of weights: their numbers, which function constants have, and their blocks, for native
-// kernels; and the numbers that codes name, of internal/quant.
+// kernels; and the numbers that codes name, of models/quant.
 #ifndef SMELT_KERNELS_TYPES_GEN_H
 #define SMELT_KERNELS_TYPES_GEN_H
 

@@ -23,9 +23,9 @@ import (
 
 const module = "github.com/smelt-ml/smelt"
 
-// mayImport is the import law: what each room may use of the others, tests
-// aside. A room is a folder with all below it, less the rooms named within it; its own parts
-// are always allowed, and so are leaves. internal/ holds parts that several rooms share: quant, npy, golden and the like
+// mayImport is the import law: what each room may use of the others, tests aside. A room is a
+// folder with all below it, less the rooms named within it; its own parts are always allowed, and
+// so are leaves. internal/ holds parts that several rooms share: npy, golden and the like
 // are leaves, ref and engine are named here. docs/imports.svg draws what there is.
 var mayImport = map[string][]string{
 	"":                     {"*"}, // the public API; cmd is excluded below
@@ -36,16 +36,17 @@ var mayImport = map[string][]string{
 	"lower":                {"ir", "kernels", "lower/plan", "lower/predict"},
 	"lower/predict":        {"ir", "kernels", "lower/plan"},
 	"lower/plan":           {"kernels"},
-	"device":               {"internal/half", "kernels", "lower/plan"},
+	"device":               {"kernels", "lower/plan"},
 	"metal":                {"device", "kernels", "lower/plan"},
-	"models":               {"ir", "internal/quant"},
-	"chat":                 {"constrain", "internal/jinja", "models"},
+	"models":               {"ir", "models/quant"},
+	"models/quant":         {},
+	"chat":                 {"constrain", "models"},
 	"cmd":                  {"*"},
 	"constrain":            {},
 	"hub":                  {},
 	"serve":                {"", "internal/compiler", "internal/graphviz", "internal/openai", "internal/page", "ir", "lower", "lower/predict"},
 	"internal/batch":       {"ir"},
-	"internal/ref":         {"internal/half", "internal/quant", "ir"},
+	"internal/ref":         {"ir", "models/quant"},
 	"internal/cacheevents": {""},
 	"internal/compiler":    {"device", "internal/engine", "internal/picture", "ir", "kernels", "lower", "lower/plan", "lower/predict", "models", "passes"},
 	"internal/perplexity":  {""},
@@ -57,12 +58,11 @@ var mayImport = map[string][]string{
 	"internal/parallel":    {"", "internal/compiler"},
 	"internal/profile":     {"internal/batch", "ir", "kernels", "lower", "lower/plan", "lower/predict"},
 	"internal/tools":       {"*"}, // what only developers run
-	"internal/quant":       {"internal/half", "ir"},
 	"internal/stops":       {"models"},
 	"internal/tune":        {"", "device", "internal/batch", "internal/compiler", "internal/engine", "lower", "lower/plan"},
-	"internal/tiny":        {"internal/quant", "internal/testfiles", "ir", "models"},
+	"internal/tiny":        {"internal/testfiles", "ir", "models", "models/quant"},
 	"internal/vocabs":      {"models"},
-	"internal/verify":      {"", "device", "internal/batch", "internal/compare", "internal/compiler", "internal/engine", "internal/quant", "internal/ref", "ir", "lower", "lower/plan", "passes"},
+	"internal/verify":      {"", "device", "internal/batch", "internal/compare", "internal/compiler", "internal/engine", "internal/ref", "ir", "lower", "lower/plan", "models/quant", "passes"},
 }
 
 // leaves are rooms that every room may import.

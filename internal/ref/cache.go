@@ -5,10 +5,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // Cache is a layer's state between steps: its KV cache, K and V being [blocks, KVHeads, Block,

@@ -6,10 +6,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/smelt-ml/smelt/internal/half"
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // Followed makes Run follow a device op by op. Each op is computed in float64 from the device's own

@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/half"
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // bench is a product on a device written here, in float32 throughout: the rows of x, five

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // Weights dequantizes the tensors of a model at their first use and keeps them. Its Load is an

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/models/quant"
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 

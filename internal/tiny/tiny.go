@@ -24,11 +24,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/quant"
 	"github.com/smelt-ml/smelt/models/quantize"
 	"github.com/smelt-ml/smelt/models/safetensors"
 )

@@ -7,10 +7,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/models/quant"
 	"github.com/smelt-ml/smelt/passes"
 )
 

@@ -26,7 +26,7 @@ const (
 	MLX8
 )
 
-// Row holds the data of a type. Its decoders are functions in internal/quant, kernels/quant.h
+// Row holds the data of a type. Its decoders are functions in models/quant, kernels/quant.h
 // and kernels/native/src, which tests compare with the row.
 type Row struct {
 	Name         string // lower case

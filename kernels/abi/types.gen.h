@@ -2,7 +2,7 @@
 // Code generated from ir/dtype by go test ./kernels -run Types -update. DO NOT EDIT.
 //
 // Types of weights: their numbers, which function constants have, and their blocks, for native
-// kernels; and the numbers that codes name, of internal/quant.
+// kernels; and the numbers that codes name, of models/quant.
 #ifndef SMELT_KERNELS_TYPES_GEN_H
 #define SMELT_KERNELS_TYPES_GEN_H
 

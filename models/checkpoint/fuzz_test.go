@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/families"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/hf"
+	"github.com/smelt-ml/smelt/models/quant"
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 

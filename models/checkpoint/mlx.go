@@ -11,10 +11,10 @@ import (
 
 	"github.com/samber/lo"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/hf"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // MLX packs a matrix of n rows of k elements as three tensors: codes, 32-bit words with the first

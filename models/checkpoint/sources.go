@@ -6,9 +6,9 @@ import (
 
 	"github.com/samber/lo"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // sourcesOf returns the sources of the family's files by role; nil: none.

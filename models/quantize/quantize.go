@@ -21,10 +21,10 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 // Result describes the weights of a written file.

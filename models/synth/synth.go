@@ -28,10 +28,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/quant"
 )
 
 const (

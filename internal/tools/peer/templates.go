@@ -43,7 +43,7 @@ func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error 
 	flags.SetOutput(stderr)
 	dir := flags.String("dir", "build/peer", "folder of the npm package, which is fetched if missing")
 	root := flags.String("data", "../shared/data/chat", "folder of the templates")
-	testdata := flags.String("testdata", "internal/jinja/testdata", "folder of the conversations and the digests")
+	testdata := flags.String("testdata", "chat/jinja/testdata", "folder of the conversations and the digests")
 	python := flags.String("python", "python3", "Python interpreter with Jinja2 "+jinja2Version)
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/x448/float16"
 
-	"github.com/smelt-ml/smelt/internal/half"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
 )
 
 // The half conversions agree with another implementation: on every half, and on

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/smelt-ml/smelt/internal/half"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
 )
 
 // The groups of 64 elements that MLX packs, as blocks: a scale, a bias and the codes. Codes of

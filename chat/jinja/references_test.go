@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/chat/jinja"
 	"github.com/smelt-ml/smelt/internal/golden"
-	"github.com/smelt-ml/smelt/internal/jinja"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 )
 

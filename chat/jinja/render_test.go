@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/jinja"
+	"github.com/smelt-ml/smelt/chat/jinja"
 )
 
 // shown writes a text with its marked parts in ‹›.

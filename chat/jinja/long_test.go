@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt/internal/jinja"
+	"github.com/smelt-ml/smelt/chat/jinja"
 )
 
 // TestLongTalk: a conversation of 400 messages is within the bounds of every public template that

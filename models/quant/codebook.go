@@ -3,7 +3,7 @@ package quant
 import (
 	"math"
 
-	"github.com/smelt-ml/smelt/internal/half"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
 )
 
 // The formats whose 4-bit codes index a codebook of sixteen values. Byte j of 16 holds element

@@ -1,6 +1,6 @@
 package quant
 
-import "github.com/smelt-ml/smelt/internal/half"
+import "github.com/smelt-ml/smelt/ir/dtype/half"
 
 // The K-quants: super-blocks of 256 elements, in groups of 16 or 32, each group
 // with its own integer scale.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/smelt-ml/smelt/internal/half"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
 )
 
 var le = binary.LittleEndian

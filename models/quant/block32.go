@@ -3,7 +3,7 @@ package quant
 import (
 	"math"
 
-	"github.com/smelt-ml/smelt/internal/half"
+	"github.com/smelt-ml/smelt/ir/dtype/half"
 )
 
 // The formats with blocks of 32 elements. In the 4-bit and 5-bit formats, byte j

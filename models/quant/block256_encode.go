@@ -1,6 +1,6 @@
 package quant
 
-import "github.com/smelt-ml/smelt/internal/half"
+import "github.com/smelt-ml/smelt/ir/dtype/half"
 
 // The encoders of the K-quants. A search for the least weighted error gives each group
 // of a super-block a scale, and a minimum where the format has one. Scales and minima
