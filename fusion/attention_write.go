@@ -24,7 +24,7 @@ func AttentionWrite() *Rule {
 
 	return &Rule{
 		Name:   "attention_write",
-		Doc:    "the norm of heads, RoPE and the KV cache write inside attention",
+		Doc:    "fuse head norm, RoPE and the KV cache write into attention",
 		Anchor: attention,
 		Yields: []*Pat{attention, written},
 		Where: func(m Match) bool {

@@ -18,7 +18,7 @@ func GateUp() *Rule {
 
 	return &Rule{
 		Name:   "gate_up",
-		Doc:    "the gate and up products of an MLP and activation(gate)·up in one op",
+		Doc:    "fuse an MLP's gate and up products with activation(gate)·up",
 		Anchor: pair,
 		Yields: []*Pat{pair},
 		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Gated },

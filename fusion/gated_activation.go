@@ -12,7 +12,7 @@ func GatedActivation() *Rule {
 
 	return &Rule{
 		Name:   "gated_activation",
-		Doc:    "activation(a)·b in one op",
+		Doc:    "fuse activation(a)·b",
 		Anchor: product,
 		Yields: []*Pat{product},
 		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Has(ir.OpGate) },

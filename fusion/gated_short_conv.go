@@ -23,7 +23,7 @@ func GatedShortConv() *Rule {
 
 	return &Rule{
 		Name:   "gated_short_conv",
-		Doc:    "the gates before and after a short convolution inside of it",
+		Doc:    "fuse a short convolution with the gates before and after it",
 		Anchor: out,
 		Joins:  []*Pat{left},
 		Yields: []*Pat{out, left},

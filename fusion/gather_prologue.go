@@ -18,7 +18,7 @@ func GatherPrologue() *Rule {
 
 	return &Rule{
 		Name:   "gather_prologue",
-		Doc:    "the rows that an index names, taken inside the product of them",
+		Doc:    "move the gather of a product's input rows into the product",
 		Anchor: product,
 		Yields: []*Pat{product},
 		Needs:  func(t *ir.Target, s ir.Step) bool { return len(t.Norms(s)) > 0 && t.Gathers },

@@ -25,7 +25,7 @@ func HeadNormRopeKVWrite() *Rule {
 
 	return &Rule{
 		Name:   "head_norm_rope_kv_write",
-		Doc:    "RMSNorm of heads, RoPE and the KV cache write on Q, K and V that one product projects",
+		Doc:    "merge the products of Q, K and V, and fuse RMSNorm of each head, RoPE and the KV cache write",
 		Anchor: write,
 		Joins:  []*Pat{q},
 		Yields: []*Pat{q, write},

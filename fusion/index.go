@@ -70,7 +70,7 @@ func (g *index) admits(r *Rule, m Match) bool {
 	for _, y := range r.Yields {
 		g.collect(y, m)
 	}
-	if v := m[r.Frees]; v != nil && (g.returned[v.ID] || !r.Takes(r.target, v, g.users[v.ID])) {
+	if v := m[r.Removes]; v != nil && (g.returned[v.ID] || !r.Removable(r.target, v, g.users[v.ID])) {
 		return false
 	}
 	for p, v := range m {

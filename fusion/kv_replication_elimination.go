@@ -49,7 +49,7 @@ func KVReplicationElimination() *Rule {
 
 	return &Rule{
 		Name:   "kv_replication_elimination",
-		Doc:    "repeat_kv, q·kᵀ, scale, mask, softmax, ·v: one attention op that maps query heads to KV heads",
+		Doc:    "replace repeat_kv, q·kᵀ, scale, mask, softmax and ·v by one attention op, which maps query heads to KV heads",
 		Anchor: out,
 		Yields: []*Pat{out},
 		Where: func(m Match) bool {

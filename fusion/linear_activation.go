@@ -11,7 +11,7 @@ func LinearActivation() *Rule {
 
 	return &Rule{
 		Name:   "linear_activation",
-		Doc:    "a product and the activation of its result in one op",
+		Doc:    "fuse a product with the activation of its result",
 		Anchor: activation,
 		Yields: []*Pat{activation},
 		Build: func(e *Emitter, m Match) []*ir.Value {

@@ -19,7 +19,7 @@ func LinearResidual() *Rule {
 
 	return &Rule{
 		Name:   "linear_residual",
-		Doc:    "a product and its addition to the residual stream in one op",
+		Doc:    "fuse a product with the addition of its result to the residual stream",
 		Anchor: sum,
 		Yields: []*Pat{sum},
 		Where: func(m Match) bool {

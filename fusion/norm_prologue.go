@@ -22,7 +22,7 @@ func NormPrologue() *Rule {
 
 	return &Rule{
 		Name:   "norm_prologue",
-		Doc:    "the norm of a product's input inside the product",
+		Doc:    "move the norm of a product's input into the product",
 		Anchor: product,
 		Yields: []*Pat{product},
 		Needs:  func(t *ir.Target, s ir.Step) bool { return len(t.Norms(s)) > 0 },
@@ -50,12 +50,12 @@ func SharedNorm() *Rule {
 	product := OneOf([]ir.Op{ir.OpLinear, ir.OpFusedLinear}, norm, Rest())
 
 	return &Rule{
-		Name:   "shared_norm",
-		Doc:    "the norm of several products' input inside all but the last",
-		Anchor: product,
-		Yields: []*Pat{product},
-		Frees:  norm,
-		Takes: func(_ *ir.Target, v *ir.Value, readers []*ir.Value) bool {
+		Name:    "shared_norm",
+		Doc:     "move a norm that several products read into all of them but the last",
+		Anchor:  product,
+		Yields:  []*Pat{product},
+		Removes: norm,
+		Removable: func(_ *ir.Target, v *ir.Value, readers []*ir.Value) bool {
 			return len(readers) > 1 && !slices.ContainsFunc(readers, func(r *ir.Value) bool { return !isDense(r) || !takesNorm(r, v) })
 		},
 		Needs: func(t *ir.Target, s ir.Step) bool { return t.NormsApart && s.Tokens <= t.FewTokens },

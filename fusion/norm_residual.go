@@ -18,7 +18,7 @@ func NormResidual() *Rule {
 
 	return &Rule{
 		Name:   "norm_residual",
-		Doc:    "a norm and its addition to the residual stream in one op",
+		Doc:    "fuse a norm with the addition of its result to the residual stream",
 		Anchor: sum,
 		Yields: []*Pat{sum},
 		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Has(ir.OpNormResidual) },

@@ -18,7 +18,7 @@ func QKVWrite() *Rule {
 
 	return &Rule{
 		Name:   "qkv_write",
-		Doc:    "the KV cache write on Q, K and V that one product projects, where none is rotated",
+		Doc:    "merge the products of Q, K and V, and fuse the KV cache write, in layers without RoPE",
 		Anchor: write,
 		Joins:  []*Pat{p.q.heads},
 		Yields: []*Pat{p.q.heads, write},

@@ -20,7 +20,7 @@ func RepeatKVPair() *Rule {
 
 	return &Rule{
 		Name:   "repeat_kv_pair",
-		Doc:    "repeat_kv of the keys and of the values of one cache in one dispatch",
+		Doc:    "repeat the keys and the values of a cache in one dispatch",
 		Anchor: k,
 		Joins:  []*Pat{v},
 		Yields: []*Pat{k, v},

@@ -24,7 +24,7 @@ func RopeQKVWrite() *Rule {
 
 	return &Rule{
 		Name:   "rope_qkv_write",
-		Doc:    "RoPE and the KV cache write on Q, K and V that one product projects",
+		Doc:    "merge the products of Q, K and V, and fuse RoPE and the KV cache write",
 		Anchor: write,
 		Joins:  []*Pat{q},
 		Yields: []*Pat{q, write},

@@ -21,7 +21,7 @@ func RoutedGateUp() *Rule {
 
 	return &Rule{
 		Name:   "routed_gate_up",
-		Doc:    "the gate and up products of experts and activation(gate)·up in one op",
+		Doc:    "fuse the experts' gate and up products with activation(gate)·up",
 		Anchor: pair,
 		Yields: []*Pat{pair},
 		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Gated && t.Has(ir.OpRoutedLinear) },
@@ -52,7 +52,7 @@ func RoutedSum() *Rule {
 
 	return &Rule{
 		Name:   "routed_sum",
-		Doc:    "a product of experts and the weighted sum of its results in one op",
+		Doc:    "fuse a product of experts with the weighted sum of its results",
 		Anchor: sum,
 		Yields: []*Pat{sum},
 		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Has(ir.OpRoutedLinear) },
@@ -79,7 +79,7 @@ func RoutedResidual() *Rule {
 
 	return &Rule{
 		Name:   "routed_residual",
-		Doc:    "the sum of experts and its addition to the residual stream in one op",
+		Doc:    "fuse the weighted sum of experts with its addition to the residual stream",
 		Anchor: sum,
 		Yields: []*Pat{sum},
 		Where: func(m Match) bool {
@@ -107,15 +107,15 @@ func RoutedNorm() *Rule {
 
 	return &Rule{
 		Name:   "routed_norm",
-		Doc:    "the norm of the input of experts inside their product",
+		Doc:    "move the norm of the experts' input into their product",
 		Anchor: product,
 		Yields: []*Pat{product},
 		Needs: func(t *ir.Target, s ir.Step) bool {
 			return len(t.Norms(s)) > 0 && s.Tokens <= t.FewTokens && t.Has(ir.OpRoutedLinear)
 		},
-		Pays:  func(t *ir.Target, s ir.Step, m Match) bool { return slices.Contains(t.Norms(s), normKinds[m[norm].Op]) },
-		Frees: norm,
-		Takes: func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool {
+		Pays:    func(t *ir.Target, s ir.Step, m Match) bool { return slices.Contains(t.Norms(s), normKinds[m[norm].Op]) },
+		Removes: norm,
+		Removable: func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool {
 			dense := 0
 			for _, r := range readers {
 				if !takesNorm(r, v) {

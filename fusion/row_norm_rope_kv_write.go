@@ -25,7 +25,7 @@ func RowNormRopeKVWrite() *Rule {
 
 	return &Rule{
 		Name:   "row_norm_rope_kv_write",
-		Doc:    "RMSNorm over all heads, RoPE and the KV cache write on Q, K and V that one product projects",
+		Doc:    "merge the products of Q, K and V, and fuse RMSNorm over all heads, RoPE and the KV cache write",
 		Anchor: write,
 		Joins:  []*Pat{q},
 		Yields: []*Pat{q, write},

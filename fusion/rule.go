@@ -32,15 +32,15 @@ type Rule struct {
 	// same type.
 	Build func(e *Emitter, m Match) []*ir.Value
 
-	// Frees is a capture, possibly with further readers, that the replacement does not read.
-	// A match requires that the captured value is no result and that Takes reports that this
-	// or another rule will replace all its readers, so that the rewrite eventually removes it.
-	// The target is nil where a rule is applied without one.
-	Frees *Pat
-	Takes func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool
+	// Removes is a captured value that several rewrites remove together: each replaces one of its
+	// readers, and the replacement does not read it. A match requires that the value is no result
+	// and that Removable reports that rules will replace all its readers. The target is nil where a
+	// rule is applied without one.
+	Removes   *Pat
+	Removable func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool
 
-	// Needs reports whether a target has for a step the op that the rule makes. Nil means every target,
-	// if only by decomposition.
+	// Needs reports whether the target has the op that the rule emits, for the step. Nil means that
+	// the rule applies on every target; one without the op decomposes it.
 	Needs func(t *ir.Target, s ir.Step) bool
 
 	// Pays reports whether a replacement is faster in a step on a target. Nil means always.
@@ -50,7 +50,7 @@ type Rule struct {
 }
 
 // For returns the rule for a step on a target, without matches that do not pay there, or nil where
-// the target lacks the op that the rule makes.
+// the target lacks the op that the rule emits.
 func (r *Rule) For(t *ir.Target, s ir.Step) *Rule {
 	if r.Needs != nil && !r.Needs(t, s) {
 		return nil

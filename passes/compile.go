@@ -23,7 +23,7 @@ type Options struct {
 	Observer func(pass string, f *ir.Func)
 }
 
-// Report says what Compile did.
+// Report describes the passes that Compile ran.
 type Report struct {
 	Rows    []Row          // the passes that ran, in order
 	Fusions map[string]int // matches of each rule that ran, zeros included
@@ -48,7 +48,7 @@ type Row struct {
 	Verify  time.Duration // of the check after it
 }
 
-// Error says which pass failed. A pass fails only where smelt is wrong, or, in
+// Error names the pass that failed. A pass fails only where smelt is wrong, or, in
 // legalise, where the target lacks an op that nothing can stand for.
 type Error struct {
 	Pass string

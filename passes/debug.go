@@ -38,10 +38,10 @@ type flagRow struct {
 }
 
 var flagNames = []flagRow{
-	{"off", offFlag, "leave the pass out"},
+	{"off", offFlag, "skip the pass"},
 	{"dump", dumpFlag, "print the graph after the pass"},
-	{"time", timeFlag, "print how long the pass and the check after it took"},
-	{"stats", statsFlag, "print what the pass changed"},
+	{"time", timeFlag, "print the time of the pass and of the check after it"},
+	{"stats", statsFlag, "print the number of changes and of values"},
 }
 
 // all names every pass; gpuName and xsplitName are settings and name no pass.
@@ -143,9 +143,9 @@ func WriteHelp(w io.Writer) error {
 	for _, f := range flagNames {
 		fmt.Fprintf(&text, "  %-28s %s\n", f.name, f.doc)
 	}
-	fmt.Fprintf(&text, "Alone in the list:\n  %-28s %s\n  %-28s %s\n",
-		gpuName, "label what the GPU is given, so that a fault names its dispatch",
-		xsplitName, "caches as vLLM and Aphrodite have them, with their kernels")
+	fmt.Fprintf(&text, "Settings, without a flag:\n  %-28s %s\n  %-28s %s\n",
+		gpuName, "make an error of the GPU name the dispatch that failed",
+		xsplitName, "use the KV cache layout and the kernels of vLLM and Aphrodite")
 	_, err := io.WriteString(w, text.String())
 	return err
 }
