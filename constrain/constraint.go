@@ -90,8 +90,9 @@ func (v *Vocabulary) compile(build func(g *grammar) (place, []string, error)) (c
 	return c, nil
 }
 
-// Notes returns the keywords of the source that the constraint ignores because the standard gives
-// them no meaning: formats that JSON Schema does not define.
+// Notes returns the keywords of the source that the constraint ignores as the standard requires:
+// those that the schema's draft does not define, those beside $ref in drafts up to 7, and formats
+// that JSON Schema does not define. Unknown keywords are not listed.
 func (c *Constraint) Notes() []string { return c.notes }
 
 // Words returns the length of a mask in words of 64 bits.

@@ -357,7 +357,7 @@ func (p *parser) stepOf(t *thread, b byte) (to lexState, read int32) {
 	return p.counted(x, t.lex, to, b, t.read)
 }
 
-// left returns how many more characters the thread's lexeme may have.
+// left returns the range of numbers of further characters that the thread's lexeme may have.
 func (p *parser) left(t *thread) span {
 	x := &p.steps[t.at].lex
 	if !x.counts() {

@@ -79,13 +79,13 @@ func (c *schemas) schema(s *value, negative bool) *shape {
 	if only && len(s.keys) > 1 {
 		for _, k := range s.keys {
 			if k != "$ref" && isKeyword(k) {
-				c.note("#" + c.refs.path(s) + "/" + k + ": not looked at, as it stands beside $ref")
+				c.note("#" + c.refs.path(s) + "/" + k + ": ignored, as it stands beside $ref")
 			}
 		}
 	}
 	for _, key := range s.keys {
 		if from := since[key]; from > c.refs.draft {
-			c.note("#" + c.refs.path(s) + "/" + key + ": not looked at, as the draft of the schema has no such keyword")
+			c.note("#" + c.refs.path(s) + "/" + key + ": ignored, as the schema's draft does not define it")
 		} else if why, ok := refused[key]; ok {
 			c.refuse(s, key, why)
 		}

@@ -376,7 +376,7 @@ func mapped(e *expression, change func(runes) runes) *expression {
 func isDot(s runes) bool { return slices.Equal(s, lineEnds.negate()) }
 
 // folded returns e with letters of either case. ok is false if a class has a long range: it may be a
-// complement, which can no longer be told from other classes, and the caller decides.
+// complement, which is no longer distinguishable from other classes, and the caller decides.
 func folded(e *expression) (_ *expression, ok bool) {
 	ok = true
 	e = mapped(e, func(s runes) runes {

@@ -41,7 +41,7 @@ func uncounted(s lexState) lexeme { return lexeme{s, anyLength} }
 
 func (x *lexeme) counts() bool { return x.span != anyLength }
 
-// left returns how many characters may follow those that have been read.
+// left returns the range of numbers of characters that may follow those that have been read.
 func (x *lexeme) left(read int32) span {
 	s := span{max(x.least-read, 0), endless}
 	if x.most != endless {
@@ -312,7 +312,7 @@ func (l *lexer) begins(from lexState, b byte) bool {
 	return true
 }
 
-// lengthsOf returns how many characters can still be read from a state of a string. The string's
+// lengthsOf returns the numbers of characters that can still be read from a state of a string. The string's
 // bound must have been split off by [pool.uncount].
 func (l *lexer) lengthsOf(s lexState) spans {
 	if known := l.states[s].lengths; known != nil {
@@ -357,7 +357,7 @@ func (l *lexer) known(r re) spans {
 	return s
 }
 
-// lengthsFrom returns how many characters can be read if the first is in lo..hi.
+// lengthsFrom returns the numbers of characters that can be read if the first is in lo..hi.
 func (l *lexer) lengthsFrom(r re, lo, hi rune) (out spans) {
 	for _, seq := range utf8Ranges(runes{{lo, hi}}) {
 		l.reachesBytes(r, seq, func(behind re) bool {

@@ -377,20 +377,22 @@ func (v *Vocabulary) pack(nodes, exits []int32) *local {
 	return v.packDense(dense, len(nodes), exits)
 }
 
-// counted is the unbounded mask of a state within a string, grouped by the number of characters.
-// The mask under any bound on the length follows from it without another walk.
+// counted is the unbounded mask of a state within a string, grouped by the number of characters
+// from the state to the string's end. The mask under any bound on the string's length follows from
+// it without another walk of the trie.
 type counted struct {
-	all   *local
-	need  [][]int32 // [characters] nodes whose tokens stay in the string; completing it takes at least this many, and any greater number is possible
-	exits [][]int32 // [characters] nodes that end the string after this many
-	some  []stop    // nodes whose tokens stay in the string and that are not in need
-	most  int       // a bound of this many characters or more excludes nothing
+	all     *local
+	atLeast [][]int32 // [k]: nodes within the string that admit k characters and any greater number, and no smaller one
+	exits   [][]int32 // [k]: nodes that end the string after k characters
+	others  []stop    // the other nodes within the string
+	most    int       // a bound of this many characters or more excludes nothing
 }
 
-// stop is a node behind which only some lengths are possible.
+// stop is a node within a string after which only some numbers of characters are possible.
 type stop struct {
-	node, read int32
-	lengths    spans
+	node    int32
+	read    int32 // characters from the state to the node
+	lengths spans // possible numbers of characters after the node
 }
 
 // countedOf returns the counted of a state within a string.
@@ -438,19 +440,19 @@ func (v *Vocabulary) countedOf(l *lexer, s lexState) *counted {
 			nodes = append(nodes, i)
 			lengths := l.lengthsOf(to)
 			if lengths.upward() {
-				put(&c.need, read+lengths[0].least, i)
+				put(&c.atLeast, read+lengths[0].least, i)
 			} else {
-				c.some = append(c.some, stop{i, read, lengths})
+				c.others = append(c.others, stop{i, read, lengths})
 				c.most = max(c.most, int(read+lengths[0].least))
 			}
 		}
 		i++
 	}
-	c.most = max(c.most, len(c.need), len(c.exits))
+	c.most = max(c.most, len(c.atLeast), len(c.exits))
 	c.all = v.pack(nodes, exits)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.account(c.all.size() + 4*(len(nodes)+len(exits)) + 32*len(c.some))
+	v.account(c.all.size() + 4*(len(nodes)+len(exits)) + 32*len(c.others))
 	v.counts[id] = c
 	return c
 }
@@ -458,10 +460,10 @@ func (v *Vocabulary) countedOf(l *lexer, s lexState) *counted {
 // clip returns a canonical bound with the same mask as left, so that equal masks share a cache
 // entry.
 func (c *counted) clip(left span) span {
-	if int(left.most) >= c.most && (left.least == 0 || len(c.some) == 0) {
+	if int(left.most) >= c.most && (left.least == 0 || len(c.others) == 0) {
 		left.most = endless
 	}
-	if len(c.some) == 0 {
+	if len(c.others) == 0 {
 		left.least = min(left.least, int32(len(c.exits)))
 	}
 	return left
@@ -477,12 +479,12 @@ func (v *Vocabulary) within(c *counted, left span) *local {
 	}
 	slices.Sort(exits)
 	tokens = slices.Clone(exits)
-	for k, nodes := range c.need {
+	for k, nodes := range c.atLeast {
 		if int32(k) <= left.most {
 			tokens = append(tokens, nodes...)
 		}
 	}
-	for _, s := range c.some {
+	for _, s := range c.others {
 		bound := span{max(left.least-s.read, 0), left.most}
 		if left.most != endless {
 			bound.most -= s.read
