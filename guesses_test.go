@@ -34,7 +34,7 @@ func edited(r *rand.Rand, text []int32) (copied []int32) {
 	return copied
 }
 
-// TestGuessesOfTexts lets a budget and a lookup of their own decode the same texts where steps
+// TestGuessesOfTexts lets a policy and a lookup of their own decode the same texts where steps
 // take what they took for Qwen3 0.6B in Q4_0 on a processor with AVX-512 and VNNI.
 func TestGuessesOfTexts(t *testing.T) {
 	valid, err := os.ReadFile(testfiles.Model(t, "valid.txt"))
@@ -52,9 +52,9 @@ func TestGuessesOfTexts(t *testing.T) {
 	}
 	const prompt, n, turns = 256, 150, 10
 	for kind, least := range map[string]float64{"edits": 2, "stories": 0.98} {
-		budget, lookup, time := draft.NewBudget(80), draft.NewLookup(512), 0.0
+		policy, lookup, time := draft.NewPolicy(80), draft.NewLookup(512), 0.0
 		for n := 1; n <= 32; n *= 2 {
-			budget.Measured(n, milliseconds(n))
+			policy.Measured(n, milliseconds(n))
 		}
 		for turn := range turns {
 			r := rand.New(rand.NewPCG(uint64(turn), 1))
@@ -67,15 +67,15 @@ func TestGuessesOfTexts(t *testing.T) {
 			for next = next[:n]; len(next) > 0; {
 				ids, agreed := sequence.Propose(nil, min(32, len(next)))
 				guess := []draft.Guess{{Rates: &rates, Agreed: agreed, Tokens: len(ids)}}
-				taken, right := budget.Choose(1, guess, 63), 0
+				taken, right := policy.Choose(1, guess, 63), 0
 				for right < min(taken, len(next)-1) && ids[right] == next[right] {
 					right++
 				}
 				if taken == 0 {
-					budget.Plain(1, milliseconds(1))
+					policy.Plain(1, milliseconds(1))
 				} else {
-					budget.Verified(&guess[0], right)
-					budget.Drafted(1, 1+taken, 1+right, milliseconds(1+taken))
+					policy.Verified(&guess[0], right)
+					policy.Drafted(1, 1+taken, 1+right, milliseconds(1+taken))
 				}
 				time += milliseconds(1 + taken)
 				for _, id := range next[:right+1] {

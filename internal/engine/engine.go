@@ -37,26 +37,26 @@ type Engine struct {
 	ended     chan struct{} // closed when the step goroutine has returned
 	wake      chan struct{} // holds a value where something may have changed
 
-	mu      sync.Mutex
-	closed  bool
-	arrived []*request
-	given   []*request // whose context was cancelled
-	decided []*request // whose own goroutine has chosen
-	stats   Stats
+	mu        sync.Mutex
+	closed    bool
+	arrived   []*request
+	cancelled []*request // whose context was cancelled
+	decided   []*request // whose own goroutine has chosen
+	stats     Stats
 
 	observe func(Ran) // may be nil
 
 	// Owned by the goroutine that runs steps; while a step runs, the fields from requests on are
 	// owned by the planning goroutine.
-	rows      []*request // of the step that runs or has run
-	fresh     int        // rows whose requests have a goroutine of their own and have not chosen
+	rows      []*request // with rows of logits in the step that runs or has run
+	awaited   int        // requests that the next step waits for
 	chosen    []int32
 	logits    []float32
 	patience  *time.Timer
 	requests  map[*schedule.Sequence]*request
-	undecided int // requests that choose in goroutines of their own now
-	news      []*request
-	choices   []*request
+	undecided int           // requests that choose in goroutines of their own now
+	news      []*request    // buffer of arrived
+	choices   []*request    // buffer of decided
 	pieces    []batch.Piece // of the next step, of packed[next]
 	packed    [2]batch.Step
 	next      int
@@ -174,32 +174,34 @@ func (r *Row) Picked() (int32, error) {
 	return r.Chosen()
 }
 
-// request is a submitted Request.
+// request is a submitted Request and its state.
 type request struct {
 	Request
 	ctx      context.Context
-	unwatch  func() bool
+	unwatch  func() bool // stops watching ctx
 	sequence *schedule.Sequence
 	guessed  guessed
-	over     bool  // set by the step goroutine
-	err      error // the error that ended it
+	over     bool  // the request has ended; set by the step goroutine
+	err      error // for Ended
 
-	// Input and output of Next, after the first right guesses.
-	first  int       // row of the step
-	rows   []float32 // from row first on, or a copy of one row
-	picked []int32   // by row of rows: the device's choice
-	row    Row
-	right  int
-	id     int32
-	more   bool
-	failed error
-	forced []int32 // tokens without alternative after id
+	// The request's rows of the last step.
+	first  int       // index of the first one in the step
+	rows   []float32 // logits from that row on
+	picked []int32   // the device's choices from that row on; nil: the plan does not choose
+	right  int       // right guesses among the choices so far
+
+	// Argument and results of the last call of Next.
+	row     Row
+	id      int32
+	more    bool
+	nextErr error
+	forced  []int32 // tokens that the constraint forces after id
 
 	// For a request that chooses outside, or whose constraint was not ready.
-	turn      chan struct{} // of one outside: holds a value where there is a row; closed at the end
-	copied    []float32
-	undecided bool
-	fresh     bool // row of the last step, not yet chosen from
+	turn      chan struct{} // of a request that chooses outside: holds a value while there is a row; closed at the end
+	copied    []float32     // the row
+	undecided bool          // the request chooses in a goroutine of its own now
+	awaited   bool          // the next step waits for the choice
 }
 
 // Stats describe an engine's state and totals.
@@ -346,7 +348,7 @@ func (e *Engine) Submit(ctx context.Context, r Request) error {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if !e.closed {
-			e.given = append(e.given, q)
+			e.cancelled = append(e.cancelled, q)
 			e.rouse()
 		}
 	})
@@ -458,8 +460,8 @@ func (e *Engine) receive() bool {
 	e.mu.Lock()
 	e.news, e.arrived = e.arrived, e.news[:0]
 	e.choices, e.decided = e.decided, e.choices[:0]
-	given, closed := e.given, e.closed
-	e.given = nil
+	cancelled, closed := e.cancelled, e.closed
+	e.cancelled = nil
 	e.mu.Unlock()
 	for i, q := range e.news {
 		e.begin(q)
@@ -467,16 +469,16 @@ func (e *Engine) receive() bool {
 	}
 	for i, q := range e.choices {
 		e.undecided--
-		if q.undecided = false; q.fresh {
-			q.fresh = false
-			e.fresh--
+		if q.undecided = false; q.awaited {
+			q.awaited = false
+			e.awaited--
 		} else {
 			e.stale = true
 		}
 		e.take(q)
 		e.choices[i] = nil
 	}
-	for _, q := range given {
+	for _, q := range cancelled {
 		if !q.over {
 			e.end(q, q.ctx.Err())
 		}
@@ -641,8 +643,8 @@ func (e *Engine) handOut() {
 				go e.chooseLate(q)
 				continue
 			}
-			q.fresh = true
-			e.fresh++
+			q.awaited = true
+			e.awaited++
 			q.turn <- struct{}{}
 		case q.Chooser == Sampled:
 			sampled++
@@ -690,7 +692,7 @@ func (e *Engine) chooseOf(q *request) {
 			q.row.Proposal = &q.guessed.drawn[q.right]
 		}
 		e.chooseNext(q)
-		if q.right == len(open) || q.id != open[q.right] || !q.more || q.failed != nil {
+		if q.right == len(open) || q.id != open[q.right] || !q.more || q.nextErr != nil {
 			return
 		}
 		n := 1 + len(q.forced)
@@ -705,8 +707,8 @@ func (e *Engine) chooseOf(q *request) {
 
 // chooseNext calls Next and stores its results.
 func (e *Engine) chooseNext(q *request) {
-	q.id, q.more, q.failed = q.Next(q.row)
-	if q.forced = nil; q.Constraint != nil && q.more && q.failed == nil {
+	q.id, q.more, q.nextErr = q.Next(q.row)
+	if q.forced = nil; q.Constraint != nil && q.more && q.nextErr == nil {
 		q.forced = q.Constraint.Forced()
 	}
 }
@@ -730,10 +732,10 @@ func (e *Engine) chooseLate(q *request) {
 
 // await waits at most most for requests that choose outside, and marks the rest as late.
 func (e *Engine) await(most time.Duration) {
-	if e.fresh == 0 {
+	if e.awaited == 0 {
 		return
 	}
-	for e.patience.Reset(most); e.fresh > 0; {
+	for e.patience.Reset(most); e.awaited > 0; {
 		select {
 		case <-e.wake:
 			if !e.receive() {
@@ -745,11 +747,11 @@ func (e *Engine) await(most time.Duration) {
 		break
 	}
 	for _, q := range e.rows {
-		if !q.fresh {
+		if !q.awaited {
 			continue
 		}
-		q.fresh = false
-		e.fresh--
+		q.awaited = false
+		e.awaited--
 		if !q.over {
 			e.scheduler.Late(q.sequence)
 			e.stale = true
@@ -770,7 +772,7 @@ func (e *Engine) take(q *request) {
 			e.guesser.add(q, id)
 		}
 	}
-	err := q.failed
+	err := q.nextErr
 	if err == nil && q.more && e.vocab > 0 && (q.id < 0 || int64(q.id) >= e.vocab) {
 		err = fmt.Errorf("after %d tokens: the chosen id %d is not in the vocabulary of %d tokens", q.row.Length, q.id, e.vocab)
 	}

@@ -15,8 +15,8 @@ type Guessing struct {
 	Rows   int    // maximum number of guesses in a step; 0: none
 	Lookup bool   // guess from the sequence itself and from earlier generated text
 	Draft  *Draft // guess by a smaller model; nil: none
-	// Choose decides how many guesses are verified, as [draft.Budget.Choose] does; nil: a
-	// Budget.
+	// Choose decides how many guesses are verified, as [draft.Policy.Choose] does; nil: a
+	// Policy.
 	Choose func(decoding int, guesses []draft.Guess, most int) (taken int)
 }
 
@@ -54,7 +54,7 @@ const ahead = 32
 // guesser guesses tokens for an engine, and records which were right. It is used by the engine's
 // goroutines, one at a time. A nil guesser does nothing.
 type guesser struct {
-	budget   *draft.Budget
+	policy   *draft.Policy
 	lookup   *draft.Lookup // may be nil
 	model    *drafter      // may be nil
 	choose   func(decoding int, guesses []draft.Guess, most int) (taken int)
@@ -73,10 +73,10 @@ func newGuesser(r *Runner, l Limits, g Guessing, context int) (*guesser, error) 
 	if g.Rows == 0 || !g.Lookup && g.Draft == nil {
 		return nil, nil
 	}
-	to := &guesser{budget: draft.NewBudget(l.Sequences + g.Rows), choose: g.Choose}
+	to := &guesser{policy: draft.NewPolicy(l.Sequences + g.Rows), choose: g.Choose}
 	to.measures = to.choose == nil
 	if to.measures {
-		to.choose = to.budget.Choose
+		to.choose = to.policy.Choose
 	}
 	if g.Lookup {
 		to.lookup = draft.NewLookup(context)
@@ -120,10 +120,10 @@ func (g *guesser) measure(ctx context.Context, r *Runner, rows int) error {
 	if g == nil || !g.measures {
 		return nil
 	}
-	if err := measure(ctx, r, rows, batch.All, g.budget.Measured); err != nil || g.model == nil {
+	if err := measure(ctx, r, rows, batch.All, g.policy.Measured); err != nil || g.model == nil {
 		return err
 	}
-	return measure(ctx, g.model.runner, most, batch.Last, g.budget.MeasuredModel)
+	return measure(ctx, g.model.runner, most, batch.Last, g.policy.MeasuredModel)
 }
 
 // measure measures steps of one sequence, at powers of two of tokens as far as time allows. It
@@ -256,7 +256,7 @@ func (g *guesser) propose(q *request, room int) draft.Guess {
 	}
 	c := q.guessed.chain
 	made.Sampled, made.Tokens = c.sampler != nil, min(ahead, room, g.model.room(len(q.sequence.Tokens())))
-	if made.Tokens == 0 || looked.Tokens > 0 && g.budget.Likelier(&looked, &made) {
+	if made.Tokens == 0 || looked.Tokens > 0 && g.policy.Likelier(&looked, &made) {
 		return looked
 	}
 	c.follow(q.sequence.Tokens())
@@ -293,7 +293,7 @@ func (g *guesser) make(ctx context.Context) (more bool, err error) {
 		}
 		took := time.Since(start)
 		g.made += took
-		g.budget.Made(tokens, took.Seconds())
+		g.policy.Made(tokens, took.Seconds())
 	}
 	for i, q := range g.of {
 		guess, c := &g.guesses[i], q.guessed.chain
@@ -324,7 +324,7 @@ func (g *guesser) took(all time.Duration, guessed bool) {
 		all = g.made
 	}
 	g.all = all
-	g.budget.Sought((all - g.made).Seconds())
+	g.policy.Sought((all - g.made).Seconds())
 }
 
 // spent returns the time recorded by took for the step that is about to run, and resets it.
@@ -367,16 +367,16 @@ func (g *guesser) learn(seconds float64) {
 		if q.over { // at a token before the rest was compared
 			g.guesses[i].Take = right
 		}
-		g.budget.Verified(&g.guesses[i], right)
+		g.policy.Verified(&g.guesses[i], right)
 		came += right
 	}
 	switch {
 	case g.tokens > g.decoding && g.alone:
-		g.budget.Drafted(g.decoding, g.tokens, came, seconds)
+		g.policy.Drafted(g.decoding, g.tokens, came, seconds)
 	case g.tokens > g.decoding:
-		g.budget.Drafted(g.decoding, g.tokens, came, 0)
+		g.policy.Drafted(g.decoding, g.tokens, came, 0)
 	case g.alone && g.decoding > 0:
-		g.budget.Plain(g.decoding, seconds)
+		g.policy.Plain(g.decoding, seconds)
 	}
 }
 

@@ -65,7 +65,7 @@ func (s *Sequence) Truncate(n int) {
 	s.length = s.from(min(s.length, len(s.tokens)))
 }
 
-// from returns how many of the first n tokens, which are in the caches, need no recomputation.
+// from returns the number of leading tokens, of the n in the caches, that need no recomputation.
 // Recurrent states exist only for the current position and the ends of blocks.
 func (s *Sequence) from(n int) int {
 	if !s.r.stateful || n == s.reached {

@@ -9,25 +9,25 @@
 //	lookup := draft.NewLookup(4096)
 //	text := lookup.Begin("tenant", prompt)
 //	text.Append(id)                      // each token, as it is chosen
-//	ids, agreed := text.Propose(buf, 16) // and how many tokens speak for it
+//	ids, agreed := text.Propose(buf, 16) // and the length of the match
 //	text.End()
 //
-// A [Budget] decides how many guesses to verify. Guesses are right more often after a longer
+// A [Policy] decides how many guesses to verify. Guesses are right more often after a longer
 // match, or with a more confident draft model, so it counts right guesses by these classes, per
 // sequence and over all, and estimates the probability that the first n guesses are right. It
 // also measures the time of steps by tokens. From both it chooses the guesses that maximize
 // tokens per second, and none where plain decoding is as fast.
 //
 // A draft model's guesses cost time of their own. The model makes one token of each sequence at
-// a time, only while the next is worth it: [Budget.Choose] is called before each.
+// a time, only while the next is worth it: [Policy.Choose] is called before each.
 //
 // Laws:
 //
 //   - A text is never guessed from those of another salt.
-//   - What is remembered is bounded: a sequence by its context, each salt by [Remembered]
-//     tokens, salts by [Salts]; the oldest goes.
-//   - What guessing loses against plain decoding, by the budget's own measure, is never more
+//   - Memory is bounded: a sequence by its context, each salt by [Remembered] tokens, the number
+//     of salts by [Salts]; the oldest is dropped first.
+//   - What guessing loses against plain decoding, as the policy measures it, is never more
 //     than [Allowance] of the time, and two steps of plain decoding to begin with.
-//   - What a model has made is verified, and so decided upon before it is made.
+//   - Every token that a draft model has made is verified: the policy decides before it is made.
 //   - In the steady state nothing is allocated.
 package draft

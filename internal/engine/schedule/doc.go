@@ -11,12 +11,12 @@
 //	for pieces := s.Step(); len(pieces) > 0; pieces = s.Step() {
 //		...             // run them
 //		s.Done()        // they are computed
-//		s.Append(q, id) // what was chosen after q's last token; or s.Remove(q)
+//		s.Append(q, id) // the token chosen after q's last one; or s.Remove(q)
 //	}
 //
 // A step can be chosen while the one before it runs and its tokens are not known:
-// [Scheduler.Expect] reserves a placeholder for each, and Append fills it in. [Scheduler.Late]
-// excludes a sequence whose token takes long from the next steps.
+// [Scheduler.Expect] adds a placeholder for each, and Append replaces it. [Scheduler.Late]
+// excludes a sequence from the next steps until its token is known.
 //
 // [Scheduler.Draft] adds guesses before a step; they are tokens of it with a row of logits each.
 // While the chosen token equals the guess, the next token is chosen from the guess's row.

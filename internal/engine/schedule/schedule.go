@@ -129,10 +129,10 @@ func (s *Scheduler) Add(tokens []int32, priority int, salt string) (*Sequence, e
 	return q, nil
 }
 
-// Append adds a token to a sequence whose tokens are all computed, or fills in the expected one,
-// or adds one that follows without alternative: the next step computes all of them that it has
-// room for. Where the token equals an open guess, it and the row after it are computed already.
-// Append returns false where the sequence has outgrown the cache and must be removed.
+// Append replaces the placeholder that Expect added by a token, or, where there is none, adds the
+// token to the sequence. The token accepts the first open guess that it equals, and otherwise
+// rejects all open guesses. Append returns false if the sequence exceeds the cache; the caller must
+// then remove it.
 func (s *Scheduler) Append(q *Sequence, id int32) bool {
 	if q.last == known {
 		q.tokens = append(q.tokens, id)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// world is what a Budget works in: what steps take, and how often guesses are right.
+// world is what a Policy works in: what steps take, and how often guesses are right.
 type world struct {
 	decoding int
 	plain    float64
@@ -43,7 +43,7 @@ type outcome struct {
 // live runs steps.
 func (w *world) live(steps int, seed uint64, fault faults) (o outcome) {
 	r := rand.New(rand.NewPCG(seed, 3))
-	b := NewBudget(w.decoding + 64)
+	b := NewPolicy(w.decoding + 64)
 	rates := make([]Rates, w.decoding)
 	behind, fed := make([]int, w.decoding), make([]int, w.decoding) // fed: of what was made, those that the model has computed
 	noise := func() float64 { return 1 + w.noise*r.ExpFloat64() }
@@ -210,9 +210,9 @@ var worlds = map[string]struct {
 	"nothing is ever guessed":                   {world{3, 15, func(_, n int) float64 { return 15 }, always(1.0), always(0), 0.02, 0, nil, 0}, 1},
 }
 
-// TestBudget: guesses make decoding as fast as they should where they are right, and never
+// TestPolicy: guesses make decoding as fast as they should where they are right, and never
 // slower by more than two parts in a hundred, whatever the world is like.
-func TestBudget(t *testing.T) {
+func TestPolicy(t *testing.T) {
 	for name, w := range worlds {
 		t.Run(name, func(t *testing.T) {
 			for _, steps := range []int{200, 2000} {
@@ -231,8 +231,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetNotices plants faults that TestBudget must see.
-func TestBudgetNotices(t *testing.T) {
+// TestPolicyNotices plants faults that TestPolicy must see.
+func TestPolicyNotices(t *testing.T) {
 	for name, fault := range map[string]faults{
 		"all guesses count as right": {allRight: true},
 		"nothing is ever lost":       {allRight: true, noLoss: true},
@@ -267,7 +267,7 @@ func TestFarBehind(t *testing.T) {
 // TestWorstCase: a world that knows what is chosen, and lets everything be wrong once it has
 // become most.
 func TestWorstCase(t *testing.T) {
-	b, rates := NewBudget(80), Rates{}
+	b, rates := NewPolicy(80), Rates{}
 	balance, plain, lowest := 0.0, 15.0, 0.0
 	for range 20000 {
 		guesses := []Guess{{Rates: &rates, Agreed: 32, Tokens: 32}}
@@ -291,7 +291,7 @@ func TestWorstCase(t *testing.T) {
 
 // TestLine holds the estimates of steps to what was measured, and beyond.
 func TestLine(t *testing.T) {
-	b := NewBudget(40)
+	b := NewPolicy(40)
 	ask := func(decoding int) (all []float64) {
 		l := b.lineFrom(decoding)
 		for n := decoding; n <= decoding+8; n++ {
@@ -311,9 +311,9 @@ func TestLine(t *testing.T) {
 	require.InDeltaSlice(t, []float64{16, 24, 24, 24, 24, 24, 24, 24, 24}, ask(4), 1e-9)
 }
 
-// TestBudgetAllocates nothing.
-func TestBudgetAllocates(t *testing.T) {
-	b, rates := NewBudget(80), make([]Rates, 4)
+// TestPolicyAllocates nothing.
+func TestPolicyAllocates(t *testing.T) {
+	b, rates := NewPolicy(80), make([]Rates, 4)
 	guesses := make([]Guess, 4)
 	for i := range guesses {
 		guesses[i] = Guess{Rates: &rates[i], Agreed: 8 * i, Tokens: 16}

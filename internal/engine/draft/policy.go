@@ -26,7 +26,7 @@ type Guess struct {
 	Rates  *Rates
 	Agreed int // length of the match before it, in tokens
 	Tokens int // tokens that are available or can be made
-	Take   int // tokens to verify, set by [Budget.Choose]
+	Take   int // tokens to verify, set by [Policy.Choose]
 
 	// For guesses of a draft model, which makes tokens one by one on demand.
 	Model   bool
@@ -102,8 +102,8 @@ func (r *Rates) add(class int, right bool) {
 	}
 }
 
-// Budget decides how many guesses are verified. It is used by one goroutine at a time.
-type Budget struct {
+// Policy decides how many guesses are verified. It is used by one goroutine at a time.
+type Policy struct {
 	all   Rates
 	first []float64 // seconds of a step by tokens, measured at start-up; 0: not measured
 	plain curve     // of a plain step, by number of sequences
@@ -123,9 +123,9 @@ type Budget struct {
 	levels  []int // by step of the draft model to come: tokens
 }
 
-// NewBudget returns a budget for steps of at most the given number of tokens.
-func NewBudget(tokens int) *Budget {
-	return &Budget{first: make([]float64, tokens+1), plain: make(curve, tokens+1), mixed: make(curve, tokens+1)}
+// NewPolicy returns a policy for steps of at most the given number of tokens.
+func NewPolicy(tokens int) *Policy {
+	return &Policy{first: make([]float64, tokens+1), plain: make(curve, tokens+1), mixed: make(curve, tokens+1)}
 }
 
 // curve holds estimates by number of tokens.
@@ -171,7 +171,7 @@ const perToken = 0.1
 // line interpolates the time of steps by tokens between measurements, starting at a step without
 // guesses.
 type line struct {
-	budget       *Budget
+	policy       *Policy
 	decoding     int     // tokens in the step without guesses
 	plain        float64 // seconds of that step
 	ratio        float64 // of the time of steps to that measured at start-up; 0: unknown
@@ -181,10 +181,10 @@ type line struct {
 	extrapolated bool
 }
 
-func (b *Budget) lineFrom(decoding int) line {
+func (b *Policy) lineFrom(decoding int) line {
 	plain := b.plain[decoding].seconds
 	per := perToken * plain / float64(decoding)
-	l := line{budget: b, decoding: decoding, plain: plain, n: decoding, at: plain, per: per, least: per / 4}
+	l := line{policy: b, decoding: decoding, plain: plain, n: decoding, at: plain, per: per, least: per / 4}
 	if first := b.firstOf(decoding); first > 0 {
 		l.ratio = plain / first
 	}
@@ -193,7 +193,7 @@ func (b *Budget) lineFrom(decoding int) line {
 
 // firstOf returns the start-up time of a step of the given number of tokens, interpolated
 // between measurements; 0 beyond them.
-func (b *Budget) firstOf(tokens int) float64 {
+func (b *Policy) firstOf(tokens int) float64 {
 	below, above := tokens, tokens
 	for below > 0 && b.first[below] == 0 {
 		below--
@@ -215,10 +215,10 @@ func (b *Budget) firstOf(tokens int) float64 {
 // would cost as much per token as plain decoding, as such guesses would never run and never be
 // measured again.
 func (l *line) measured(tokens int) float64 {
-	if e := l.budget.mixed.at(tokens); e.steps > 0 {
+	if e := l.policy.mixed.at(tokens); e.steps > 0 {
 		return e.seconds
 	}
-	if seconds := l.ratio * l.budget.first[tokens]; seconds < l.plain*float64(tokens)/float64(l.decoding) {
+	if seconds := l.ratio * l.policy.first[tokens]; seconds < l.plain*float64(tokens)/float64(l.decoding) {
 		return seconds
 	}
 	return 0
@@ -230,7 +230,7 @@ func (l *line) seconds(tokens int) float64 {
 		if l.next > 0 {
 			l.n, l.at = l.next, l.at+l.per*float64(l.next-l.n)
 		}
-		most := len(l.budget.mixed)
+		most := len(l.policy.mixed)
 		next := max(l.next, l.n) + 1
 		for next < most && l.measured(next) == 0 {
 			next++
@@ -298,7 +298,7 @@ func (s *scale) add(tokens int, seconds float64) {
 }
 
 // rate returns the probability that a guess is right, given that those before it are.
-func (b *Budget) rate(r *Rates, class int) float64 {
+func (b *Policy) rate(r *Rates, class int) float64 {
 	others := (b.all.right[class] + doubt*atFirst[class]) / (b.all.verified[class] + doubt)
 	return (r.right[class] + doubt*others) / (r.verified[class] + doubt)
 }
@@ -306,7 +306,7 @@ func (b *Budget) rate(r *Rates, class int) float64 {
 // Choose sets Take of each guess for a step in which decoding sequences bring one token each, to
 // at most most tokens in total, and returns the total. Where Take exceeds a draft model's Made,
 // the model makes one more token for each of these guesses and Choose is called again.
-func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
+func (b *Policy) Choose(decoding int, guesses []Guess, most int) int {
 	made, brought := 0, float64(decoding)
 	b.behind = 0
 	for i := range guesses {
@@ -382,7 +382,7 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 }
 
 // take increments Take, and returns the probability that the added token is right.
-func (b *Budget) take(g *Guess) (survives float64) {
+func (b *Policy) take(g *Guess) (survives float64) {
 	survives = g.survives
 	g.Take++
 	g.survives *= b.rate(g.Rates, g.class(g.Take))
@@ -391,7 +391,7 @@ func (b *Budget) take(g *Guess) (survives float64) {
 
 // makes returns the added seconds for a draft model to make one more token of a guess, beside
 // those already taken of all guesses: sequences share the model's steps.
-func (b *Budget) makes(g *Guess) float64 {
+func (b *Policy) makes(g *Guess) float64 {
 	step := g.Take - len(g.Sure)
 	if !g.Model || step < 0 {
 		return 0
@@ -410,14 +410,14 @@ func (b *Budget) makes(g *Guess) float64 {
 
 // Likelier reports whether the first token of one guess is more probably right than that of
 // another.
-func (b *Budget) Likelier(one, other *Guess) bool {
+func (b *Policy) Likelier(one, other *Guess) bool {
 	return b.rate(one.Rates, one.class(0)) > b.rate(other.Rates, other.class(0))
 }
 
 // known returns the number of guesses per step whose time can be estimated: about twice the
 // largest measured.
 func (l *line) known() int {
-	most := len(l.budget.mixed) - 1
+	most := len(l.policy.mixed) - 1
 	n := most
 	for n > l.decoding && l.measured(n) == 0 {
 		n--
@@ -426,7 +426,7 @@ func (l *line) known() int {
 }
 
 // Verified records that the first right tokens of the Take verified ones were right.
-func (b *Budget) Verified(g *Guess, right int) {
+func (b *Policy) Verified(g *Guess, right int) {
 	for i := range min(right+1, g.Take) {
 		b.count(g, g.class(i), i < right)
 		if g.Model {
@@ -435,24 +435,24 @@ func (b *Budget) Verified(g *Guess, right int) {
 	}
 }
 
-func (b *Budget) count(g *Guess, class int, right bool) {
+func (b *Policy) count(g *Guess, class int, right bool) {
 	b.all.add(class, right)
 	g.Rates.add(class, right)
 }
 
 // Measured records the start-up time of a step of one sequence with a row of logits for each
 // token. Only ratios between such times are used.
-func (b *Budget) Measured(tokens int, seconds float64) {
+func (b *Policy) Measured(tokens int, seconds float64) {
 	if tokens < len(b.first) {
 		b.first[tokens] = seconds
 	}
 }
 
 // MeasuredModel records the start-up time of a step of the draft model.
-func (b *Budget) MeasuredModel(tokens int, seconds float64) { b.model.add(tokens, seconds) }
+func (b *Policy) MeasuredModel(tokens int, seconds float64) { b.model.add(tokens, seconds) }
 
 // Made records the time in which the draft model computed tokens for guesses of the next step.
-func (b *Budget) Made(tokens int, seconds float64) {
+func (b *Policy) Made(tokens int, seconds float64) {
 	if was := b.model.seconds(tokens); was > 0 {
 		b.spent += min(seconds, 2*was) // the excess comes from other load
 	} else {
@@ -462,10 +462,10 @@ func (b *Budget) Made(tokens int, seconds float64) {
 }
 
 // Sought records other time spent on guessing for the next step.
-func (b *Budget) Sought(seconds float64) { b.spent += seconds }
+func (b *Policy) Sought(seconds float64) { b.spent += seconds }
 
 // Plain records the time of a step of decoding sequences with one token each and nothing else.
-func (b *Budget) Plain(decoding int, seconds float64) {
+func (b *Policy) Plain(decoding int, seconds float64) {
 	plain := b.plain.at(decoding)
 	plain.add(seconds)
 	if b.begun++; b.begun == enough {
@@ -477,7 +477,7 @@ func (b *Budget) Plain(decoding int, seconds float64) {
 // Drafted records the time of a step of tokens, one for each of decoding sequences and else
 // guesses, and the number of tokens that it generated. seconds is 0 for a step that held prompts
 // too.
-func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
+func (b *Policy) Drafted(decoding, tokens, came int, seconds float64) {
 	plain := b.plain.at(decoding)
 	plain.age++
 	if seconds > 0 {
@@ -500,7 +500,7 @@ func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
 }
 
 // save adds the seconds that a step gained to the balance, less those spent on guessing for it.
-func (b *Budget) save(seconds float64, plain *estimate) {
+func (b *Policy) save(seconds float64, plain *estimate) {
 	b.balance = min(b.balance+seconds-b.spent, max(saved*plain.seconds, caughtUp*b.behind))
 	b.spent, b.trying, b.further = 0, false, 0
 }
@@ -508,6 +508,6 @@ func (b *Budget) save(seconds float64, plain *estimate) {
 // interval returns the number of steps with guesses between two plain ones, which measure the
 // baseline. The plain steps then lose at most half of the allowance, given the recent speedup of
 // the others.
-func (b *Budget) interval() int {
+func (b *Policy) interval() int {
 	return int(min(max((1-1/max(b.gain, 1))/(Allowance/2), soon), late))
 }
