@@ -35,7 +35,8 @@ type Config struct {
 	AttentionScale float64 // of scores; 0: 1/√Head
 	EmbeddingScale float64 // of token embeddings; 0: 1
 	ResidualScale  float64 // of what a layer adds to the residual stream; 0: 1
-	LogitScale     float64 // multiplier or divisor, depending on the family; 0: 1
+	LogitScale     float64 // by which logits are multiplied; 0: 1
+	LogitDivisor   float64 // by which Granite's logits are divided; 0: 1
 	Parallel       bool    // attention and feed-forward network both read the layer's input
 	HeadNorms      bool    // each head of Q and K is normalised with weights of its own
 	Positions      bool    // each of Context positions has an embedding
@@ -127,7 +128,7 @@ func (c *Config) check() error {
 		name string
 		is   float64
 	}{{"soft cap of logits", c.LogitCap}, {"scale of attention", c.AttentionScale}, {"scale of embeddings", c.EmbeddingScale},
-		{"scale of residuals", c.ResidualScale}, {"scale of logits", c.LogitScale}} {
+		{"scale of residuals", c.ResidualScale}, {"scale of logits", c.LogitScale}, {"divisor of logits", c.LogitDivisor}} {
 		if x.is != 0 && !(x.is >= 1/maxScale && x.is <= maxScale) {
 			return ConfigError("the %s is %g", x.name, x.is)
 		}

@@ -43,11 +43,9 @@ type Family struct {
 	// Encodes marks models that return embeddings of texts, and no logits.
 	Encodes bool
 
-	// Interleaved marks families in whose GGUF files the two elements of a RoPE pair are adjacent.
-	Interleaved bool
-
-	// FolderInterleaved marks families in whose folders they are adjacent.
-	FolderInterleaved bool
+	// GGUFInterleaved and FolderInterleaved report whether the two elements of a RoPE pair are
+	// adjacent in the family's GGUF files and in its folders; see [Rope.Interleaved].
+	GGUFInterleaved, FolderInterleaved bool
 
 	// Joined lists the roles of tensors that hold several weights in GGUF files of the family: see
 	// [Joins].

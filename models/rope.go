@@ -19,7 +19,7 @@ import (
 type Rope struct {
 	Theta       float64
 	Rotated     int     // leading elements of a head that rotate
-	Interleaved bool    // the elements of a pair are adjacent, as in llama.cpp's files of Llama models
+	Interleaved bool    // pairs are the elements (2i, 2i+1) of a head, as in GGUF files of Llama; otherwise (i, i+Rotated/2)
 	Linear      float64 // divisor of positions; 0 or 1 for most models
 	// Llama3 computes divisors of the frequencies. A file's rope_freqs.weight takes precedence.
 	Llama3  *Llama3Rope

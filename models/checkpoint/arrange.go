@@ -27,7 +27,7 @@ func arrange(f *models.Family, c *models.Config) rule {
 			for _, n := range s.TensorNames(c) {
 				i, ok := at[f.Bare(strings.ReplaceAll(n, "#", number))]
 				if !ok {
-					return nil // Build says which weights are missing
+					return nil // Build names the missing weights
 				}
 				from = append(from, tensors[i])
 			}

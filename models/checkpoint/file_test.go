@@ -48,7 +48,7 @@ func small(family string) models.Config {
 	case "cohere2":
 		c.LogitScale, c.Tied = 0.5, true
 	case "granite":
-		c.LogitScale = 0.5
+		c.LogitDivisor = 0.5
 	case "gemma2", "gemma3", "command-r":
 		c.Tied = true
 	case "gpt2", "gptneox":
@@ -633,7 +633,7 @@ func requireForms(t *testing.T, c models.Config, family *models.Family, edit map
 	weights := randomWeights(shape)
 	fromFolder = open(t, folder(t, c, weights, edit))
 	fromFile = open(t, inFile(shape, family, weights).write(t))
-	require.Equal(t, family.Interleaved, fromFile.Config.Rope.Interleaved)
+	require.Equal(t, family.GGUFInterleaved, fromFile.Config.Rope.Interleaved)
 	require.Equal(t, family.FolderInterleaved, fromFolder.Config.Rope.Interleaved)
 	ids := make([]int32, 40)
 	for i := range ids {
@@ -698,7 +698,7 @@ func TestMixtral(t *testing.T) {
 // have.
 func inFile(m *checkpoint.Checkpoint, family *models.Family, weights map[string][]float32) *file {
 	f := fileOf(m)
-	if !family.Interleaved || family.FolderInterleaved {
+	if !family.GGUFInterleaved || family.FolderInterleaved {
 		return f
 	}
 	for i, s := range f.tensors {

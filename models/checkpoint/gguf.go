@@ -203,7 +203,7 @@ func configFromGGUF(f *gguf.File, family *models.Family) (models.Config, error) 
 		c.Vocab = int(min(table.Shape[0], math.MaxInt32))
 	}
 	k := &keys{file: f, arch: family.Name}
-	c.Rope.Interleaved = family.Interleaved
+	c.Rope.Interleaved = family.GGUFInterleaved
 	family.Describe(k, &c)
 	return c, k.err
 }

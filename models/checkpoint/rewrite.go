@@ -125,7 +125,7 @@ func (m *Checkpoint) rewritten(mix *mixture) ([]Rewritten, error) {
 		r := m.rewrite(mix, &t, m.found(&t))
 		switch role(t.Name) {
 		case "attn_q.weight", "attn_k.weight", "attn_q.bias", "attn_k.bias":
-			if m.family.Interleaved && !m.family.FolderInterleaved {
+			if m.family.GGUFInterleaved && !m.family.FolderInterleaved {
 				r.row = func(i int) int { return interleaved(i, m.Config.Head) }
 			}
 		}

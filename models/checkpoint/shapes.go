@@ -72,7 +72,7 @@ func Synthetic(c models.Config, weightType string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Rope.Interleaved = family.Interleaved
+	c.Rope.Interleaved = family.GGUFInterleaved
 	if c.Rope.Rotated == 0 {
 		c.Rope.Rotated = c.Head
 	}

@@ -15,7 +15,7 @@ var arceeFamily = models.Family{
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("relu2"),
 		{HF: "attention_bias", Only: false}, {HF: "mlp_bias", Only: false}, models.NoWindow, models.NoExperts, {Read: models.RefuseWindow}}),
 	// In GGUF files the two elements of a RoPE pair are adjacent, as in Llama's.
-	Tensors: models.DecoderTensors(nil, "blk.#.ffn_gate.weight"), Interleaved: true,
+	Tensors: models.DecoderTensors(nil, "blk.#.ffn_gate.weight"), GGUFInterleaved: true,
 	Shapes: []models.Shape{
 		{Parameters: 4_619_184_640, Config: models.Config{Name: "afm-4.5b", Layers: 36, Width: 2560, Heads: 20, KVHeads: 4, Head: 128, FFN: 18432, Vocab: 128004, Context: 65536, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e4, YaRN: &models.YaRNRope{Factor: 20, FastBeta: 32, SlowBeta: 1, OldContext: 4096}}}},

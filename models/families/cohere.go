@@ -19,7 +19,7 @@ var (
 		Tensors: lo.Assign(cohereTensors(), map[string]models.Stored{
 			"blk.#.attn_q_norm.weight": models.As("model.layers.#.self_attn.q_norm.weight"),
 			"blk.#.attn_k_norm.weight": models.As("model.layers.#.self_attn.k_norm.weight"),
-		}), Interleaved: true, FolderInterleaved: true,
+		}), GGUFInterleaved: true, FolderInterleaved: true,
 		Shapes: []models.Shape{
 			{Parameters: 8_028_033_024, Config: models.Config{Name: "aya-23-8b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 8, Head: 128, FFN: 14336, Vocab: 256000, Context: 8192, Eps: 1e-5,
 				Rope: models.Rope{Theta: 1e4}, Tied: true, LogitScale: 0.0625}},
@@ -36,7 +36,7 @@ var (
 				l.Rope = nil
 			}
 		},
-		Tensors: cohereTensors(), Interleaved: true, FolderInterleaved: true,
+		Tensors: cohereTensors(), GGUFInterleaved: true, FolderInterleaved: true,
 		Shapes: []models.Shape{
 			{Parameters: 8_028_033_024, Config: models.Config{Name: "command-r7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 8, Head: 128, FFN: 14336, Vocab: 256000, Context: 132096, Eps: 1e-5,
 				Rope: models.Rope{Theta: 5e4}, Tied: true, LogitScale: 0.25, Window: 4096, Windowed: models.AllButEvery(4, 32)}},

@@ -17,7 +17,7 @@ import (
 var deepseek2Family = models.Family{
 	Title: "DeepSeek-V2-Lite",
 	Name:  "deepseek2", HF: "DeepseekV2ForCausalLM", Define: deepseek2,
-	Interleaved: true, FolderInterleaved: true,
+	GGUFInterleaved: true, FolderInterleaved: true,
 	Fields: slices.Concat(models.Without(models.ShapeFields(nil), "attention.head_count_kv", "attention.key_length", "attention.value_length"), []models.Field{
 		models.RMSEps, models.Tied(false), models.Activation("silu"), {HF: "attention_bias", Only: false}, models.NoWindow,
 		{GGUF: "attention.q_lora_rank", HF: "q_lora_rank", Size: func(c *models.Config) *int { return &c.Latent.Query }, Optional: true},

@@ -21,7 +21,7 @@ var glm4Family = models.Family{
 		"blk.#.ffn_norm.weight":            models.As("model.layers.#.post_attention_layernorm.weight"),
 		"blk.#.post_ffw_norm.weight":       models.As("model.layers.#.post_mlp_layernorm.weight"),
 	})),
-	Interleaved: true, FolderInterleaved: true,
+	GGUFInterleaved: true, FolderInterleaved: true,
 	Shapes: []models.Shape{
 		{Parameters: 9_400_279_040, Config: models.Config{Name: "glm4-9b", Layers: 40, Width: 4096, Heads: 32, KVHeads: 2, Head: 128, FFN: 13696, Vocab: 151552, Context: 32768, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e4, Rotated: 64}, Biases: models.Biases{QKV: true}}},

@@ -16,22 +16,22 @@ var graniteFamily = models.Family{
 		{GGUF: "embedding_scale", HF: "embedding_multiplier", Number: func(c *models.Config) *float64 { return &c.EmbeddingScale }, Optional: true},
 		{GGUF: "residual_scale", HF: "residual_multiplier", Number: func(c *models.Config) *float64 { return &c.ResidualScale }, Optional: true},
 		{GGUF: "attention.scale", HF: "attention_multiplier", Number: func(c *models.Config) *float64 { return &c.AttentionScale }, Optional: true},
-		{GGUF: "logit_scale", HF: "logits_scaling", Number: func(c *models.Config) *float64 { return &c.LogitScale }},
+		{GGUF: "logit_scale", HF: "logits_scaling", Number: func(c *models.Config) *float64 { return &c.LogitDivisor }},
 	}),
-	Tensors: models.DecoderTensors(nil), Interleaved: true,
+	Tensors: models.DecoderTensors(nil), GGUFInterleaved: true,
 	Shapes: []models.Shape{
 		{Parameters: 2_533_539_840, Config: models.Config{Name: "granite3.3-2b", Layers: 40, Width: 2048, Heads: 32, KVHeads: 8, Head: 64, FFN: 8192, Vocab: 49159, Context: 131072, Eps: 1e-5,
-			Rope: models.Rope{Theta: 1e7}, Tied: true, EmbeddingScale: 12, ResidualScale: 0.22, AttentionScale: 0.015625, LogitScale: 8}},
+			Rope: models.Rope{Theta: 1e7}, Tied: true, EmbeddingScale: 12, ResidualScale: 0.22, AttentionScale: 0.015625, LogitDivisor: 8}},
 	},
 }
 
 // granite is llama with embeddings multiplied by EmbeddingScale, each layer's outputs by s =
-// ResidualScale, and logits divided by LogitScale. The graph holds the residual stream divided by
+// ResidualScale, and logits divided by LogitDivisor. The graph holds the residual stream divided by
 // s, so that products add their results without scaling. Only norms read the stream, and norm(s·y)
 // with ε equals norm(y) with ε/s².
 func granite(b *ir.Builder, c *models.Config) {
 	llamaLike, s := *c, cmp.Or(c.ResidualScale, 1)
 	llamaLike.EmbeddingScale, llamaLike.ResidualScale, llamaLike.Eps = cmp.Or(c.EmbeddingScale, 1)/s, 0, c.Eps/(s*s)
-	llamaLike.LogitScale = 1 / cmp.Or(c.LogitScale, 1)
+	llamaLike.LogitScale = 1 / cmp.Or(c.LogitDivisor, 1)
 	llama(b, &llamaLike)
 }

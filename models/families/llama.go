@@ -26,8 +26,8 @@ var llamaFamily = models.Family{
 	Tensors: lo.Assign(models.DecoderTensors(nil), models.ExpertTensors("block_sparse_moe", "w1", "w3", "w2")),
 	// llama.cpp's converter makes the two elements of a RoPE pair adjacent; folders keep them half
 	// a head apart.
-	Interleaved: true,
-	Ignorable:   []string{"blk.*.attn_rot_embd.weight"},
+	GGUFInterleaved: true,
+	Ignorable:       []string{"blk.*.attn_rot_embd.weight"},
 	Shapes: []models.Shape{
 		{Parameters: 1_235_814_400, Config: llama3Shape("llama3.2-1b", 16, 2048, 32, 64, 8192, 32, true)},
 		{Parameters: 3_212_749_824, Config: llama3Shape("llama3.2-3b", 28, 3072, 24, 128, 8192, 32, true)},

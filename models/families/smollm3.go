@@ -16,7 +16,7 @@ var smollm3Family = models.Family{
 			l.Rope = nil
 		}
 	},
-	Tensors: models.DecoderTensors(nil), Interleaved: true,
+	Tensors: models.DecoderTensors(nil), GGUFInterleaved: true,
 	Shapes: []models.Shape{
 		{Parameters: 3_075_098_624, Config: models.Config{Name: "smollm3-3b", Layers: 36, Width: 2048, Heads: 16, KVHeads: 4, Head: 128, FFN: 11008, Vocab: 128256, Context: 65536, Eps: 1e-6,
 			Rope: models.Rope{Theta: 5e6}, Tied: true}},

@@ -44,6 +44,6 @@
 //     SentencePiece one with all <0xNN> tokens, decodes them byte for byte.
 //     (llama.cpp replaces them with U+FFFD in byte-level vocabularies.) A WordPiece
 //     vocabulary drops them, a Unigram one has U+FFFD.
-//   - With special false, no control token comes out of text, whatever it says.
+//   - With special false, no text is encoded as a control token.
 //   - A [Tokenizer] is safe for use by several goroutines; a [Decoder] is not.
 package tokenizer

@@ -59,7 +59,7 @@ var shapes = []shape{
 	}},
 	{family: "granite", more: func(c *models.Config, i int) {
 		c.Biases = models.Biases{Output: i == 2, FFN: i == 3} // variants that GGUF files may have
-		c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitScale = 3, 0.4, 0.1+0.05*float64(i), 2
+		c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitDivisor = 3, 0.4, 0.1+0.05*float64(i), 2
 	}},
 	{family: "starcoder2", square: true},
 	{family: "phi2", square: true, untied: true, partial: true},
