@@ -11,7 +11,7 @@ import (
 type Endpoint struct {
 	Method string
 	Path   string // a pattern of [http.ServeMux]
-	Doc    string // its answer, in one line of Markdown
+	Doc    string // what it does or returns, in one line of Markdown
 }
 
 // ownEndpoint is an endpoint outside of the model API.
@@ -24,12 +24,12 @@ type ownEndpoint struct {
 
 func ownEndpoints() []ownEndpoint {
 	return []ownEndpoint{
-		{Endpoint{"GET", "/health", "it runs"}, true, false, (*Server).health},
-		{Endpoint{"GET", "/ready", "it takes requests"}, true, false, (*Server).ready},
-		{Endpoint{"GET", "/metrics", "what it has done, for Prometheus"}, false, false, (*Server).writeMetrics},
-		{Endpoint{"GET", "/{$}", "a page to talk with the models (below); `--page=false` leaves it out"}, true, true, (*Server).index},
-		{Endpoint{"GET", "/page/{file}", "what that page is made of"}, true, true, (*Server).pageFile},
-		{Endpoint{"GET", "/graph", "`?model=ID&phase=decode|prefill&target=cpu|metal&chip=m4-max`: what that page draws: the graphs laid out, each dispatch with its kernel, grid, buffers, predicted cost and the rules that made it"},
+		{Endpoint{"GET", "/health", "200 while the server runs"}, true, false, (*Server).health},
+		{Endpoint{"GET", "/ready", "200 while the server accepts requests, else 503"}, true, false, (*Server).ready},
+		{Endpoint{"GET", "/metrics", "metrics in Prometheus' format"}, false, false, (*Server).writeMetrics},
+		{Endpoint{"GET", "/{$}", "the chat page (below); `--page=false` disables it"}, true, true, (*Server).index},
+		{Endpoint{"GET", "/page/{file}", "a file of that page"}, true, true, (*Server).pageFile},
+		{Endpoint{"GET", "/graph", "`?model=ID&phase=decode|prefill&target=cpu|metal&chip=m4-max`: the graphs that the page draws, with their layout, and each dispatch with its kernel, grid, buffers, predicted cost and the rules that made it"},
 			false, true, (*Server).graph},
 	}
 }

@@ -7,7 +7,7 @@ import "net/http"
 type Endpoint struct {
 	Method string
 	Path   string // a pattern of [http.ServeMux]
-	Doc    string // its answer, in one line of Markdown
+	Doc    string // what it does or returns, in one line of Markdown
 
 	serve func(*API, http.ResponseWriter, *http.Request) error
 }
@@ -18,14 +18,14 @@ const messagesPath = "/v1/messages"
 // Endpoints returns the table of endpoints.
 func Endpoints() []Endpoint {
 	return []Endpoint{
-		{"GET", "/v1/models", "the models, with the length of their context", (*API).models},
-		{"GET", "/v1/models/{model...}", "one of them", (*API).oneModel},
-		{"POST", "/v1/chat/completions", "conversations, by the model's template ([conversations](chat.md))", (*API).chat},
-		{"POST", "/v1/completions", "texts and lists of tokens, continued as they are", (*API).completions},
-		{"POST", "/v1/responses", "conversations in OpenAI's newer form; nothing is kept", (*API).responses},
-		{"POST", messagesPath, "conversations in Anthropic's form", (*API).messages},
-		{"POST", messagesPath + "/count_tokens", "how many tokens such a conversation has", (*API).countTokens},
-		{"POST", "/v1/embeddings", "embeddings, of length one", (*API).embeddings},
+		{"GET", "/v1/models", "lists the models, with their context lengths", (*API).models},
+		{"GET", "/v1/models/{model...}", "describes one model", (*API).oneModel},
+		{"POST", "/v1/chat/completions", "answers a conversation, rendered by the model's template ([conversations](chat.md))", (*API).chat},
+		{"POST", "/v1/completions", "continues texts or lists of tokens, without a template", (*API).completions},
+		{"POST", "/v1/responses", "answers a conversation in the form of OpenAI's Responses API; stores nothing", (*API).responses},
+		{"POST", messagesPath, "answers a conversation in Anthropic's form", (*API).messages},
+		{"POST", messagesPath + "/count_tokens", "counts the tokens of such a conversation", (*API).countTokens},
+		{"POST", "/v1/embeddings", "embeds texts; embeddings have length 1", (*API).embeddings},
 		{"POST", "/tokenize", "`{\"content\", \"add_special\", \"parse_special\"}` → `{\"tokens\"}`", (*API).tokenize},
 		{"POST", "/detokenize", "`{\"tokens\"}` → `{\"content\"}`", (*API).detokenize},
 	}

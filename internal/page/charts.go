@@ -72,7 +72,7 @@ func (in *Input) schedule() []chart {
 		}
 	}
 	if closer > 0 && closer < end/2 {
-		out = append(out, in.timeline("Closer: up to the end of layer 1", 0, closer*1.02))
+		out = append(out, in.timeline("Enlarged: up to the end of layer 1", 0, closer*1.02))
 	}
 	return out
 }
@@ -195,7 +195,7 @@ func (in *Input) arena() chart {
 		c.Labels = append(c.Labels, label{X: 4, Y: y(m.bytes) + 4, Text: m.text})
 	}
 	c.Lines = append(c.Lines, rule{margin, y(ph.MinArenaBytes), chartWidth - 10, y(ph.MinArenaBytes), "bound"})
-	c.Note = fmt.Sprintf("lower bound %s: the most that is alive at one dispatch", size(ph.MinArenaBytes))
+	c.Note = fmt.Sprintf("lower bound %s: the maximum of bytes live at one dispatch", size(ph.MinArenaBytes))
 	layer := -1
 	for i := range ph.Dispatches {
 		if l := ph.Dispatches[i].Layer; l > layer {

@@ -40,7 +40,7 @@ func (in *Input) columns() []column {
 			c.Fewer = max(0, len(before.f.Values)-len(s.f.Values))
 			c.More = max(0, len(s.f.Values)-len(before.f.Values))
 		} else {
-			c.Name, c.Doc = "source", "the graph as the model's definition says it"
+			c.Name, c.Doc = "source", "the graph of the model's definition"
 		}
 		if !c.Same {
 			c.Groups = groups(before, s)
@@ -81,7 +81,7 @@ func groups(before, s *step) []group {
 		}
 		title := fmt.Sprintf("layer %d", layer)
 		if len(like) > 1 {
-			title += fmt.Sprintf(", and alike: %s", ranges(like[1:]))
+			title += fmt.Sprintf(", equal to: %s", ranges(like[1:]))
 		}
 		out = append(out, group{Title: title, Open: layer == 0, Lines: diff(before, s, layer)})
 	}

@@ -48,7 +48,7 @@ func (in *Input) counts() counts {
 	for _, f := range in.Fusions {
 		r := ruleCount{Rule: f.Rule, Doc: docs[f.Rule], Matches: dot(f.Matches), Dispatches: dot(f.Dispatches), Read: "·", Written: "·", Micros: "·"}
 		if f.Rule == "" {
-			r.Rule, r.Doc, r.Matches = "all", "together; the others are each without one rule, and do not add up", ""
+			r.Rule, r.Doc, r.Matches = "all", "the difference to a step without any of the rules", ""
 		}
 		if f.Dispatches != 0 || f.Read != 0 || f.Written != 0 {
 			r.Read, r.Written, r.Micros = size(f.Read), size(f.Written), fmt.Sprintf("%.1f", f.Micros)

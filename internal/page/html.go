@@ -51,8 +51,8 @@ func (v *view) document() g.Node {
 				v.timelines(),
 				h.Section(h.ID("arena"),
 					h.H2(g.Text("Memory")),
-					h.P(g.Text("The arena holds what dispatches pass on to each other. Across: dispatches; down: addresses; colours as in the schedule, "+
-						"by the kernel that writes the value. Values that never live at the same time share addresses.")),
+					h.P(g.Text("The arena holds the values that dispatches pass to each other. Horizontal: dispatches; vertical: addresses; colours as in the "+
+						"schedule, by the kernel that writes the value. Values that are never live at the same time share addresses.")),
 					v.arena.figure(),
 				),
 			),
@@ -81,8 +81,8 @@ func (v *view) tables() g.Node {
 		return h.Tr(h.Td(name), numbers(fmt.Sprint(k.Dispatches), k.Read, k.Written, k.Ops, k.Micros), h.Td(share))
 	}
 	rules := h.Table(
-		h.Caption(g.Text("Fusion rules, and what each saves: what a step takes more without that rule alone")),
-		head("rule", "#matches", "#dispatches", "#read", "#written", "#µs", "what it makes"),
+		h.Caption(g.Text("Fusion rules, and the savings of each: the difference to a step that is compiled without this rule alone")),
+		head("rule", "#matches", "#dispatches", "#read", "#written", "#µs", "what it does"),
 		h.TBody(g.Map(v.counts.Rules, func(r ruleCount) g.Node {
 			return h.Tr(h.Td(h.Code(g.Text(r.Rule))), numbers(r.Matches, r.Dispatches, r.Read, r.Written, r.Micros), h.Td(h.Class("doc"), g.Text(r.Doc)))
 		})),
@@ -98,7 +98,7 @@ func (v *view) tables() g.Node {
 						meter := h.Span(h.Class("meter"), h.I(g.Attr("style", fmt.Sprintf("width:%.1f%%", k.Share))))
 						return kernel(k, h.Code(g.Text(k.Kernel)), g.Group{meter, g.Textf(" %.1f %%", k.Share)})
 					})),
-					h.TFoot(kernel(v.counts.Total, g.Text("all"), g.Text("with what no dispatch fills"))),
+					h.TFoot(kernel(v.counts.Total, g.Text("all"), g.Text("with the time between dispatches"))),
 				),
 				g.If(len(v.counts.Rules) > 0, rules),
 			),
@@ -114,8 +114,8 @@ func (v *view) tables() g.Node {
 func (v *view) passes() g.Node {
 	return h.Section(h.ID("passes"),
 		h.H2(g.Text("Passes")),
-		h.P(g.Text("One column a pass. "), h.Ins(g.Text("New")), g.Text(", "), h.Mark(g.Text("changed")), g.Text(" and "), h.Del(g.Text("removed")),
-			g.Text(" values are marked against the column before; a pass that changed nothing is a narrow one. Weights stand where they are read.")),
+		h.P(g.Text("One column for each pass. "), h.Ins(g.Text("New")), g.Text(", "), h.Mark(g.Text("changed")), g.Text(" and "), h.Del(g.Text("removed")),
+			g.Text(" values are marked, compared with the previous column; a narrow column is a pass that changed nothing. Weights are shown where they are read.")),
 		h.Div(h.Class("columns"), g.Map(v.columns, func(c column) g.Node {
 			if c.Same {
 				return h.Article(h.Class("same"), h.Title(c.Doc), h.H3(g.Text(c.Name)))
@@ -156,7 +156,7 @@ func (v *view) graphs() g.Node {
 	}
 	return h.Section(h.ID("graphs"),
 		h.H2(g.Text("Graphs")),
-		h.P(g.Text("Outside of the layers, and layer 0. Ops of one colour become one dispatch.")),
+		h.P(g.Text("Layer 0 and the values outside of the layers. Ops of one colour become one dispatch.")),
 		legend(v.fused, func(text string) g.Node { return h.Code(g.Text(text)) }),
 		h.Div(h.Class("tabs"), tabs),
 	)
@@ -171,7 +171,7 @@ func legend(swatches []swatch, text func(string) g.Node) g.Node {
 func (v *view) timelines() g.Node {
 	return h.Section(h.ID("schedule"),
 		h.H2(g.Text("Schedule")),
-		h.P(g.Text("A step as a model of "), h.B(g.Text(v.prediction.Chip)), g.Textf(" runs it: %.2f ms. ", v.prediction.MS), h.B(g.Text("This is a prediction")),
+		h.P(g.Text("A step on a model of "), h.B(g.Text(v.prediction.Chip)), g.Textf(": %.2f ms. ", v.prediction.MS), h.B(g.Text("This is a prediction")),
 			g.Text(" from bytes, operations and a table of chips; nothing here was measured. Red lines are barriers. Point at a bar for its figures.")),
 		legend(v.kernels, g.Text),
 		g.Map(v.schedule, chart.figure),

@@ -79,7 +79,7 @@ func TestPage(t *testing.T) {
 	require.Len(t, regexp.MustCompile(`<article`).FindAllString(dom, -1), len(in.Trace.steps))
 	require.Len(t, regexp.MustCompile(`<div class="picture">`).FindAllString(dom, -1), 3)
 	require.GreaterOrEqual(t, strings.Count(dom, "<rect"), 2*len(in.Phase.Dispatches))
-	require.Contains(t, dom, "and alike: 1–27")
+	require.Contains(t, dom, "equal to: 1–27")
 	require.Contains(t, dom, "This is a prediction")
 	require.Regexp(t, `<td><code>gate_up</code></td><td class="n">28</td><td class="n">1</td><td class="n">2.5 MB</td><td class="n">−1 kB</td><td class="n">1.5</td>`, dom)
 	require.Len(t, regexp.MustCompile(`class="barrier"`).FindAllString(dom, -1), barriersOf(in))
@@ -135,7 +135,7 @@ func TestPrefillPage(t *testing.T) {
 	html := string(write(t, input(t, "llama3.1-8b", "q4_k_m", "prefill", 512)))
 	require.Contains(t, html, "llama3.1-8b")
 	require.Contains(t, html, "compute")
-	require.Contains(t, html, "<summary>layer 0, and alike:")
+	require.Contains(t, html, "<summary>layer 0, equal to:")
 }
 
 func TestNoTrace(t *testing.T) {

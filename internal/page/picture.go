@@ -32,9 +32,9 @@ func (in *Input) pictures(p *paint) (out []stagePicture, err error) {
 // drawings returns the drawings of the stages.
 func (in *Input) drawings(p *paint) []*drawing {
 	source, fused, plan := graphOf(in.Trace.first(), p), graphOf(in.Trace.last(), p), in.dispatches(p)
-	source.name, source.text = "source", "As the model's definition says it. Ops of one colour become one dispatch."
+	source.name, source.text = "source", "The graph of the model's definition. Ops of one colour become one dispatch."
 	fused.name, fused.text = "fused", "After the passes: every op in colour is one dispatch."
-	plan.name, plan.text = "plan", "The dispatches and what reads what. A dashed border waits at a barrier."
+	plan.name, plan.text = "plan", "The dispatches and their data dependences. A dispatch with a dashed border waits at a barrier."
 	return []*drawing{source, fused, plan}
 }
 

@@ -56,9 +56,9 @@ export async function* chat(body, signal) {
     }
   } catch (cause) {
     if (cause instanceof Failure || cause.name === 'AbortError') throw cause;
-    throw new Failure('The connection broke off: the answer is not whole.');
+    throw new Failure('The connection was lost: the answer is incomplete.');
   }
-  if (!ended) throw new Failure('The server broke off: the answer is not whole.');
+  if (!ended) throw new Failure('The server stopped: the answer is incomplete.');
 }
 
 // events yields the data of server-sent events.

@@ -56,7 +56,7 @@ function show(name) {
 function overview() {
   const p = data.prediction;
   return make('p', { class: 'hint' }, `${data.dispatches.length} dispatches of a ${data.phase} step on ${data.target}. `
-    + `Predicted for ${p.chip}, not measured: ${p.ms.toPrecision(3)} ms, bound by ${p.bound}. Choose one for what it does.`);
+    + `Predicted for ${p.chip}, not measured: ${p.ms.toPrecision(3)} ms, bound by ${p.bound}. Select a dispatch to see its details.`);
 }
 
 // picture draws the graph of a stage.
@@ -133,7 +133,7 @@ function schedule() {
     swatch.style.background = colour;
     return make('li', {}, swatch, text);
   }));
-  return [make('p', { class: 'hint' }, 'From left to right, as it is predicted; red lines are barriers.'), legend, moved.element, make('ol', { class: 'launches' }, rows)];
+  return [make('p', { class: 'hint' }, 'Predicted, from left to right in time; red lines are barriers.'), legend, moved.element, make('ol', { class: 'launches' }, rows)];
 }
 
 const micros = (us) => `${us < 10 ? us.toFixed(2) : us.toFixed(0)} µs`;
@@ -153,7 +153,7 @@ function tell(indices) {
     const d = data.dispatches[i];
     const row = (name, ...what) => [make('dt', {}, name), make('dd', {}, ...what)];
     const rules = d.rules.length ? make('ol', { class: 'rules' }, d.rules.map((rule) => make('li', {}, make('code', {}, rule), ` ${data.rules[rule] ?? ''}`)))
-      : 'none: it is as the model’s definition has it';
+      : 'none: the op is as in the model’s definition';
     return make('section', { class: 'dispatch' },
       make('h3', {}, `${i} `, make('code', {}, d.kernel)),
       make('p', {}, d.summary),
@@ -161,7 +161,7 @@ function tell(indices) {
         row('computes', d.label),
         row('grid', `${d.grid.map((n) => number.format(n)).join(' × ')} threadgroups`),
         row('threadgroup', `${d.group.join(' × ')} threads`),
-        row('waits', d.barrier ? 'for all before it, at a barrier' : 'for nothing'),
+        row('waits', d.barrier ? 'for all earlier dispatches, at a barrier' : 'for none'),
         row('cost', `${micros(d.end - d.start)} on ${data.prediction.chip}, predicted; ${amount(d.read, 'B')} read, ${amount(d.written, 'B')} written, ${amount(d.ops, 'operations')}`),
         row('rules', rules)),
       make('div', { class: 'scrolls', tabindex: '0' }, make('table', {}, make('caption', {}, 'Buffers'),

@@ -112,7 +112,7 @@ const views = new WeakMap();
 function showTalk() {
   alternatives.hide();
   log.replaceChildren(...talk.messages.map(view));
-  if (!talk.messages.length) log.append(make('p', { class: 'empty' }, 'Nothing was said yet. What is said here stays between this page and its server.'));
+  if (!talk.messages.length) log.append(make('p', { class: 'empty' }, 'No messages yet. Messages are sent to this page’s server only.'));
   listTalks();
   following = true;
   follow();
@@ -154,7 +154,7 @@ function remove(other) {
 }
 
 function save() {
-  if (!store.saveConversations()) tell('This browser has no room to keep the conversation: export it.');
+  if (!store.saveConversations()) tell('The browser’s storage is full, and the conversation is not stored: export it.');
 }
 
 // Requests.
@@ -326,7 +326,7 @@ byId('file').addEventListener('change', async ({ target }) => {
     save();
     tell('');
   } catch (cause) {
-    tell(`${file.name} is no conversation: ${cause.message}`);
+    tell(`${file.name} holds no conversation: ${cause.message}`);
   }
 });
 

@@ -86,7 +86,7 @@ export class AnswerView {
     if (m.reasoning) {
       this.#thoughts.show(ended);
       this.#thinking.hidden = false;
-      this.#summary.textContent = m.content || ended ? 'What it thought' : 'Thinking…';
+      this.#summary.textContent = m.content || ended ? 'Reasoning' : 'Thinking…';
     }
     this.#calls.replaceChildren(...(m.tool_calls ?? []).map((call) => make('pre', { class: 'call' }, `${call.function?.name} ${call.function?.arguments}`)));
     this.#failed.hidden = !m.failed;
@@ -96,7 +96,7 @@ export class AnswerView {
   }
 }
 
-const endings = { length: 'cut off: no room for more', stopped: 'stopped', tool_calls: 'calls a tool' };
+const endings = { length: 'cut off at the limit of tokens', stopped: 'stopped', tool_calls: 'calls a tool' };
 
 // paceOf returns the summary of an answer's speed.
 function paceOf({ pace, finish }) {

@@ -73,7 +73,7 @@ export function panZoom(svg, width, height) {
   const buttons = make('div', { class: 'zoom' },
     button('+', () => zoom(1.4), { 'aria-label': 'Nearer' }),
     button('−', () => zoom(1 / 1.4), { 'aria-label': 'Further' }),
-    button('⤢', fit, { 'aria-label': 'The whole width' }));
+    button('⤢', fit, { 'aria-label': 'Fit the width' }));
   const keys = { '+': () => zoom(1.4), '-': () => zoom(1 / 1.4), 0: fit,
     W: () => pan(0, 60), S: () => pan(0, -60), A: () => pan(60, 0), D: () => pan(-60, 0) };
   svg.addEventListener('keydown', (event) => {

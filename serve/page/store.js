@@ -47,7 +47,7 @@ export function removeAll() {
 
 export function titleOf(talk) {
   const first = talk.messages.find((message) => message.role === 'user')?.content ?? '';
-  return first.trim().split('\n')[0].slice(0, 80) || 'Nothing said yet';
+  return first.trim().split('\n')[0].slice(0, 80) || 'Empty conversation';
 }
 
 // said returns the members of a message that the API and files have.

@@ -291,7 +291,7 @@ const tests = {
     const page = await visit();
     await ready(page);
     await ask(page, '!away');
-    assert.match(await text(page, '.failed'), /not whole/);
+    assert.match(await text(page, '.failed'), /incomplete/);
     assert.equal((await answers(page))[0], 'It was once', 'what came stays');
     page.complaints = page.complaints.filter((c) => !c.includes('ERR_'));
     await page.setOfflineMode(true);
@@ -472,7 +472,7 @@ const tests = {
     assert.equal((await page.$$('#list .open')).length, 2);
     await page.click('#clear');
     await page.click('#clear');
-    assert.deepEqual(await page.$$eval('#list .open', (all) => all.map((e) => e.textContent)), ['Nothing said yet']);
+    assert.deepEqual(await page.$$eval('#list .open', (all) => all.map((e) => e.textContent)), ['Empty conversation']);
     assert.equal(await page.evaluate(() => localStorage.getItem('smelt.conversations')), null);
     return page;
   },
