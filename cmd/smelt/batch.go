@@ -49,7 +49,7 @@ model has one, "tokens", which are fed unchanged, or "messages" (with "tools",
 are "id" (a string; default the line's number), "n" (default 128), "temp" (default 0),
 "top_k", "top_p", "min_p", "seed", "stop", "logprobs" (alternatives per token),
 "ignore_stop", and "schema", a JSON schema that the answer must match. Arguments of
-calls match their tools' schemas.
+tool calls match the schemas of their tools.
 
 An invalid line is answered with "error", and the others continue. Requests that --out
 already answers are skipped, so that an interrupted run resumes; those with errors are
@@ -149,7 +149,7 @@ answers with a draft differ, from the same distribution.`,
 			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Workers())
 		b := &batchRun{engine: e, keeper: k, path: args[0], results: results, start: time.Now()}
 		done := watch(cmd.ErrOrStderr(), b.progress)
-		err = b.run(cmd.Context(), lines, 2*parallel) // one waits for each that runs
+		err = b.run(cmd.Context(), lines, 2*parallel) // as many wait as run
 		done()
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: %s\n", b.progress())
 		return err

@@ -50,7 +50,7 @@ the times can add up to more than a normal step takes.`,
 	on.addWeights(flags)
 	flags.IntVarP(&prompt, "prompt", "p", 512, "tokens of the prompt; 0 skips prefill")
 	flags.IntVarP(&n, "n", "n", 64, "tokens to generate; 0 skips decoding")
-	flags.IntVar(&depth, "depth", 0, "tokens in the cache before either, with random contents")
+	flags.IntVar(&depth, "depth", 0, "tokens in the cache before each test, with random contents")
 	flags.IntVarP(&runs, "runs", "r", 3, "repetitions")
 	flags.IntSliceVar(&parallel, "parallel", nil, "also measure n concurrent sequences, for each n, such as 1,4,16")
 	flags.BoolVar(&profile, "profile", false, "also profile by kernel and op")

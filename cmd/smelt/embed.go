@@ -34,9 +34,11 @@ func embedVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "embed MODEL [--pooling none|mean|cls|last] [--raw]",
 		Short: "Write an embedding of each line of standard input",
-		Long: "Writes {\"index\", \"embedding\", \"tokens\" (a count)} for each line of standard input, with index from 0; the embedding of a line without tokens is null. " +
-			"Embeddings are normalised to length 1 unless --raw; with --pooling none each token has an unnormalised embedding of its own. " +
-			"With --tokens and -o it writes a float32 array for these tokens, [1, width], or [tokens, width] with --pooling none.",
+		Long: `Writes {"index", "embedding", "tokens" (a count)} for each line of standard input, with
+index from 0; the embedding of a line without tokens is null. Embeddings are normalised
+to length 1 unless --raw. With --pooling none each token has an unnormalised embedding.
+With --tokens and -o it writes a float32 array for these tokens, [1, width], or
+[tokens, width] with --pooling none.`,
 		Example: `  smelt embed model.gguf < lines.txt
   smelt embed model.gguf --tokens 101,2023,102 -o embedding.npy`,
 		Args: modelArg,

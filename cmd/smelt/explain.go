@@ -248,7 +248,7 @@ func printFusions(w io.Writer, e *explanation) {
 	for _, rule := range slices.Sorted(maps.Keys(e.Fusions)) {
 		row(rule, count(e.Fusions[rule]), e.Savings.ByRule[rule])
 	}
-	row("all of them, together", "", e.Savings.Together)
+	row("all rules together", "", e.Savings.Together)
 }
 
 // printChoices prints the kernel variants chosen by size.

@@ -20,7 +20,7 @@ func logitsVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "logits MODEL --tokens 1,2,3 -o FILE.npy",
 		Short:   "Write the logits at every position",
-		Long:    "Feeds the token ids unchanged, without a start token, and writes a float32 array, [tokens, vocabulary].",
+		Long:    "Feeds the token ids unchanged, without a start token, and writes a float32 array,\n[tokens, vocabulary].",
 		Example: `  smelt logits model.gguf --tokens 704,703,258,513 -o logits.npy`,
 		Args:    modelArg,
 	}

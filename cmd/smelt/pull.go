@@ -22,8 +22,8 @@ Interrupted downloads resume, and cached files are not fetched again.
 
 NAME is org/name, org/name:TYPE for the GGUF file of that type of weights, or
 org/name/file.gguf, each with an optional @REVISION after org/name and an optional prefix hf:
-or hf.co/. Without a TYPE it selects the only GGUF file, else that of the type ` + hub.DefaultType + `, and in a
-repository without GGUF files config.json, the safetensors and the tokenizer's files.
+or hf.co/. Without a TYPE, NAME selects the only GGUF file, else that of the type ` + hub.DefaultType + `; in a
+repository without GGUF files it selects config.json, the safetensors and the tokenizer's files.
 
 HF_TOKEN, or the file of Hugging Face's login, holds the token for gated and private models;
 HF_ENDPOINT, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE have Hugging Face's meanings.`,

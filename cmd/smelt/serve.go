@@ -56,7 +56,7 @@ func serveVerb() *cobra.Command {
 output; port 0 selects a free port. A model's name is that of its file, or --name. Endpoints:
 
 ` + endpointList() + `
-A model with bidirectional attention serves embeddings; --embeddings makes other models do so.
+A model with bidirectional attention serves embeddings; with --embeddings every model does.
 
 On SIGTERM or Ctrl-C it rejects new requests and finishes running ones, within --drain.`,
 		Example: `  smelt serve model.gguf

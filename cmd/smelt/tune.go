@@ -45,7 +45,7 @@ disables them. arch:NAME gets random weights of --type.`,
 	flags.IntVarP(&t.Prompt, "prompt", "p", 0, "tokens of the timed prompt (default: those of one prefill step)")
 	flags.IntVarP(&t.Tokens, "n", "n", 8, "decode steps per round")
 	flags.IntVarP(&t.Rounds, "runs", "r", 7, "rounds of each variant against the default")
-	flags.IntVar(&t.Sequences, "sequences", compiler.DefaultSequences, "sequences of the batched steps, timed after those of one sequence (1: none)")
+	flags.IntVar(&t.Sequences, "sequences", compiler.DefaultSequences, "sequences of the batched steps; 1: no batched steps")
 	flags.StringSliceVar(&t.Only, "only", nil, "tune these choices only: "+strings.Join(lower.Choices(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
