@@ -9,7 +9,7 @@
 //
 // A [Text] records which of its bytes come from marked strings. Every operation on strings
 // preserves that: a slice of a marked string is marked, a concatenation keeps the marks of its
-// parts, and JSON marks the contents of strings. The output thus tells for each byte whether the
+// parts, and JSON marks the contents of strings. The output thus records for each byte whether the
 // template wrote it or inserted foreign text, whatever the bytes are:
 //
 //	t, err := jinja.Parse("<|user|>{{ text | trim }}<|end|>")

@@ -27,7 +27,8 @@ type Followed struct {
 	// Computed receives a value's expected result and returns the device's, from which later values
 	// are computed; nil keeps the expected one.
 	Computed func(v *ir.Value, want *Tensor) (*Tensor, error)
-	// Written receives a cache as a value leaves it, and may replace its content by the device's.
+	// Written receives a cache after a value has written it, and may replace its content by the
+	// device's.
 	Written func(v *ir.Value, c *Cache) error
 }
 
@@ -160,8 +161,9 @@ func (s *stored) read(m *matrix, i int, how Arithmetic) error {
 
 func isHalf(t dtype.Type) bool { return t == dtype.F16 || t == dtype.BF16 }
 
-// shortBlock is how many elements share a scale among integers of 16 bits. Weights are below
-// 2^shortBits, activations at most shortMost, and the sizes of a block's add up to shortSum.
+// shortBlock is the number of elements that share a scale in 16-bit integers. Weights are below
+// 2^shortBits; the magnitudes of a block's activations are at most shortMost and sum to at most
+// shortSum.
 const (
 	shortBlock = 64
 	shortBits  = 14
@@ -200,14 +202,14 @@ func narrowed(x float32, t dtype.Type) float64 {
 
 // activations are some rows of a product's input.
 type activations struct {
-	rows        []int // of the input
-	k           int
-	value, size [][]float64 // of each row, and their magnitudes
-	flips       [][]flip
-	share       float64 // relative error of all, where they were normalised
+	rows        []int       // indices of the rows
+	k           int         // elements of a row
+	value, size [][]float64 // elements of each row, and their magnitudes
+	flips       [][]flip    // by row
+	share       float64     // relative error of all elements, if the product normalises its input; else 0
 }
 
-// q8Block is how many activations share a scale on native kernels, q8Most the largest
+// q8Block is the number of activations that share a scale on native kernels; q8Most is the largest
 // integer.
 const (
 	q8Block = 32
@@ -308,12 +310,11 @@ func (a *activations) wide(top float32, sizes []float64) float64 {
 	return 1
 }
 
-// rounded returns the activations as native kernels round them: q = round(x·127/max|x|)
-// for each block, times max|x|/127, all in float32. Where the inputs are the device's own
-// that is its result to the bit. Where it has normalised them first, ten roundings may lie
-// between x·127/max|x| here and there: there two of the element and two of the largest, here
-// one each, and on either side the division and the multiplication. (The statistic divides
-// out.)
+// rounded returns the activations as native kernels round them: q = round(x·127/max|x|) for each
+// block, times max|x|/127, all in float32. If the inputs are the device's own, the result equals the
+// device's to the bit. If the device has normalised them first, x·127/max|x| differs by at most ten
+// roundings: on the device two of the element and two of the largest, here one of each, and on either
+// side the division and the multiplication. (The norm's statistic cancels.)
 func (a *activations) rounded() *activations {
 	return a.integers(q8Block, func(values, sizes []float64) rounding {
 		top, bad := float32(0), false
@@ -335,12 +336,12 @@ func (a *activations) rounded() *activations {
 	})
 }
 
-// short returns the activations as native kernels round them beside half weights: divided by
-// what makes neither the sum of a block's sizes nor the largest of them too large, all in
-// float32. A compiler may add the sizes up in another order.
+// short returns the activations as native kernels round them beside half weights: each block is
+// divided by the least scale that keeps the sum of its magnitudes within shortSum and the largest
+// within shortMost, all in float32. A compiler may add the magnitudes in another order.
 func (a *activations) short() *activations {
 	return a.integers(shortBlock, func(values, sizes []float64) rounding {
-		var sums [16]float32 // a vector's, whose halves are added up
+		var sums [16]float32 // lanes of a vector, whose halves are then added
 		top := float32(0)
 		for j, x := range values {
 			v := float32(math.Abs(x))
@@ -386,7 +387,7 @@ func (a *activations) tiled(tile dtype.Type) *activations {
 	return t
 }
 
-// times returns the product of a row of weights and row i of the activations, and the bound on a
+// times returns the product of a row of weights and row i of the activations, and a bound on the
 // device's error.
 func (a *activations) times(i int, w *stored) (sum, slack float64) {
 	sum = dot(a.value[i], w.value)
@@ -400,7 +401,7 @@ func (a *activations) times(i int, w *stored) (sum, slack float64) {
 	return sum, slack
 }
 
-// pick returns Rows indices spread evenly over n.
+// pick returns Rows indices spread evenly over n, or all of them.
 func (d *Followed) pick(n int) []int {
 	some := n
 	if d.Rows > 0 {
@@ -553,7 +554,7 @@ func (a *activations) product(out *Tensor, column int, w *matrix, how Arithmetic
 	return nil
 }
 
-// store adds to the slack the rounding of elements to their stored type.
+// store adds to the slack the error of rounding the elements to their stored type.
 func (t *Tensor) store(as dtype.Type) {
 	for i, x := range t.Data {
 		t.Slack[i] += unit[as]*math.Abs(x) + least[as]

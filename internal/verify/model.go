@@ -21,7 +21,7 @@ type Job struct {
 	// Bisect also looks for the first pass that changes the results, and for the
 	// first value that is no number.
 	Bisect bool
-	// Progress, if set, is told what begins.
+	// Progress, if set, is called with the name of each part before it begins.
 	Progress func(what string)
 }
 

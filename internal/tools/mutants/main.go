@@ -22,7 +22,7 @@ import (
 
 func main() {
 	pattern := flag.String("run", "", "only mutants whose file and fault match")
-	jobs := flag.Int("j", 2, "how many at a time")
+	jobs := flag.Int("j", 2, "number of mutants tested at a time")
 	flag.Parse()
 	match, err := regexp.Compile(*pattern)
 	if err != nil {
