@@ -312,8 +312,8 @@ func (l *lexer) begins(from lexState, b byte) bool {
 	return true
 }
 
-// lengthsOf returns the numbers of characters that can still be read from a state of a string. The string's
-// bound must have been split off by [pool.uncount].
+// lengthsOf returns the numbers of characters that can still be read from a state of a string. The
+// string's bound must have been split off by [pool.uncount].
 func (l *lexer) lengthsOf(s lexState) spans {
 	if known := l.states[s].lengths; known != nil {
 		return known

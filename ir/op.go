@@ -87,8 +87,8 @@ type opInfo struct {
 }
 
 // opTable is indexed by Op. Its docs give operands and results with their shapes: K is the length
-// of the innermost axis, S the number of slots per token in routed ops and of cached positions in
-// repeat_kv.
+// of the innermost axis; S is the number of experts per token in routed ops, and of cached positions in
+// ops that repeat heads.
 var opTable [numOps]opInfo
 
 func init() {
@@ -140,7 +140,7 @@ func init() {
 		OpSelect: {name: "select", category: MoveOps, rows: 1, alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 
 		OpExpertLinear: {name: "expert_linear", category: ProductOps, rows: 5, work: flops(2), min: 3, max: 4, stage: Source, free: true, infer: inferExpertLinear,
-			doc: "x[T,K] or x[T,S,K], w[E,N,K], experts[T,S], b[E,N]? → [T,S,N]: x·w[e]ᵀ + b[e] for each slot s, where e = experts[t,s]; NaN where no expert has the index e"},
+			doc: "x[T,K] or x[T,S,K], w[E,N,K], experts[T,S], b[E,N]? → [T,S,N]: x·w[e]ᵀ + b[e] for each expert e = experts[t,s] of a token; NaN where no expert has the index e"},
 		OpWeightedSum: {name: "weighted_sum", category: RowOps, rows: 3, work: flops(2), shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferWeightedSum,
 			doc: "x[T,S,N], weights[T,S] → [T,N]: Σ weights[t,s] · x[t,s]"},
 
