@@ -39,7 +39,7 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := compiler.Compile(compiler.Source{Name: m.name, Context: m.context, Bounded: m.bounded, Build: m.build}, full)
+	p, err := compiler.Compile(compiler.Definition{Name: m.name, Context: m.context, Bounded: m.bounded, Build: m.build}, full)
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 	for i := range phases {
 		ph := &phases[i]
 		ph.Func = source.Clone()
-		_, err = passes.Compile(ph.Func, &tgt.Target, ir.StepOf(ph.MaxT), passes.Options{Level: level})
+		_, err = passes.Compile(ph.Func, &tgt.Target, ir.StepsOf(ph.MaxT), passes.Options{Level: level})
 		require.NoError(t, err)
 		require.Equal(t, level, ph.Func.OpCounts()[ir.OpAttention])
 	}

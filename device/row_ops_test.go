@@ -56,7 +56,7 @@ func TestRowOps(t *testing.T) {
 		target, err := lower.NewTarget(c.target)
 		require.NoError(t, err)
 		f := build()
-		_, err = passes.Compile(f, &target.Target, ir.StepOf(maxT), passes.Options{Level: 1})
+		_, err = passes.Compile(f, &target.Target, ir.StepsOf(maxT), passes.Options{Level: 1})
 		require.NoError(t, err)
 		plan, err := lower.Lower("rows", []lower.Range{{Name: "step", Func: f, MinT: 1, MaxT: maxT}}, target, lower.Options{Context: 64})
 		require.NoError(t, err)

@@ -91,7 +91,7 @@ func compileWithout(t *testing.T, p *smelt.Program, drop func(row ir.Types, of [
 			taken += n - len(target.Kernels[op])
 		}
 		f := p.Stages[i].Source.Clone()
-		_, err = passes.Compile(f, &target.Target, ir.StepOf(ph.Bounds[sym.T]), passes.Options{Level: 1})
+		_, err = passes.Compile(f, &target.Target, ir.StepsOf(ph.Bounds[sym.T]), passes.Options{Level: 1})
 		require.NoError(t, err)
 		ranges = append(ranges, lower.Range{Name: ph.Name, Func: f, MinT: ph.Least[sym.T], MaxT: ph.Bounds[sym.T], Longest: ph.Longest, MaxContext: ph.Bounds[sym.Smax]})
 	}

@@ -31,10 +31,10 @@ func AttentionWrite() *Rule {
 			return !m[write].Attr.(ir.RopeWriteAttr).AllHeads && m[q].Attr == ir.SelectAttr{Index: 0} && m[written].Attr == ir.SelectAttr{Index: 1} &&
 				m[q].Type.DType == m[write].Args[0].Type.DType
 		},
-		Needs: func(t *ir.Target, s ir.Step) bool {
+		Needs: func(t *ir.Target, s ir.Steps) bool {
 			return s.OneEach && t.Has(ir.OpRopeQKVWriteAttention) && t.Has(ir.OpHeadNormRopeKVWriteAttention)
 		},
-		Pays: func(t *ir.Target, s ir.Step, m Match) bool {
+		Pays: func(t *ir.Target, s ir.Steps, m Match) bool {
 			longer, spared := t.Costs.WriteRepeats(t, m[write], s.Tokens)
 			return longer <= spared
 		},
@@ -54,7 +54,7 @@ func AttentionWrite() *Rule {
 				o.Factors = in[0]
 			}
 			attr := ir.AttentionWriteAttr{Write: m[write].Attr.(ir.RopeWriteAttr), Attention: m[attention].Attr.(ir.AttentionAttr)}
-			o.Sinks, o.Slopes = attr.Attention.Options(m[attention].Args)
+			o.Sinks, o.Slopes = attr.Attention.Optional(m[attention].Args)
 			attr.Factors, attr.Sinks = o.Factors != nil, o.Sinks != nil
 			out := e.Emit(op, attr, o.List()...)
 			return []*ir.Value{e.Select(out, 0), e.Select(out, 1)}

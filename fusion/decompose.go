@@ -135,7 +135,7 @@ func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
 // attend emits attention over the operands in, and a cast of its result to a type.
 func attend(e *Emitter, a ir.AttentionAttr, in []*ir.Value, to dtype.Type) *ir.Value {
 	q, cache, positions, seqlens, lens, table := in[0], in[1], in[2], in[3], in[4], in[5]
-	sinks, slopes := a.Options(in)
+	sinks, slopes := a.Optional(in)
 	heads, _ := q.Type.Shape[1].IsConst()
 	headsFirst := ir.TransposeAttr{A: 1, B: 0, C: 2}
 	read := func(values bool) *ir.Value {

@@ -21,7 +21,7 @@ func GateUp() *Rule {
 		Doc:    "fuse an MLP's gate and up products with activation(gate)·up",
 		Anchor: pair,
 		Yields: []*Pat{pair},
-		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Gated },
+		Needs:  func(t *ir.Target, _ ir.Steps) bool { return t.Gated },
 		Where:  func(m Match) bool { return (m[gateBias] == nil) == (m[upBias] == nil) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr := ir.LinearAttr{Weights: 2, Bias: m[gateBias] != nil, Gated: true,

@@ -15,7 +15,7 @@ func GatedActivation() *Rule {
 		Doc:    "fuse activation(a)·b",
 		Anchor: product,
 		Yields: []*Pat{product},
-		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Has(ir.OpGate) },
+		Needs:  func(t *ir.Target, _ ir.Steps) bool { return t.Has(ir.OpGate) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			return []*ir.Value{e.EmitAs(m[product].Type.DType, ir.OpGate, m[activation].Attr, m[a], m[b])}
 		},

@@ -21,7 +21,7 @@ func GatherPrologue() *Rule {
 		Doc:    "move the gather of a product's input rows into the product",
 		Anchor: product,
 		Yields: []*Pat{product},
-		Needs:  func(t *ir.Target, s ir.Step) bool { return len(t.Norms(s)) > 0 && t.Gathers },
+		Needs:  func(t *ir.Target, s ir.Steps) bool { return len(t.Norms(s)) > 0 && t.Gathers },
 		Where: func(m Match) bool { // a gather that is also the residual must stay
 			attr, _ := ir.AsFusedLinear(m[product])
 			return !attr.Gather && !slices.Contains(m[product].Args[1:], m[gathered])

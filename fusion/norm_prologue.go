@@ -25,8 +25,8 @@ func NormPrologue() *Rule {
 		Doc:    "move the norm of a product's input into the product",
 		Anchor: product,
 		Yields: []*Pat{product},
-		Needs:  func(t *ir.Target, s ir.Step) bool { return len(t.Norms(s)) > 0 },
-		Pays: func(t *ir.Target, s ir.Step, m Match) bool {
+		Needs:  func(t *ir.Target, s ir.Steps) bool { return len(t.Norms(s)) > 0 },
+		Pays: func(t *ir.Target, s ir.Steps, m Match) bool {
 			longer, spared := t.Costs.NormRepeats(t, m[norm], m[product], s.Tokens, s.Rows)
 			return slices.Contains(t.Norms(s), normKinds[m[norm].Op]) && longer <= spared
 		},
@@ -58,8 +58,10 @@ func SharedNorm() *Rule {
 		Removable: func(_ *ir.Target, v *ir.Value, readers []*ir.Value) bool {
 			return len(readers) > 1 && !slices.ContainsFunc(readers, func(r *ir.Value) bool { return !isDense(r) || !takesNorm(r, v) })
 		},
-		Needs: func(t *ir.Target, s ir.Step) bool { return t.NormsApart && s.Tokens <= t.FewTokens },
-		Pays:  func(t *ir.Target, s ir.Step, m Match) bool { return slices.Contains(t.Norms(s), normKinds[m[norm].Op]) },
+		Needs: func(t *ir.Target, s ir.Steps) bool { return t.NormsApart && s.Tokens <= t.FewTokens },
+		Pays: func(t *ir.Target, s ir.Steps, m Match) bool {
+			return slices.Contains(t.Norms(s), normKinds[m[norm].Op])
+		},
 		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{normInside(e, m[product], m[norm])} },
 	}
 }

@@ -21,7 +21,7 @@ func NormResidual() *Rule {
 		Doc:    "fuse a norm with the addition of its result to the residual stream",
 		Anchor: sum,
 		Yields: []*Pat{sum},
-		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Has(ir.OpNormResidual) },
+		Needs:  func(t *ir.Target, _ ir.Steps) bool { return t.Has(ir.OpNormResidual) },
 		Where: func(m Match) bool {
 			return m[x].Type.DType == dtype.F32 && m[residual].Type.DType == dtype.F32 && m[sum].Type.DType == dtype.F32
 		},

@@ -24,7 +24,7 @@ func RoutedGateUp() *Rule {
 		Doc:    "fuse the experts' gate and up products with activation(gate)·up",
 		Anchor: pair,
 		Yields: []*Pat{pair},
-		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Gated && t.Has(ir.OpRoutedLinear) },
+		Needs:  func(t *ir.Target, _ ir.Steps) bool { return t.Gated && t.Has(ir.OpRoutedLinear) },
 		Where:  func(m Match) bool { return (m[gateBias] == nil) == (m[upBias] == nil) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr := ir.RoutedAttr{Linear: ir.LinearAttr{Weights: 2, Bias: m[gateBias] != nil, Gated: true,
@@ -55,8 +55,8 @@ func RoutedSum() *Rule {
 		Doc:    "fuse a product of experts with the weighted sum of its results",
 		Anchor: sum,
 		Yields: []*Pat{sum},
-		Needs:  func(t *ir.Target, _ ir.Step) bool { return t.Has(ir.OpRoutedLinear) },
-		Pays:   func(t *ir.Target, s ir.Step, m Match) bool { return !t.Costs.GroupsExperts(t, m[product], s.Tokens) },
+		Needs:  func(t *ir.Target, _ ir.Steps) bool { return t.Has(ir.OpRoutedLinear) },
+		Pays:   func(t *ir.Target, s ir.Steps, m Match) bool { return !t.Costs.GroupsExperts(t, m[product], s.Tokens) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr, operands := ir.AsRoutedLinear(m[product])
 			attr.Mixed, operands.Mix = true, m[weights]
@@ -110,10 +110,12 @@ func RoutedNorm() *Rule {
 		Doc:    "move the norm of the experts' input into their product",
 		Anchor: product,
 		Yields: []*Pat{product},
-		Needs: func(t *ir.Target, s ir.Step) bool {
+		Needs: func(t *ir.Target, s ir.Steps) bool {
 			return len(t.Norms(s)) > 0 && s.Tokens <= t.FewTokens && t.Has(ir.OpRoutedLinear)
 		},
-		Pays:    func(t *ir.Target, s ir.Step, m Match) bool { return slices.Contains(t.Norms(s), normKinds[m[norm].Op]) },
+		Pays: func(t *ir.Target, s ir.Steps, m Match) bool {
+			return slices.Contains(t.Norms(s), normKinds[m[norm].Op])
+		},
 		Removes: norm,
 		Removable: func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool {
 			dense := 0

@@ -41,17 +41,17 @@ type Rule struct {
 
 	// Needs reports whether the target has the op that the rule emits, for the step. Nil means that
 	// the rule applies on every target; one without the op decomposes it.
-	Needs func(t *ir.Target, s ir.Step) bool
+	Needs func(t *ir.Target, s ir.Steps) bool
 
 	// Pays reports whether a replacement is faster in a step on a target. Nil means always.
-	Pays func(t *ir.Target, s ir.Step, m Match) bool
+	Pays func(t *ir.Target, s ir.Steps, m Match) bool
 
 	target *ir.Target // see For
 }
 
 // For returns the rule for a step on a target, without matches that do not pay there, or nil where
 // the target lacks the op that the rule emits.
-func (r *Rule) For(t *ir.Target, s ir.Step) *Rule {
+func (r *Rule) For(t *ir.Target, s ir.Steps) *Rule {
 	if r.Needs != nil && !r.Needs(t, s) {
 		return nil
 	}

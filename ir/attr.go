@@ -65,8 +65,8 @@ type AttentionAttr struct {
 	Slopes  bool    // the last operand is the slopes of ALiBi, see mask
 }
 
-// Options returns the optional operands of an attention, nil where absent.
-func (a AttentionAttr) Options(in []*Value) (sinks, slopes *Value) {
+// Optional returns the optional operands of an attention, nil where absent.
+func (a AttentionAttr) Optional(in []*Value) (sinks, slopes *Value) {
 	rest := in[6:]
 	if a.Slopes {
 		slopes, rest = rest[len(rest)-1], rest[:len(rest)-1]

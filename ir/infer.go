@@ -932,7 +932,7 @@ func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
 	if len(in) == 6 && a.Slopes || len(in) == 8 && !a.Slopes {
 		return q, fmt.Errorf("%d operands, slopes %v", len(in), a.Slopes)
 	}
-	sinks, slopes := a.Options(in)
+	sinks, slopes := a.Optional(in)
 	for i, v := range []*Value{sinks, slopes} {
 		if v == nil {
 			continue

@@ -7,7 +7,7 @@ import (
 )
 
 // Target describes the machine that graphs are compiled for: its kernels, limits and costs. Package
-// lower fills it from the table of kernels, so that passes need no knowledge of kernels. A [Step]
+// lower fills it from the table of kernels, so that passes need no knowledge of kernels. A [Steps]
 // holds what depends on the size of a step.
 type Target struct {
 	Name string // "metal" or "cpu"
@@ -49,18 +49,18 @@ type Target struct {
 	XSplit bool
 }
 
-// Step bounds the steps that a graph is compiled for.
-type Step struct {
+// Steps bounds the steps that a graph is compiled for.
+type Steps struct {
 	Tokens  int64 // maximum
 	Rows    int64 // assumed rows of logits of such a step
 	OneEach bool  // each sequence has one token
 }
 
-// StepOf returns the bounds of steps of one sequence with up to n tokens and one row of logits.
-func StepOf(n int64) Step { return Step{Tokens: n, Rows: 1, OneEach: n == 1} }
+// StepsOf returns the bounds of steps of one sequence with up to n tokens and one row of logits.
+func StepsOf(n int64) Steps { return Steps{Tokens: n, Rows: 1, OneEach: n == 1} }
 
 // Norms returns the norms that fused_linear can apply to its input in a step.
-func (t *Target) Norms(s Step) []NormKind {
+func (t *Target) Norms(s Steps) []NormKind {
 	switch {
 	case s.Tokens <= t.FewTokens:
 		return t.FewNorms

@@ -60,7 +60,7 @@ func TestToyType(t *testing.T) {
 		require.Equal(t, gguf.TensorType(4001), number)
 		require.Equal(t, "TOY", number.String())
 		var b bytes.Buffer
-		require.NoError(t, gguf.Write(&b, nil, []gguf.Source{{Name: "w", Type: number, Shape: []int64{2, 64}, Write: func(w io.Writer) error {
+		require.NoError(t, gguf.Write(&b, nil, []gguf.TensorWriter{{Name: "w", Type: number, Shape: []int64{2, 64}, Write: func(w io.Writer) error {
 			_, err := w.Write(slices.Repeat(block, 2))
 			return err
 		}}}))

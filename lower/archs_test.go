@@ -40,7 +40,7 @@ func compiledWith(t testing.TB, machine, arch, weights string, level int, opts O
 	for i := range ranges {
 		r := &ranges[i]
 		r.Func = source.Clone()
-		_, err = passes.Compile(r.Func, &target.Target, ir.StepOf(r.MaxT), passes.Options{Level: level, Disabled: off})
+		_, err = passes.Compile(r.Func, &target.Target, ir.StepsOf(r.MaxT), passes.Options{Level: level, Disabled: off})
 		require.NoError(t, err)
 	}
 	plan, err := Lower(arch, ranges, target, opts)

@@ -100,7 +100,7 @@ func tuned(t *testing.T, arch, chip string, maxT int64, context int) *plan.Phase
 	target, err := NewTarget("metal")
 	require.NoError(t, err)
 	target.Tune(chipNamed(t, chip))
-	_, err = passes.Compile(f, &target.Target, ir.StepOf(maxT), passes.Options{Level: 1})
+	_, err = passes.Compile(f, &target.Target, ir.StepsOf(maxT), passes.Options{Level: 1})
 	require.NoError(t, err)
 	plan, err := Lower(arch, []Range{{Name: "step", Func: f, MinT: 1, MaxT: maxT}}, target, Options{Context: context})
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestSharedHeadsByPrediction(t *testing.T) {
 						target, err := NewTarget("metal")
 						require.NoError(t, err)
 						target.Tune(chipNamed(t, chip))
-						_, err = passes.Compile(f, &target.Target, ir.Step{Tokens: tokens, Rows: 1, OneEach: true}, passes.Options{Level: 1})
+						_, err = passes.Compile(f, &target.Target, ir.Steps{Tokens: tokens, Rows: 1, OneEach: true}, passes.Options{Level: 1})
 						require.NoError(t, err)
 						r := Range{Name: "step", Func: f, MinT: tokens, MaxT: tokens, Longest: plan.Interval{Min: 1, Max: 1}}
 						plan, err := Lower(arch, []Range{r}, target, Options{Context: context, Sequences: int(tokens), Tuning: tuning})

@@ -33,7 +33,7 @@ func TestSavingsOfElimination(t *testing.T) {
 		require.NoError(t, err)
 		target, err := NewTarget("metal")
 		require.NoError(t, err)
-		_, err = passes.Compile(f, &target.Target, ir.StepOf(1), passes.Options{Level: 1, Disabled: off})
+		_, err = passes.Compile(f, &target.Target, ir.StepsOf(1), passes.Options{Level: 1, Disabled: off})
 		require.NoError(t, err)
 		plan, err := Lower("attention", []Range{{Name: "decode", Func: f, MinT: 1, MaxT: 1}}, target, Options{Context: keys})
 		require.NoError(t, err)

@@ -32,7 +32,7 @@ func routedStep(t *testing.T, change func(c *models.Config), target *Target, tok
 	require.NoError(t, err)
 	f, err := m.Build(ir.Options{KV: dtype.F16, Block: 512})
 	require.NoError(t, err)
-	_, err = passes.Compile(f, &target.Target, ir.StepOf(tokens), passes.Options{Level: 1})
+	_, err = passes.Compile(f, &target.Target, ir.StepsOf(tokens), passes.Options{Level: 1})
 	require.NoError(t, err)
 	ranges := []Range{{Name: "step", Func: f, MinT: 1, MaxT: tokens}}
 	plan, err := Lower("mixture", ranges, target, Options{Context: 512})

@@ -37,7 +37,7 @@ func (p *phase) attends(v *ir.Value, family string) (emitter, error) {
 		d.in(name, v.Args[2+i])
 	}
 	a := v.Attr.(ir.AttentionAttr)
-	_, slopes := a.Options(v.Args)
+	_, slopes := a.Optional(v.Args)
 	given, err := d.attend(v, a, cache, slopes)
 	if err == nil {
 		d.params(given)
@@ -46,7 +46,7 @@ func (p *phase) attends(v *ir.Value, family string) (emitter, error) {
 }
 
 func sinksOf(v *ir.Value) *ir.Value {
-	sinks, _ := v.Attr.(ir.AttentionAttr).Options(v.Args)
+	sinks, _ := v.Attr.(ir.AttentionAttr).Optional(v.Args)
 	return sinks
 }
 
@@ -418,7 +418,7 @@ func pagedAttention(p *phase, v *ir.Value) error {
 	maps.Copy(given, pagedStrides(c))
 	maps.Copy(given, words{"heads": Extent(heads), "table_stride": Extent(ir.Var(sym.NB)), "q_stride": size(n * head), "partitions": parts,
 		"scale": float(a.Scale), "window": size(int64(a.Window)), "soft_cap": float(a.SoftCap)})
-	sinks, slopes := a.Options(v.Args)
+	sinks, slopes := a.Optional(v.Args)
 
 	rows := func(d emitter) { // binds what determines the keys that each row sees
 		d.constant("fc_head", uint32(head))

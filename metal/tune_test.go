@@ -71,9 +71,9 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			}
 			require.Len(t, decided, len(row.want))
 			for _, many := range []string{"T ≤ 8 ", "T ≤ 40 "} {
-				require.True(t, slices.ContainsFunc(found.Sites, func(s *tune.Site) bool { return strings.HasPrefix(s.Shape, many) }), "a token of each of several sequences, %s", many)
+				require.True(t, slices.ContainsFunc(found.Sites, func(s *tune.SiteResult) bool { return strings.HasPrefix(s.Shape, many) }), "a token of each of several sequences, %s", many)
 			}
-			require.True(t, slices.ContainsFunc(found.Sites, func(s *tune.Site) bool { return strings.HasPrefix(s.Shape, "T ≤ 64 ") }), "short prompts have a phase of their own")
+			require.True(t, slices.ContainsFunc(found.Sites, func(s *tune.SiteResult) bool { return strings.HasPrefix(s.Shape, "T ≤ 64 ") }), "short prompts have a phase of their own")
 			path, err := compiler.KeepTuning(d.Name, d.Threads, found.Winners()...)
 			require.NoError(t, err)
 			require.Contains(t, path, "apple-m4-max-32-cores")

@@ -9,13 +9,12 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// Form is a format in which files describe a model.
-type Form int
+// Format is a notation in which files describe a model.
+type Format int
 
-// KeyTheta
 const (
-	GGUF   Form = iota // metadata of a GGUF file
-	Folder             // config.json of a Hugging Face folder
+	GGUF   Format = iota // metadata of a GGUF file
+	Folder               // config.json of a Hugging Face folder
 )
 
 // Field maps one entry of a file's description to the configuration. Exactly one of Size, Number,
@@ -46,13 +45,13 @@ type Field struct {
 
 	// Absent returns the default of a Size or Number, from the fields before it. Where it is nil or
 	// returns 0, files must have the entry.
-	Absent func(c *Config, form Form) float64
+	Absent func(c *Config, format Format) float64
 }
 
 // Description is a model's description as a file gives it. A missing entry, or a value of the wrong
 // type, becomes the description's error; the first error stays.
 type Description interface {
-	Form() Form
+	Format() Format
 	Has(key string) bool
 	Size(key string, absent int) int // absent is the default; 0: the entry is required
 	Sizes(key string) []int
@@ -72,8 +71,8 @@ type Description interface {
 }
 
 // key returns the field's name in one format, or "".
-func (f *Field) key(form Form) string {
-	if form == GGUF {
+func (f *Field) key(format Format) string {
+	if format == GGUF {
 		return f.GGUF
 	}
 	return f.HF
@@ -84,8 +83,8 @@ func (f *Field) ReadFrom(d Description, c *Config) {
 		f.Read(d, c)
 		return
 	}
-	key, absent := f.key(d.Form()), 0.0
-	if f.GGUFTensor != "" && d.Form() == GGUF {
+	key, absent := f.key(d.Format()), 0.0
+	if f.GGUFTensor != "" && d.Format() == GGUF {
 		_, *f.Flag(c) = d.Rows(f.GGUFTensor)
 		return
 	}
@@ -93,7 +92,7 @@ func (f *Field) ReadFrom(d Description, c *Config) {
 		return
 	}
 	if f.Absent != nil {
-		absent = f.Absent(c, d.Form())
+		absent = f.Absent(c, d.Format())
 	}
 	switch {
 	case f.Size != nil:
@@ -168,13 +167,13 @@ func (f *Field) metadata(c *Config) (gguf.Value, bool) {
 
 // DecoderFields returns the fields of Llama and models built like it. head returns the head size
 // where a file has none.
-func DecoderFields(head func(c *Config, form Form) float64) []Field {
+func DecoderFields(head func(c *Config, format Format) float64) []Field {
 	return slices.Concat(ShapeFields(head), Biased, []Field{RMSEps, WholeRope, Tied(false), Activation("silu"), NoWindow, NoExperts, {Read: RefuseWindow}})
 }
 
 // ShapeFields returns the sizes of decoder-only models. head returns the head size where a file has
 // none.
-func ShapeFields(head func(c *Config, form Form) float64) []Field {
+func ShapeFields(head func(c *Config, format Format) float64) []Field {
 	return []Field{
 		{GGUF: "vocab_size", HF: "vocab_size", Size: func(c *Config) *int { return &c.Vocab }, Absent: rowsOfTable},
 		{GGUF: "context_length", HF: "max_position_embeddings", Size: func(c *Config) *int { return &c.Context }, Absent: InFolders(2048)},
@@ -183,7 +182,7 @@ func ShapeFields(head func(c *Config, form Form) float64) []Field {
 		{GGUF: "feed_forward_length", HF: "intermediate_size", Size: func(c *Config) *int { return &c.FFN }},
 		{GGUF: "attention.head_count", HF: "num_attention_heads", Size: func(c *Config) *int { return &c.Heads }},
 		{GGUF: "attention.head_count_kv", HF: "num_key_value_heads", Size: func(c *Config) *int { return &c.KVHeads },
-			Absent: func(c *Config, _ Form) float64 { return float64(c.Heads) }},
+			Absent: func(c *Config, _ Format) float64 { return float64(c.Heads) }},
 		{GGUF: "attention.key_length", HF: "head_dim", Size: func(c *Config) *int { return &c.Head }, Absent: head},
 		{GGUF: "attention.value_length", Repeats: func(c *Config) int { return c.Head }},
 	}
@@ -208,7 +207,7 @@ func Renamed(fields []Field, names map[string]string) []Field {
 func FourWidths(fields []Field) []Field {
 	return lo.Map(fields, func(f Field, _ int) Field {
 		if f.GGUF == "feed_forward_length" {
-			f.Absent = func(c *Config, _ Form) float64 { return 4 * float64(c.Width) }
+			f.Absent = func(c *Config, _ Format) float64 { return 4 * float64(c.Width) }
 		}
 		return f
 	})
@@ -234,7 +233,7 @@ var poolings = []string{"none", "mean", "cls", "last", "rank"}
 // pooling is how token embeddings are pooled into one.
 var pooling = Field{
 	Read: func(d Description, c *Config) {
-		if d.Form() == Folder || !d.Has(keyPooling) {
+		if d.Format() == Folder || !d.Has(keyPooling) {
 			return
 		}
 		switch n := d.Size(keyPooling, 0); {
@@ -252,7 +251,7 @@ var pooling = Field{
 
 // causal marks attention in which a token sees no later token.
 var causal = Field{
-	Read: func(d Description, c *Config) { c.Both = d.Form() == GGUF && d.Has(keyCausal) && !d.Flag(keyCausal) },
+	Read: func(d Description, c *Config) { c.Both = d.Format() == GGUF && d.Has(keyCausal) && !d.Flag(keyCausal) },
 	Write: func(c *Config) (string, gguf.Value, bool) {
 		return keyCausal, gguf.Bool(false), c.Both
 	},
@@ -273,7 +272,7 @@ const (
 // rope.dimension_count, so that only folders are checked.
 func wholeHeads(d Description, c *Config) {
 	d.ReadRope(c)
-	if d.Form() == Folder && c.Rope.Rotated != c.Head {
+	if d.Format() == Folder && c.Rope.Rotated != c.Head {
 		d.Fail(ConfigError("partial_rotary_factor is %g", float64(c.Rope.Rotated)/float64(c.Head)))
 	}
 }
@@ -283,7 +282,7 @@ func wholeHeads(d Description, c *Config) {
 func PartOfHeads(absent float64) Field {
 	return Field{Read: func(d Description, c *Config) {
 		d.ReadRope(c)
-		if d.Form() == Folder && !d.Has("partial_rotary_factor") && !d.Has("rope_parameters") {
+		if d.Format() == Folder && !d.Has("partial_rotary_factor") && !d.Has("rope_parameters") {
 			c.Rope.Rotated = int(absent * float64(c.Head))
 		}
 	}}
@@ -345,9 +344,9 @@ func RecurrentKinds(d Description, c *Config, kind string) []bool {
 
 // InFolders returns a default for folders, as transformers assumes it; GGUF files must have the
 // entry.
-func InFolders(absent float64) func(*Config, Form) float64 {
-	return func(_ *Config, form Form) float64 {
-		if form == Folder {
+func InFolders(absent float64) func(*Config, Format) float64 {
+	return func(_ *Config, format Format) float64 {
+		if format == Folder {
 			return absent
 		}
 		return 0
@@ -355,9 +354,9 @@ func InFolders(absent float64) func(*Config, Form) float64 {
 }
 
 // InFiles returns a default for GGUF files; folders must have the entry.
-func InFiles(absent func(c *Config) int) func(*Config, Form) float64 {
-	return func(c *Config, form Form) float64 {
-		if form == GGUF {
+func InFiles(absent func(c *Config) int) func(*Config, Format) float64 {
+	return func(c *Config, format Format) float64 {
+		if format == GGUF {
 			return float64(absent(c))
 		}
 		return 0
@@ -366,13 +365,13 @@ func InFiles(absent func(c *Config) int) func(*Config, Form) float64 {
 
 // rowsOfTable returns the rows of the embedding table, which the reader of GGUF files has set
 // beforehand.
-func rowsOfTable(c *Config, _ Form) float64 { return float64(c.Vocab) }
+func rowsOfTable(c *Config, _ Format) float64 { return float64(c.Vocab) }
 
-func WidthByHeads(c *Config, _ Form) float64 { return float64(c.Width / max(1, c.Heads)) }
+func WidthByHeads(c *Config, _ Format) float64 { return float64(c.Width / max(1, c.Heads)) }
 
 // RefuseWindow refuses folders with a sliding window that is in use, for families without one.
 func RefuseWindow(d Description, _ *Config) {
-	if d.Form() != Folder || !d.Has("sliding_window") {
+	if d.Format() != Folder || !d.Has("sliding_window") {
 		return
 	}
 	window := d.Size("sliding_window", 0)

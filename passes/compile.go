@@ -63,7 +63,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Compile rewrites f in place for steps on a target. After an error f is of no use; clone
 // it first to keep the source graph.
-func Compile(f *ir.Func, target *ir.Target, step ir.Step, opts Options) (*Report, error) {
+func Compile(f *ir.Func, target *ir.Target, step ir.Steps, opts Options) (*Report, error) {
 	start := time.Now()
 	off := slices.Clone(opts.Disabled)
 	for name := range opts.Debug.flags {
@@ -114,7 +114,7 @@ func Compile(f *ir.Func, target *ir.Target, step ir.Step, opts Options) (*Report
 }
 
 // apply runs one pass and verifies what it changed.
-func (p *Pass) apply(f *ir.Func, target *ir.Target, step ir.Step) (row Row, err error) {
+func (p *Pass) apply(f *ir.Func, target *ir.Target, step ir.Steps) (row Row, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())

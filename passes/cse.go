@@ -18,7 +18,7 @@ type identity struct {
 
 // cse replaces equal values by the first of them in program order. Ops that write a
 // cache are never equal, since each version is replaced once.
-func cse(f *ir.Func, _ *ir.Target, _ ir.Step) (int, error) {
+func cse(f *ir.Func, _ *ir.Target, _ ir.Steps) (int, error) {
 	seen := make(map[identity][]*ir.Value, len(f.Values))
 	same := make(map[*ir.Value]*ir.Value)
 	for _, v := range f.Values {

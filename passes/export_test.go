@@ -11,11 +11,11 @@ var CheckOrder = checkOrder
 
 // NewPass makes a pass of a function that changes something.
 func NewPass(name string, run func(f *ir.Func) error) Pass {
-	return Pass{Name: name, run: func(f *ir.Func, _ *ir.Target, _ ir.Step) (int, error) { return 1, run(f) }}
+	return Pass{Name: name, run: func(f *ir.Func, _ *ir.Target, _ ir.Steps) (int, error) { return 1, run(f) }}
 }
 
 // CompileWith is Compile with one more pass at the front.
-func CompileWith(p Pass, f *ir.Func, t *ir.Target, s ir.Step) (*Report, error) {
+func CompileWith(p Pass, f *ir.Func, t *ir.Target, s ir.Steps) (*Report, error) {
 	saved := pipeline
 	defer func() { pipeline = saved }()
 	pipeline = append([]Pass{p}, saved...)
@@ -23,7 +23,7 @@ func CompileWith(p Pass, f *ir.Func, t *ir.Target, s ir.Step) (*Report, error) {
 }
 
 // RunOne runs a single pass.
-func RunOne(name string, f *ir.Func, t *ir.Target, s ir.Step) (int, error) {
+func RunOne(name string, f *ir.Func, t *ir.Target, s ir.Steps) (int, error) {
 	for _, p := range pipeline {
 		if p.Name == name {
 			return p.run(f, t, s)

@@ -12,7 +12,7 @@ import (
 // computes in float64, one constant for all layers, so that kernels compute no powers.
 // Constant factors are folded into the table; a RoPE whose factors are a weight keeps
 // its base.
-func ropeTables(f *ir.Func, _ *ir.Target, _ ir.Step) (int, error) {
+func ropeTables(f *ir.Func, _ *ir.Target, _ ir.Steps) (int, error) {
 	type key struct {
 		attr    ir.RopeAttr
 		factors *ir.Value

@@ -15,7 +15,7 @@ var ErrUnsupported = errors.New("the target has no kernel")
 
 // legalise decomposes fused ops that the target lacks for their types, and returns an error
 // about source ops and weight formats that it lacks.
-func legalise(f *ir.Func, t *ir.Target, s ir.Step) (int, error) {
+func legalise(f *ir.Func, t *ir.Target, s ir.Steps) (int, error) {
 	n, err := fusion.Decompose(f, func(v *ir.Value) bool { return !supported(t, s, v) && v.Op.CanDecompose() })
 	if err != nil {
 		return n, err
@@ -39,7 +39,7 @@ func legalise(f *ir.Func, t *ir.Target, s ir.Step) (int, error) {
 }
 
 // supported reports whether the target computes v in one dispatch, or in none.
-func supported(t *ir.Target, s ir.Step, v *ir.Value) bool {
+func supported(t *ir.Target, s ir.Steps, v *ir.Value) bool {
 	if v.Op.IsLeaf() || v.Op.IsAlias() {
 		return true
 	}

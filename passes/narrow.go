@@ -18,7 +18,7 @@ import (
 // operands and results form one class of equal type. Products may read one type and write
 // another and separate classes; norms may narrow and may not widen, so that no cast is
 // needed. A norm inside a product of many tokens rounds as a separate norm would.
-func narrow(f *ir.Func, t *ir.Target, s ir.Step) (int, error) {
+func narrow(f *ir.Func, t *ir.Target, s ir.Steps) (int, error) {
 	if t.Act == dtype.F32 {
 		return 0, nil
 	}

@@ -19,7 +19,7 @@ type Pass struct {
 	Level    int    // the lowest optimisation level that runs it
 
 	// run rewrites f and returns the number of changes.
-	run func(f *ir.Func, t *ir.Target, s ir.Step) (int, error)
+	run func(f *ir.Func, t *ir.Target, s ir.Steps) (int, error)
 }
 
 // pipeline lists the passes in the order in which they run: those before fusion, a pass for each
@@ -143,7 +143,7 @@ func checkOrder(p []Pass) error {
 
 // fuse returns the pipeline's row for a rule.
 func fuse(r *fusion.Rule) Pass {
-	return Pass{Name: r.Name, Doc: r.Doc, Rule: true, Level: 1, run: func(f *ir.Func, t *ir.Target, s ir.Step) (int, error) {
+	return Pass{Name: r.Name, Doc: r.Doc, Rule: true, Level: 1, run: func(f *ir.Func, t *ir.Target, s ir.Steps) (int, error) {
 		own := r.For(t, s)
 		if own == nil {
 			return 0, nil
@@ -156,4 +156,4 @@ func fuse(r *fusion.Rule) Pass {
 // Passes returns the rows of the pipeline in order.
 func Passes() []Pass { return slices.Clone(pipeline) }
 
-func deadCode(f *ir.Func, _ *ir.Target, _ ir.Step) (int, error) { return f.Sweep(), nil }
+func deadCode(f *ir.Func, _ *ir.Target, _ ir.Steps) (int, error) { return f.Sweep(), nil }

@@ -207,7 +207,7 @@ func TestChangesAreCounted(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		f := scribble(r, 10+r.IntN(60))
-		tgt, step := target(t, dtype.F16), []ir.Step{decoding, prompts}[seed%2]
+		tgt, step := target(t, dtype.F16), []ir.Steps{decoding, prompts}[seed%2]
 		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		f.Stage = ir.Fused
 		for _, p := range passes.Passes() {

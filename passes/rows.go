@@ -16,7 +16,7 @@ import (
 // It prefers a place that needs one gather, since one product fewer does not pay for another
 // dispatch. It leaves steps that need logits of most rows, graphs in which no product would
 // shrink, and short steps, in which the head's product gathers rows itself.
-func wantedRows(f *ir.Func, t *ir.Target, s ir.Step) (int, error) {
+func wantedRows(f *ir.Func, t *ir.Target, s ir.Steps) (int, error) {
 	gather := onlyGather(f)
 	if gather == nil || len(t.Norms(s)) > 0 || 2*s.Rows > s.Tokens {
 		return 0, nil

@@ -277,7 +277,7 @@ func target(t testing.TB, act dtype.Type) *ir.Target {
 }
 
 // decoding and prompts are steps of one token, and of many of which few want logits.
-var decoding, prompts = ir.StepOf(lower.DecodeTokens), ir.StepOf(512)
+var decoding, prompts = ir.StepsOf(lower.DecodeTokens), ir.StepsOf(512)
 
 // sourceTarget has kernels for source ops only.
 func sourceTarget(t testing.TB, act dtype.Type) *ir.Target {

@@ -86,7 +86,7 @@ func TestPassesKeepMeaning(t *testing.T) {
 	moved := make(map[int64]int) // by tokens of a step
 	for seed := range uint64(graphs) {
 		source, in, want := random(t, seed)
-		for _, step := range []ir.Step{decoding, prompts} {
+		for _, step := range []ir.Steps{decoding, prompts} {
 			f := source.Clone()
 			report, err := passes.Compile(f, target(t, dtype.F16), step, passes.Options{Level: 1, Observer: func(pass string, f *ir.Func) {
 				requireSame(t, want, execute(t, f.Clone(), in), func() string { return pass + "\n" + f.String() })

@@ -17,7 +17,7 @@ import (
 //
 // and drops those that change nothing. An op that also changes the element type
 // stays.
-func views(f *ir.Func, _ *ir.Target, _ ir.Step) (int, error) {
+func views(f *ir.Func, _ *ir.Target, _ ir.Steps) (int, error) {
 	changes := 0
 	apart := readApart(f)
 	same := make(map[*ir.Value]*ir.Value)

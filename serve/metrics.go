@@ -116,8 +116,8 @@ func (s *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	s.metrics.WritePrometheus(w)
 }
 
-// observePlace exports the state and the counters of a model that is loaded on demand.
-func (s *Server) observePlace(p *place) {
+// observeEntry exports the state and the counters of a model that is loaded on demand.
+func (s *Server) observeEntry(p *entry) {
 	of := func(metric string) string { return fmt.Sprintf("%s{model_name=%q}", metric, p.name) }
 	for metric, value := range map[string]func() float64{
 		"smelt_model_waiting": func() float64 { return float64(s.shelf.waiting(p)) },

@@ -88,7 +88,7 @@ type Server struct {
 type model struct {
 	info   openai.Info
 	always *openai.Model // nil for a model loaded on demand
-	place  *place        // nil unless the model is loaded on demand
+	entry  *entry        // nil unless the model is loaded on demand
 	most   int64         // maximum of running and waiting sequences
 	begun  atomic.Int64  // running and waiting sequences
 }
@@ -220,10 +220,10 @@ func (s *Server) find(ctx context.Context, name string) (*openai.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.place == nil {
+	if m.entry == nil {
 		return m.always, nil
 	}
-	found, release, err := s.shelf.take(ctx, m.place)
+	found, release, err := s.shelf.take(ctx, m.entry)
 	if err != nil {
 		return nil, err
 	}

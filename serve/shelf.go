@@ -34,7 +34,7 @@ var ErrMemory = errors.New("the model does not fit into the memory for models")
 // requests have ended. Later requests for these queue behind the request that evicts them, so that
 // no model starves.
 func (s *Server) AddOnDemand(name string, load func() (Resident, error)) error {
-	p := &place{name: name, bytes: s.options.Memory, waiters: max(s.options.MaxQueue, 1)}
+	p := &entry{name: name, bytes: s.options.Memory, waiters: max(s.options.MaxQueue, 1)}
 	p.load = func() (*openai.Model, Resident, error) {
 		l, err := load()
 		if err != nil {
@@ -50,7 +50,7 @@ func (s *Server) AddOnDemand(name string, load func() (Resident, error)) error {
 	s.shelf.add(p)
 	m, release, err := s.shelf.take(context.Background(), p)
 	if err == nil {
-		err = s.add(&model{info: m.Info(), place: p, most: s.most(m)})
+		err = s.add(&model{info: m.Info(), entry: p, most: s.most(m)})
 		release()
 	} else if p.failed != nil {
 		err = p.failed
@@ -60,7 +60,7 @@ func (s *Server) AddOnDemand(name string, load func() (Resident, error)) error {
 		return err
 	}
 	s.observe(name, m.Engine, func() smelt.EngineStats { return s.shelf.stats(p) })
-	s.observePlace(p)
+	s.observeEntry(p)
 	return nil
 }
 
@@ -69,22 +69,22 @@ type shelf struct {
 	bound int64
 	log   *slog.Logger
 
-	mu     sync.Mutex
-	places []*place
-	used   int64     // bytes of models that are loaded, loading or closing
-	queue  []*ticket // in order of arrival
-	now    int64     // logical clock, incremented by each use
-	shut   bool
-	work   sync.WaitGroup // running loads and closes
+	mu      sync.Mutex
+	entries []*entry
+	used    int64     // bytes of models that are loaded, loading or closing
+	queue   []*ticket // in order of arrival
+	now     int64     // logical clock, incremented by each use
+	shut    bool
+	work    sync.WaitGroup // running loads and closes
 }
 
-// place is the state of one model. The shelf's lock guards its mutable fields.
-type place struct {
+// entry is the state of one model. The shelf's lock guards its mutable fields.
+type entry struct {
 	name    string
 	waiters int // maximum queue length
 	load    func() (*openai.Model, Resident, error)
 
-	state     placeState
+	state     entryState
 	bytes     int64
 	model     *openai.Model
 	loaded    Resident
@@ -97,10 +97,10 @@ type place struct {
 	before    smelt.EngineStats // counters of closed engines
 }
 
-type placeState int
+type entryState int
 
 const (
-	away placeState = iota
+	away entryState = iota
 	loading
 	ready
 	closing
@@ -108,36 +108,36 @@ const (
 
 // ticket is a request that waits for a model.
 type ticket struct {
-	place *place
+	entry *entry
 	done  chan struct{} // closed when model or err is set
 	model *openai.Model
 	err   error
 }
 
-func (s *shelf) add(p *place) {
+func (s *shelf) add(p *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.places = append(s.places, p)
+	s.entries = append(s.entries, p)
 }
 
 // remove removes a model that has no requests.
-func (s *shelf) remove(p *place) {
+func (s *shelf) remove(p *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.places = slices.DeleteFunc(s.places, func(other *place) bool { return other == p })
+	s.entries = slices.DeleteFunc(s.entries, func(other *entry) bool { return other == p })
 	if p.state == ready {
 		s.putAway(p)
 	}
 }
 
 // take returns a model, loading it if necessary; the model stays loaded until release is called.
-func (s *shelf) take(ctx context.Context, p *place) (m *openai.Model, release func(), err error) {
+func (s *shelf) take(ctx context.Context, p *entry) (m *openai.Model, release func(), err error) {
 	s.mu.Lock()
 	if s.shut {
 		s.mu.Unlock()
 		return nil, nil, openai.Stopping()
 	}
-	t := &ticket{place: p, done: make(chan struct{})}
+	t := &ticket{entry: p, done: make(chan struct{})}
 	s.queue = append(s.queue, t)
 	s.advance()
 	if t.model == nil && t.err == nil && s.waiting(p) > p.waiters {
@@ -168,22 +168,22 @@ func (s *shelf) take(ctx context.Context, p *place) (m *openai.Model, release fu
 }
 
 // waiting returns the number of requests that wait for a model.
-func (s *shelf) waiting(p *place) (n int) {
+func (s *shelf) waiting(p *entry) (n int) {
 	for _, t := range s.queue {
-		if t.place == p {
+		if t.entry == p {
 			n++
 		}
 	}
 	return n
 }
 
-func (s *shelf) release(p *place) {
+func (s *shelf) release(p *entry) {
 	p.users--
 	s.touch(p)
 	s.advance()
 }
 
-func (s *shelf) touch(p *place) {
+func (s *shelf) touch(p *entry) {
 	s.now++
 	p.used = s.now
 }
@@ -197,12 +197,12 @@ func (s *shelf) leave(t *ticket) {
 // advance serves the queue in order. The first request without room marks the models to evict for
 // it; later requests can use neither those nor memory that becomes free.
 func (s *shelf) advance() {
-	for _, p := range s.places {
+	for _, p := range s.entries {
 		p.leaving = false
 	}
 	blocked := false
 	s.queue = slices.DeleteFunc(s.queue, func(t *ticket) bool {
-		p := t.place
+		p := t.entry
 		switch {
 		case p.state == ready && !p.leaving:
 			p.users++
@@ -222,13 +222,13 @@ func (s *shelf) advance() {
 }
 
 // makeRoom reports whether a model can be loaded now; if not, it marks or evicts models in its way.
-func (s *shelf) makeRoom(p *place) bool {
+func (s *shelf) makeRoom(p *entry) bool {
 	need := s.used + p.bytes - s.bound
 	if need <= 0 {
 		return true
 	}
-	var loaded []*place
-	for _, other := range s.places {
+	var loaded []*entry
+	for _, other := range s.entries {
 		switch other.state {
 		case closing:
 			need -= other.bytes
@@ -236,7 +236,7 @@ func (s *shelf) makeRoom(p *place) bool {
 			loaded = append(loaded, other)
 		}
 	}
-	slices.SortFunc(loaded, func(a, b *place) int {
+	slices.SortFunc(loaded, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(min(a.users, 1), min(b.users, 1)), cmp.Compare(a.used, b.used))
 	})
 	for _, other := range loaded {
@@ -253,7 +253,7 @@ func (s *shelf) makeRoom(p *place) bool {
 }
 
 // begin starts to load a model.
-func (s *shelf) begin(p *place) {
+func (s *shelf) begin(p *entry) {
 	p.state = loading
 	s.used += p.bytes
 	s.work.Go(func() {
@@ -289,18 +289,18 @@ func (s *shelf) begin(p *place) {
 }
 
 // refuse fails all requests that wait for a model.
-func (s *shelf) refuse(p *place, err error) {
+func (s *shelf) refuse(p *entry, err error) {
 	s.queue = slices.DeleteFunc(s.queue, func(t *ticket) bool {
-		if t.place == p {
+		if t.entry == p {
 			t.err = err
 			close(t.done)
 		}
-		return t.place == p
+		return t.entry == p
 	})
 }
 
 // putAway closes a model without requests.
-func (s *shelf) putAway(p *place) {
+func (s *shelf) putAway(p *entry) {
 	p.state = closing
 	p.evictions++
 	if e := p.loaded.Engine; e != nil {
@@ -336,7 +336,7 @@ func counted(a, b smelt.EngineStats) smelt.EngineStats {
 }
 
 // stats returns a model's counters since it was added; its gauges are zero while it is not loaded.
-func (s *shelf) stats(p *place) smelt.EngineStats {
+func (s *shelf) stats(p *entry) smelt.EngineStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := p.loaded.Engine; e != nil {
@@ -351,7 +351,7 @@ func (s *shelf) stats(p *place) smelt.EngineStats {
 func (s *shelf) close() {
 	s.mu.Lock()
 	s.shut = true
-	for _, p := range s.places {
+	for _, p := range s.entries {
 		s.refuse(p, openai.Stopping())
 		if p.state == ready {
 			s.putAway(p)

@@ -29,8 +29,8 @@ func newBooks(t *testing.T, bound int64) *books {
 }
 
 // add puts a model of known size on the shelf.
-func (b *books) add(name string, bytes int64) *place {
-	p := &place{name: name, waiters: 1000, bytes: bytes}
+func (b *books) add(name string, bytes int64) *entry {
+	p := &entry{name: name, waiters: 1000, bytes: bytes}
 	p.load = func() (*openai.Model, Resident, error) {
 		if held := b.held.Add(bytes); held > b.shelf.bound {
 			b.t.Errorf("%d bytes are held, of %d", held, b.shelf.bound)
@@ -53,7 +53,7 @@ func (b *books) add(name string, bytes int64) *place {
 }
 
 // use takes a model for a while.
-func (b *books) use(ctx context.Context, p *place, lasts time.Duration) error {
+func (b *books) use(ctx context.Context, p *entry, lasts time.Duration) error {
 	m, release, err := b.shelf.take(ctx, p)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func TestShelf(t *testing.T) {
 		for round := range 20 {
 			b := newBooks(t, 10)
 			b.fails.Store(round%2 == 1)
-			places := []*place{b.add("a", 3), b.add("b", 4), b.add("c", 6), b.add("d", 10)}
+			entries := []*entry{b.add("a", 3), b.add("b", 4), b.add("c", 6), b.add("d", 10)}
 			var all sync.WaitGroup
 			var served atomic.Int64
 			for range 12 {
@@ -86,7 +86,7 @@ func TestShelf(t *testing.T) {
 						if gone {
 							time.AfterFunc(time.Duration(rand.IntN(4000))*time.Microsecond, cancel)
 						}
-						err := b.use(ctx, places[rand.IntN(len(places))], time.Duration(rand.IntN(3000))*time.Microsecond)
+						err := b.use(ctx, entries[rand.IntN(len(entries))], time.Duration(rand.IntN(3000))*time.Microsecond)
 						cancel()
 						var told *openai.Error
 						switch {
@@ -107,7 +107,7 @@ func TestShelf(t *testing.T) {
 			b.shelf.close()
 			require.Zero(t, b.held.Load())
 			require.Zero(t, b.shelf.used)
-			_, _, err := b.shelf.take(t.Context(), places[0])
+			_, _, err := b.shelf.take(t.Context(), entries[0])
 			require.ErrorAs(t, err, new(*openai.Error))
 		}
 	})
@@ -119,16 +119,16 @@ func TestLongestUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBooks(t, 10)
 		a, c, d, e := b.add("a", 3), b.add("c", 3), b.add("d", 3), b.add("e", 4)
-		for _, p := range []*place{a, c, d, a, d, e} {
+		for _, p := range []*entry{a, c, d, a, d, e} {
 			require.NoError(t, b.use(t.Context(), p, time.Millisecond))
 		}
-		states := func() (list []placeState) {
-			for _, p := range b.shelf.places {
+		states := func() (list []entryState) {
+			for _, p := range b.shelf.entries {
 				list = append(list, p.state)
 			}
 			return list
 		}
-		require.Equal(t, []placeState{ready, away, ready, ready}, states())
+		require.Equal(t, []entryState{ready, away, ready, ready}, states())
 		require.Equal(t, []int64{0, 1, 0, 0}, []int64{a.evictions, c.evictions, d.evictions, e.evictions})
 
 		// One in use stays, though it is the one that was used longest ago.
@@ -137,7 +137,7 @@ func TestLongestUnused(t *testing.T) {
 		require.NoError(t, b.use(t.Context(), d, 0))
 		require.NoError(t, b.use(t.Context(), e, 0))
 		require.NoError(t, b.use(t.Context(), c, 0))
-		require.Equal(t, []placeState{ready, ready, away, ready}, states())
+		require.Equal(t, []entryState{ready, ready, away, ready}, states())
 		require.Equal(t, "a", m.ID)
 		release()
 		b.shelf.close()
@@ -223,7 +223,7 @@ func TestCloseWhileLoading(t *testing.T) {
 		b.took = time.Second
 		p, q := b.add("a", 6), b.add("b", 6)
 		var all sync.WaitGroup
-		for _, of := range []*place{p, p, q} {
+		for _, of := range []*entry{p, p, q} {
 			all.Go(func() {
 				var told *openai.Error
 				if err := b.use(t.Context(), of, 0); !errors.As(err, &told) || told.Code != "shutting_down" {

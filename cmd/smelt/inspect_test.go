@@ -21,7 +21,7 @@ func TestMisaligned(t *testing.T) {
 	f, err := gguf.Open(filepath.Join(testfiles.Root(t), "testdata/models/tiny-llama/gguf/tiny-llama-Q4_0.gguf"))
 	require.NoError(t, err)
 	defer f.Close()
-	sources := lo.Map(f.Tensors, func(t gguf.Tensor, _ int) gguf.Source { return t.Source() })
+	sources := lo.Map(f.Tensors, func(t gguf.Tensor, _ int) gguf.TensorWriter { return t.Writer() })
 	seen := map[int64]int{} // by the first tensor's place in a word, how many are copied
 	for pad := range 4 {
 		path := filepath.Join(t.TempDir(), "model.gguf")

@@ -87,10 +87,10 @@ disables them. arch:NAME gets random weights of --type.`,
 		}
 		if asJSON {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
-				Device string       `json:"device"`
-				File   string       `json:"file"`
-				Sites  []*tune.Site `json:"sites"`
-			}{device.device, path, append([]*tune.Site{}, found.Sites...)})
+				Device string             `json:"device"`
+				File   string             `json:"file"`
+				Sites  []*tune.SiteResult `json:"sites"`
+			}{device.device, path, append([]*tune.SiteResult{}, found.Sites...)})
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: kept in %s\n", path)
 		return printTuned(cmd.OutOrStdout(), found)
@@ -108,7 +108,7 @@ func weighed(cmd *cobra.Command, path string, compile *compileFlags) (*smelt.Mod
 	return m.Randomise(cmd.Context(), 1)
 }
 
-func printTuned(out io.Writer, found *tune.Found) error {
+func printTuned(out io.Writer, found *tune.Result) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "CHOICE\tKERNEL\tSHAPE\tDEFAULT\tµS\tBEST OF THE OTHERS\tTAKES\tKEPT\n")
 	for _, s := range found.Sites {

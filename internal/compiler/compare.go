@@ -122,7 +122,7 @@ func (p *Program) SameBits(phase, chip string, sequences ...int) (*SameBits, err
 	}
 	opts := p.Options
 	opts.SameBits, opts.DebugOutput, opts.Observer = false, nil, nil
-	other, err := Compile(p.source, opts)
+	other, err := Compile(p.definition, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (p *Program) costWithout(stages *passes.Stages, chip *predict.Chip, rules .
 	if _, err := opts.optimise(&r[0], stages.Source, p.target); err != nil {
 		return cost, err
 	}
-	plan, err := lower.Lower(p.source.Name, r, p.target, opts.lowering())
+	plan, err := lower.Lower(p.definition.Name, r, p.target, opts.lowering())
 	if err != nil {
 		return cost, err
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// Source is a definition to be compiled.
-type Source struct {
+// Definition is a model to be compiled.
+type Definition struct {
 	Name    string
 	Context int  // the model's trained context in tokens; 0 if unknown
 	Bounded bool // positions from Context on have no embedding
@@ -36,19 +36,19 @@ type Program struct {
 	Elapsed time.Duration
 	Options Options // with defaults filled in; zero if the Plan was read from a file
 
-	source Source
-	target *lower.Target
+	definition Definition
+	target     *lower.Target
 }
 
 // Compile turns a definition into a Plan: it builds the source graph, runs the passes for each
 // phase, and lowers.
-func Compile(s Source, opts Options) (*Program, error) {
+func Compile(d Definition, opts Options) (*Program, error) {
 	start := time.Now()
-	target, err := opts.fill(s)
+	target, err := opts.fill(d)
 	if err != nil {
 		return nil, err
 	}
-	source, err := s.Build(ir.Options{KV: opts.KV, Block: opts.Block, Context: opts.Context, Embeddings: opts.Embeddings})
+	source, err := d.Build(ir.Options{KV: opts.KV, Block: opts.Block, Context: opts.Context, Embeddings: opts.Embeddings})
 	if err == nil {
 		err = chooseNext(source)
 	}
@@ -59,7 +59,7 @@ func Compile(s Source, opts Options) (*Program, error) {
 	if recurs(source) { // who shares a block goes on after it, and never writes there
 		phases = slices.DeleteFunc(phases, func(r lower.Range) bool { return r.MaxC > 0 })
 	}
-	p := &Program{Options: opts, source: s, target: target}
+	p := &Program{Options: opts, definition: d, target: target}
 	for i := range phases {
 		r, from := &phases[i], source
 		if r.MaxC > 0 {
@@ -69,11 +69,11 @@ func Compile(s Source, opts Options) (*Program, error) {
 		}
 		report, err := opts.optimise(r, from, target)
 		if err != nil {
-			return nil, fmt.Errorf("compiling %s for %s: %w", s.Name, r.Name, err)
+			return nil, fmt.Errorf("compiling %s for %s: %w", d.Name, r.Name, err)
 		}
 		p.Stages = append(p.Stages, passes.Stages{Phase: r.Name, Source: from, Fused: r.Func, Report: report})
 	}
-	if p.Plan, err = lower.Lower(s.Name, phases, target, opts.lowering()); err != nil {
+	if p.Plan, err = lower.Lower(d.Name, phases, target, opts.lowering()); err != nil {
 		return nil, err
 	}
 	p.Elapsed = time.Since(start)
@@ -87,7 +87,7 @@ func (o *Options) lowering() lower.Options {
 
 // optimise makes the graph of one phase from the source graph.
 func (o *Options) optimise(r *lower.Range, source *ir.Func, target *lower.Target) (*passes.Report, error) {
-	step := ir.Step{Tokens: r.MaxT, Rows: min(int64(o.Sequences), r.MaxT), OneEach: r.Longest.Max == 1}
+	step := ir.Steps{Tokens: r.MaxT, Rows: min(int64(o.Sequences), r.MaxT), OneEach: r.Longest.Max == 1}
 	if o.Embeddings { // they may be made of all tokens
 		step.Rows = r.MaxT
 	}

@@ -1,4 +1,4 @@
-// Package compiler compiles a definition, a [Source], with [Options] to a [Program]: it builds the
+// Package compiler compiles a definition, a [Definition], with [Options] to a [Program]: it builds the
 // source graph, runs the passes for each phase of steps, and lowers the result to a Plan. It also
 // compares programs: [Program.Savings] of fusion rules, and the cost of [Program.SameBits].
 //

@@ -88,14 +88,14 @@ func (o *Options) ChooseFor(chip *predict.Chip) {
 }
 
 // fill sets the defaults, reports what does not go together, and returns the target.
-func (o *Options) fill(s Source) (*lower.Target, error) {
+func (o *Options) fill(d Definition) (*lower.Target, error) {
 	if o.Embeddings {
-		o.fillEmbeddings(s)
+		o.fillEmbeddings(d)
 	}
 	if o.Context == 0 {
 		o.Context = DefaultContext
-		if s.Context > 0 {
-			o.Context = min(s.Context, DefaultContext)
+		if d.Context > 0 {
+			o.Context = min(d.Context, DefaultContext)
 		}
 	}
 	if o.Prefill == 0 {
@@ -127,8 +127,8 @@ func (o *Options) fill(s Source) (*lower.Target, error) {
 	if o.Products != nil && o.SameBits {
 		return nil, errors.New("the same bits in every step: products on the CPU have others than the GPU's")
 	}
-	if s.Bounded && o.Context > s.Context {
-		return nil, fmt.Errorf("%s has embeddings for %d positions, too few for a context of %d", s.Name, s.Context, o.Context)
+	if d.Bounded && o.Context > d.Context {
+		return nil, fmt.Errorf("%s has embeddings for %d positions, too few for a context of %d", d.Name, d.Context, o.Context)
 	}
 	if o.Context < 1 || o.Prefill < 1 {
 		return nil, fmt.Errorf("a context of %d and prefill steps of %d tokens: want 1 or more", o.Context, o.Prefill)
@@ -141,11 +141,11 @@ func (o *Options) fill(s Source) (*lower.Target, error) {
 
 // fillEmbeddings sets the defaults of a program that embeds texts. A text must fit one step,
 // since with bidirectional attention every token needs those after it.
-func (o *Options) fillEmbeddings(s Source) {
+func (o *Options) fillEmbeddings(d Definition) {
 	if o.Context == 0 {
 		o.Context = DefaultTextContext
-		if s.Context > 0 {
-			o.Context = min(s.Context, DefaultTextContext)
+		if d.Context > 0 {
+			o.Context = min(d.Context, DefaultTextContext)
 		}
 	}
 	o.Sequences, o.Block = cmp.Or(o.Sequences, DefaultTexts), cmp.Or(o.Block, min(DefaultBlock, o.Context))

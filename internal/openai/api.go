@@ -116,8 +116,8 @@ func newID(prefix string) string {
 	return prefix + hex.EncodeToString(b[:])
 }
 
-// form encodes the answers to a question in one protocol.
-type form interface {
+// encoder writes the answers to a question in one protocol.
+type encoder interface {
 	// begin is called once, before the first event of a stream.
 	begin(s *stream)
 	// add is called for each event of a stream, in the order of each answer.
@@ -134,7 +134,7 @@ type form interface {
 
 // answer generates the answers to a question and writes them. It returns an error only if nothing
 // has been written.
-func (a *API) answer(w http.ResponseWriter, r *http.Request, q *question, streamed bool, f form) error {
+func (a *API) answer(w http.ResponseWriter, r *http.Request, q *question, streamed bool, to encoder) error {
 	release, err := a.admit(q.model, len(q.prompts)*q.answers)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, q *question, stream
 		}
 	}()
 	if streamed {
-		return a.stream(w, r, events, f)
+		return a.stream(w, r, events, to)
 	}
 	all := make([]event, len(q.prompts)*q.answers)
 	for e := range events {
@@ -166,20 +166,20 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, q *question, stream
 	if err := r.Context().Err(); err != nil {
 		return err
 	}
-	reply(w, http.StatusOK, f.whole(all))
+	reply(w, http.StatusOK, to.whole(all))
 	return nil
 }
 
 // stream writes events as they come. The status is sent with the first, so an earlier error can
 // still set it.
-func (a *API) stream(w http.ResponseWriter, r *http.Request, events <-chan event, f form) error {
+func (a *API) stream(w http.ResponseWriter, r *http.Request, events <-chan event, to encoder) error {
 	s := newStream(w, or(a.Patience, DefaultPatience))
 	every := or(a.Ping, 10*time.Second)
 	quiet := time.NewTimer(every)
 	defer quiet.Stop()
 	begin := func() {
 		if !s.begun {
-			f.begin(s)
+			to.begin(s)
 		}
 	}
 	for s.err == nil {
@@ -187,20 +187,20 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, events <-chan event
 		case e, more := <-events:
 			switch {
 			case !more && r.Context().Err() != nil:
-				return a.broken(s, f, context.Cause(r.Context()))
+				return a.broken(s, to, context.Cause(r.Context()))
 			case !more:
 				begin()
-				f.finish(s)
+				to.finish(s)
 				return nil
 			case e.err != nil:
-				return a.broken(s, f, e.err)
+				return a.broken(s, to, e.err)
 			}
 			begin()
-			f.add(s, &e)
+			to.add(s, &e)
 			quiet.Reset(every)
 		case <-quiet.C:
 			begin()
-			f.ping(s)
+			to.ping(s)
 			quiet.Reset(every)
 		}
 	}
@@ -208,10 +208,10 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, events <-chan event
 }
 
 // broken reports an error within the stream if that has begun, and returns it otherwise.
-func (a *API) broken(s *stream, f form, err error) error {
+func (a *API) broken(s *stream, to encoder, err error) error {
 	if !s.begun {
 		return err
 	}
-	f.fail(s, errorOf(err))
+	to.fail(s, errorOf(err))
 	return nil
 }

@@ -36,7 +36,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	}
 	p.read("stream", &streamed)
 	f.usage = p.streamOptions(streamed)
-	var form struct {
+	var format struct {
 		Type   string `json:"type"`
 		Schema struct {
 			Name        string          `json:"name"`
@@ -45,14 +45,14 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 			Strict      *bool           `json:"strict"`
 		} `json:"json_schema"`
 	}
-	p.read("response_format", &form)
+	p.read("response_format", &format)
 	p.only("store", "nothing is kept here", `false`)
 	p.only("modalities", "answers are text", `["text"]`)
 	p.only("verbosity", "no model here has such a setting", `"medium"`)
 	if err := p.done(); err != nil {
 		return err
 	}
-	if err := c.form("response_format", form.Type, form.Schema.Schema); err != nil {
+	if err := c.format("response_format", format.Type, format.Schema.Schema); err != nil {
 		return err
 	}
 	if err := c.render(); err != nil {
@@ -64,9 +64,9 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 // conversation is a question whose prompt is rendered from messages.
 type conversation struct {
 	chat.Conversation
-	q      *question
-	schema json.RawMessage // schema of the answer; nil for none
-	formed string          // name of the parameter that has the schema
+	q           *question
+	schema      json.RawMessage // schema of the answer; nil for none
+	formatParam string          // name of the parameter that has the schema
 }
 
 // tools reads tools, tool_choice and parallel_tool_calls.
@@ -80,9 +80,9 @@ func (c *conversation) tools(p *params) {
 	p.only("function_call", "its successor tool_choice is honoured", `"auto"`, `"none"`)
 }
 
-// form sets the schema that a parameter's format requires of answers.
-func (c *conversation) form(param, kind string, schema json.RawMessage) error {
-	c.formed = param
+// format sets the schema that a parameter's format requires of answers.
+func (c *conversation) format(param, kind string, schema json.RawMessage) error {
+	c.formatParam = param
 	switch kind {
 	case "text", "":
 	case "json_object":
@@ -147,7 +147,7 @@ func (c *conversation) render() error {
 	switch c.q.generation.Constraint, err = t.Constraint(v, c.Conversation, rendered, c.schema); {
 	case errors.Is(err, chat.ErrNotKept): // no constraint: the request allows that
 	case err != nil && c.schema != nil:
-		return invalid(c.formed, "%s: %v", c.formed, err)
+		return invalid(c.formatParam, "%s: %v", c.formatParam, err)
 	case err != nil:
 		return invalid("tools", "tools: %v", err)
 	}

@@ -73,7 +73,7 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	if err := c.form("text.format", text.Format.Type, text.Format.Schema); err != nil {
+	if err := c.format("text.format", text.Format.Type, text.Format.Schema); err != nil {
 		return err
 	}
 	f.said.Text.Format = map[string]any{"type": "text"}

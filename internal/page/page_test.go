@@ -34,7 +34,7 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	target, err := lower.NewTarget("metal")
 	require.NoError(t, err)
 	in := &Input{Trace: &Trace{}, Draw: draw(t)}
-	report, err := passes.Compile(f, &target.Target, ir.StepOf(maxT), passes.Options{Level: 1, Observer: in.Trace.Observe})
+	report, err := passes.Compile(f, &target.Target, ir.StepsOf(maxT), passes.Options{Level: 1, Observer: in.Trace.Observe})
 	require.NoError(t, err)
 	for _, rule := range slices.Sorted(maps.Keys(report.Fusions)) {
 		in.Fusions = append(in.Fusions, Fusion{Rule: rule, Matches: report.Fusions[rule], Dispatches: 1, Read: 2500000, Written: -1000, Micros: 1.5})

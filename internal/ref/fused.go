@@ -127,7 +127,7 @@ func (t *Tensor) addToRows(column int, v *Tensor) {
 func (r *run) attention(v *ir.Value) (result, error) {
 	q, cache, a := r.tensor(v, 0), r.cache(v, 1), v.Attr.(ir.AttentionAttr)
 	var sinks, slopes *Tensor
-	s, o := a.Options(v.Args)
+	s, o := a.Optional(v.Args)
 	if s != nil {
 		sinks = r.results[s.ID].tensor
 	}

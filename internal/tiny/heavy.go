@@ -35,9 +35,9 @@ func Heavy(t testing.TB, model string, hidden int) string {
 	}
 	more := int64(hidden) - own
 	r := rand.New(rand.NewPCG(1, 2))
-	var tensors []gguf.Source
+	var tensors []gguf.TensorWriter
 	for _, tensor := range source.Tensors {
-		s := tensor.Source()
+		s := tensor.Writer()
 		row := tensor.Size / tensor.Shape[0]
 		_, name, _ := strings.Cut(strings.TrimPrefix(tensor.Name, "blk."), ".")
 		switch name {

@@ -9,9 +9,9 @@ import (
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
-// Form returns the path of a model, given its file or folder under testdata/models, such as
+// Path returns the path of a model, given its file or folder under testdata/models, such as
 // "tiny-llama/gguf/tiny-llama-Q8_0.gguf" or "tiny-llama/hf". An absolute path stays.
-func Form(t testing.TB, name string) string {
+func Path(t testing.TB, name string) string {
 	t.Helper()
 	if filepath.IsAbs(name) {
 		return name
@@ -23,11 +23,11 @@ func Form(t testing.TB, name string) string {
 	return GGUF(t, model, strings.TrimSuffix(strings.TrimPrefix(form, "gguf/"+model+"-"), ".gguf"))
 }
 
-// Patched returns the path of a copy of a model's file, named as for [Form], in which change has
+// Patched returns the path of a copy of a model's file, named as for [Path], in which change has
 // edited the stored bytes of one row of a tensor.
 func Patched(t testing.TB, name, tensor string, row int, change func(row []byte)) string {
 	t.Helper()
-	path := Form(t, name)
+	path := Path(t, name)
 	m, err := checkpoint.Open(path)
 	if err != nil {
 		t.Fatal(err)

@@ -141,7 +141,7 @@ func folderWeights(t testing.TB, model string) ([]byte, error) {
 		return nil, err
 	}
 	defer m.Close()
-	var sources []safetensors.Source
+	var sources []safetensors.TensorWriter
 	for _, from := range m.Tensors() {
 		var shape []int64
 		for _, n := range from.Shape {
@@ -158,10 +158,10 @@ func folderWeights(t testing.TB, model string) ([]byte, error) {
 		if err := quant.Quantize(data, values, dtype.BF16); err != nil {
 			return nil, err
 		}
-		sources = append(sources, safetensors.Source{Name: folderNames.Replace(from.Name), DType: dtype.BF16, Shape: shape,
+		sources = append(sources, safetensors.TensorWriter{Name: folderNames.Replace(from.Name), DType: dtype.BF16, Shape: shape,
 			Write: func(w io.Writer) error { _, err := w.Write(data); return err }})
 	}
-	slices.SortFunc(sources, func(a, b safetensors.Source) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(sources, func(a, b safetensors.TensorWriter) int { return strings.Compare(a.Name, b.Name) })
 	var b bytes.Buffer
 	err = safetensors.Write(&b, map[string]string{"format": "pt"}, sources)
 	return b.Bytes(), err

@@ -26,7 +26,7 @@ type Job struct {
 
 // Model times a model on a device with each of the settings that the compiler chooses among, against
 // the defaults. A setting that changes a bit of the logits never wins.
-func Model(ctx context.Context, m *smelt.Model, j Job) (*Found, error) {
+func Model(ctx context.Context, m *smelt.Model, j Job) (*Result, error) {
 	if !m.HasWeights() {
 		return nil, fmt.Errorf("%s: %w", m.Name(), smelt.ErrNoWeights)
 	}
@@ -45,7 +45,7 @@ func Model(ctx context.Context, m *smelt.Model, j Job) (*Found, error) {
 	}
 	defer d.Close()
 	measure := j.Options
-	run := func(o smelt.Options) (*Found, error) {
+	run := func(o smelt.Options) (*Result, error) {
 		plan := func(tuning *lower.Tuning) (*plan.Plan, error) {
 			compiler.KnobsOf(&o).Tuning = tuning
 			p, err := m.Compile(o)
@@ -60,7 +60,7 @@ func Model(ctx context.Context, m *smelt.Model, j Job) (*Found, error) {
 	if err != nil || j.Sequences < 2 {
 		return found, err
 	}
-	measure.Known = lo.SliceToMap(found.Sites, func(s *Site) (string, bool) { return s.Key(), true })
+	measure.Known = lo.SliceToMap(found.Sites, func(s *SiteResult) (string, bool) { return s.Key(), true })
 	o := j.Program
 	o.Sequences, o.Block = j.Sequences, cmp.Or(o.Block, compiler.DefaultBlock)
 	more, err := run(o)

@@ -90,7 +90,7 @@ func TestTune(t *testing.T) {
 	require.Positive(t, marked)
 
 	// Other shapes join, the same ones take the place of what was there.
-	again := &tune.Found{Sites: []*tune.Site{{Choice: "linear_mat", Kernel: "k", Shape: "s", Exact: true, Winner: plan.Setting{"tile": 64}}}}
+	again := &tune.Result{Sites: []*tune.SiteResult{{Choice: "linear_mat", Kernel: "k", Shape: "s", Exact: true, Winner: plan.Setting{"tile": 64}}}}
 	_, err = compiler.KeepTuning(d.Name, d.Threads, again.Winners()...)
 	require.NoError(t, err)
 	more, err := compiler.LoadTuning(d.Name, d.Threads)

@@ -2,7 +2,7 @@
 //
 // [plan.Phase.Sites] lists, for each kind of dispatch, the settings of its choice. A variant is the
 // model compiled with another setting of one choice at all of its sites. It runs in alternation with
-// the default Plan, on the same tokens and weights. Each dispatch is timed within its step, so that
+// the default Plan, on the same tokens and weights. Each dispatch is timed within its trial, so that
 // memory and caches are in the same state as when the model runs.
 //
 //	found, err := tune.Run(ctx, tune.Subject{Compile: compile, Device: device, Fetch: fetch}, tune.Options{})
@@ -69,8 +69,8 @@ type Timed struct {
 	wins bool // see comparison.wins
 }
 
-// Site is the result of a choice at a site of the Plan.
-type Site struct {
+// SiteResult is the result of a choice at a site of the Plan.
+type SiteResult struct {
 	Choice  string       `json:"choice"`
 	Kernel  string       `json:"kernel"`
 	Shape   string       `json:"shape"`
@@ -82,18 +82,18 @@ type Site struct {
 	Took    float64      `json:"us"`
 }
 
-// Found is the result of [Run], by site.
-type Found struct {
-	Sites []*Site
+// Result is the result of [Run], by site.
+type Result struct {
+	Sites []*SiteResult
 }
 
 // Key returns the site's [plan.Site.Key].
-func (s *Site) Key() string {
+func (s *SiteResult) Key() string {
 	return (&plan.Site{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape}).Key()
 }
 
 // Winners returns the settings to keep, including defaults.
-func (f *Found) Winners() (winners []lower.Winner) {
+func (f *Result) Winners() (winners []lower.Winner) {
 	for _, s := range f.Sites {
 		if !s.Exact {
 			continue
@@ -110,7 +110,7 @@ func round(us float64) float64 { return math.Round(us*10) / 10 }
 
 // Run measures a subject's choices. It returns an error if a variant does not compile or run; a
 // result without better settings is none.
-func Run(ctx context.Context, s Subject, o Options) (*Found, error) {
+func Run(ctx context.Context, s Subject, o Options) (*Result, error) {
 	r := &runner{Subject: s, Options: o, sites: map[string]*site{}}
 	if r.Progress == nil {
 		r.Progress = func(string) {}
@@ -122,7 +122,7 @@ func Run(ctx context.Context, s Subject, o Options) (*Found, error) {
 	}
 	defer r.base.close()
 	r.plan()
-	every := make([]int, len(r.steps))
+	every := make([]int, len(r.trials))
 	for i := range every {
 		every[i] = i
 	}
@@ -137,12 +137,12 @@ func Run(ctx context.Context, s Subject, o Options) (*Found, error) {
 	if err := r.confirm(ctx); err != nil {
 		return nil, fmt.Errorf("all winners together: %w", err)
 	}
-	return r.found(), nil
+	return r.result(), nil
 }
 
-// site is a Site with the settings that are not measured yet.
+// site is a SiteResult with the settings that are not measured yet.
 type site struct {
-	Site
+	SiteResult
 	settings []plan.Setting // to be tried
 }
 
@@ -150,16 +150,16 @@ type runner struct {
 	Subject
 	Options
 	base   *loaded
-	steps  []step
+	trials []trial
 	blocks int // of the cache, for steps of many sequences
 	sites  map[string]*site
 	order  []string         // keys of sites
-	want   map[int][]uint32 // bits of the results of the defaults, by index of the step
+	want   map[int][]uint32 // bits of the results of the defaults, by index of the trial
 }
 
-// step is a timed run: tokens after a context, one by one or in one step, or tokens of each of
+// trial is a timed run: tokens after a context, one by one or in one step, or tokens of each of
 // several sequences in a batch.
-type step struct {
+type trial struct {
 	depth, tokens int
 	sequences     int  // 0 or 1: one
 	random        bool // the cache has random contents; always with several sequences
@@ -171,7 +171,7 @@ type step struct {
 // crowded is the minimum context of each sequence of a batch, in tokens.
 const crowded = 256
 
-// plan sets the steps, and the sites of their phases.
+// plan sets the trials, and the sites of their phases.
 func (r *runner) plan() {
 	p := r.base.plan
 	prompt, context := 0, p.Context
@@ -188,15 +188,15 @@ func (r *runner) plan() {
 		ph := &p.Phases[i]
 		tokens := min(prompt, int(ph.Bounds[sym.T]))
 		if ph.Longest.Max > 1 && tokens > 1 && r.phaseOf(tokens, 0) == i {
-			r.steps = append(r.steps, step{tokens: tokens, phase: i})
+			r.trials = append(r.trials, trial{tokens: tokens, phase: i})
 		}
 	}
 	r.Tokens = min(r.Tokens, context)
 	depth, last := max(prompt, 0), context-r.Tokens
-	after := step{depth: depth, tokens: r.Tokens, apart: true, phase: r.phaseOf(1, depth)}
-	r.steps = append(r.steps, after)
+	after := trial{depth: depth, tokens: r.Tokens, apart: true, phase: r.phaseOf(1, depth)}
+	r.trials = append(r.trials, after)
 	if long := r.phaseOf(1, last); long != after.phase {
-		r.steps = append(r.steps, step{depth: last, tokens: r.Tokens, random: true, apart: true, phase: long})
+		r.trials = append(r.trials, trial{depth: last, tokens: r.Tokens, random: true, apart: true, phase: long})
 	}
 	for i := range p.Phases {
 		r.crowd(i)
@@ -211,12 +211,12 @@ func (r *runner) plan() {
 			}
 			r.order = append(r.order, key)
 			r.sites[key] = &site{
-				Site:     Site{Choice: at.Choice, Kernel: at.Kernel, Shape: at.Shape, Exact: at.Exact, Default: at.Taken, Winner: at.Taken},
-				settings: slices.DeleteFunc(slices.Clone(at.Settings), func(s plan.Setting) bool { return maps.Equal(s, at.Taken) }),
+				SiteResult: SiteResult{Choice: at.Choice, Kernel: at.Kernel, Shape: at.Shape, Exact: at.Exact, Default: at.Taken, Winner: at.Taken},
+				settings:   slices.DeleteFunc(slices.Clone(at.Settings), func(s plan.Setting) bool { return maps.Equal(s, at.Taken) }),
 			}
 		}
 	}
-	r.steps = slices.DeleteFunc(r.steps, func(s step) bool {
+	r.trials = slices.DeleteFunc(r.trials, func(s trial) bool {
 		return !slices.ContainsFunc(p.Phases[s.phase].Sites, func(at plan.Site) bool { return r.sites[at.Key()] != nil })
 	})
 }
@@ -236,11 +236,11 @@ func (r *runner) crowd(phase int) {
 			depth = max(depth, int(o.Bounds[sym.Smax]))
 		}
 	}
-	s := step{depth: depth, tokens: r.Tokens, sequences: int(n), random: true, apart: true, phase: phase, first: r.blocks}
+	s := trial{depth: depth, tokens: r.Tokens, sequences: int(n), random: true, apart: true, phase: phase, first: r.blocks}
 	blocks := len(batch.Contiguous(p.Block(), depth+r.Tokens))
 	sizes := sym.Sizes{sym.T: n, sym.B: n, sym.R: n, sym.NB: int64(blocks), sym.Smax: int64(depth + r.Tokens)}
 	if depth+r.Tokens <= p.Context && p.PhaseFor(&sizes, 1) == phase {
-		r.steps = append(r.steps, s)
+		r.trials = append(r.trials, s)
 		r.blocks += blocks * s.sequences
 	}
 }
@@ -252,15 +252,15 @@ func (r *runner) phaseOf(tokens, depth int) int {
 	return r.base.plan.PhaseFor(&sym.Sizes{sym.T: n, sym.B: 1, sym.R: 1, sym.NB: blocks, sym.Smax: int64(depth) + n}, n)
 }
 
-// touched returns the indices of the steps whose phases have a site in settings. The Plans of other
-// steps do not change.
-func (r *runner) touched(settings map[string]plan.Setting) (steps []int) {
-	for i, s := range r.steps {
+// touched returns the indices of the trials whose phases have a site in settings. The Plans of other
+// trials do not change.
+func (r *runner) touched(settings map[string]plan.Setting) (trials []int) {
+	for i, s := range r.trials {
 		if slices.ContainsFunc(r.base.plan.Phases[s.phase].Sites, func(at plan.Site) bool { return settings[at.Key()] != nil }) {
-			steps = append(steps, i)
+			trials = append(trials, i)
 		}
 	}
-	return steps
+	return trials
 }
 
 // variant holds settings that differ from the defaults at some sites.
@@ -418,7 +418,7 @@ func (c comparison) wins() bool { return c.with > 0 && c.ratio < 1-Margin && c.m
 
 // compare times a variant and the defaults in alternation. The ratio of a site in several phases is
 // the geometric mean of its ratios there.
-func (r *runner) compare(ctx context.Context, l *loaded, steps []int) (map[string]comparison, error) {
+func (r *runner) compare(ctx context.Context, l *loaded, trials []int) (map[string]comparison, error) {
 	type place struct {
 		phase int
 		key   string
@@ -430,7 +430,7 @@ func (r *runner) compare(ctx context.Context, l *loaded, steps []int) (map[strin
 			slices.Reverse(turns)
 		}
 		for _, turn := range turns {
-			times, err := turn.time(ctx, r, steps)
+			times, err := turn.time(ctx, r, trials)
 			if err != nil {
 				return nil, err
 			}
@@ -473,17 +473,17 @@ func (r *runner) compare(ctx context.Context, l *loaded, steps []int) (map[strin
 	return all, nil
 }
 
-func (r *runner) found() *Found {
-	f := &Found{}
+func (r *runner) result() *Result {
+	f := &Result{}
 	for _, key := range r.order {
 		if s := r.sites[key]; s.Micros > 0 {
-			f.Sites = append(f.Sites, &s.Site)
+			f.Sites = append(f.Sites, &s.SiteResult)
 		}
 	}
 	return f
 }
 
-// loaded is a Plan on the device, with one sequence and, once a step needs it, a batch runner.
+// loaded is a Plan on the device, with one sequence and, once a trial needs it, a batch runner.
 type loaded struct {
 	plan       *plan.Plan
 	executable *device.Executable
@@ -543,8 +543,8 @@ func (l *loaded) tokens(n int) []int32 {
 	return ids
 }
 
-// begin fills the sequence to a step's depth, with tokens or with random cache contents.
-func (l *loaded) begin(ctx context.Context, s step, random bool) error {
+// begin fills the sequence to a trial's depth, with tokens or with random cache contents.
+func (l *loaded) begin(ctx context.Context, s trial, random bool) error {
 	l.sequence.Reset()
 	if s.depth == 0 {
 		return nil
@@ -556,9 +556,9 @@ func (l *loaded) begin(ctx context.Context, s step, random bool) error {
 	return err
 }
 
-// together runs a step of several sequences a number of times, each one token further. Steps do not
+// together runs a trial of several sequences a number of times, each one token further. Steps do not
 // write to each other's blocks, so the cache is randomised once.
-func (l *loaded) together(r *runner, s step, times int, run func(*engine.Runner, []batch.Piece) error) (err error) {
+func (l *loaded) together(r *runner, s trial, times int, run func(*engine.Runner, []batch.Piece) error) (err error) {
 	if l.many == nil {
 		if l.many, err = engine.NewRunner(l.plan, l.executable, r.blocks); err != nil {
 			return err
@@ -590,18 +590,18 @@ func (l *loaded) together(r *runner, s step, times int, run func(*engine.Runner,
 // shownTogether that of each of several sequences.
 const shown, shownTogether = 32, 2
 
-// results runs steps and returns the bits of logits, by step: after every token if they are fed one
+// results runs trials and returns the bits of logits, by trial: after every token if they are fed one
 // by one, else after the last token of the prompt and after every token of a short one.
-func (l *loaded) results(ctx context.Context, r *runner, steps []int) (map[int][]uint32, error) {
+func (l *loaded) results(ctx context.Context, r *runner, trials []int) (map[int][]uint32, error) {
 	all := map[int][]uint32{}
-	for _, i := range steps {
+	for _, i := range trials {
 		add := func(_ int, logits []float32) error {
 			for _, v := range logits {
 				all[i] = append(all[i], math.Float32bits(v))
 			}
 			return nil
 		}
-		s := r.steps[i]
+		s := r.trials[i]
 		if s.sequences > 1 {
 			err := l.together(r, s, min(shownTogether, s.tokens), func(on *engine.Runner, pieces []batch.Piece) error {
 				if err := on.Run(ctx, pieces...); err != nil {
@@ -635,8 +635,8 @@ func (l *loaded) results(ctx context.Context, r *runner, steps []int) (map[int][
 	return all, nil
 }
 
-// pieces returns the tokens of each call of Feed in a step.
-func (s step) pieces(l *loaded) [][]int32 {
+// pieces returns the tokens of each call of Feed in a trial.
+func (s trial) pieces(l *loaded) [][]int32 {
 	ids := l.tokens(s.depth + s.tokens)[s.depth:]
 	if !s.apart {
 		return [][]int32{ids}
@@ -644,9 +644,9 @@ func (s step) pieces(l *loaded) [][]int32 {
 	return slices.Collect(slices.Chunk(ids, 1))
 }
 
-// time runs steps and returns the nanoseconds of each dispatch, by phase: medians over the steps of
+// time runs trials and returns the nanoseconds of each dispatch, by phase: medians over the steps of
 // the phase.
-func (l *loaded) time(ctx context.Context, r *runner, steps []int) (map[int][]float64, error) {
+func (l *loaded) time(ctx context.Context, r *runner, trials []int) (map[int][]float64, error) {
 	all := map[int][][]float64{} // by phase and dispatch
 	add := func(steps ...engine.Profiled) {
 		for _, step := range steps {
@@ -658,8 +658,8 @@ func (l *loaded) time(ctx context.Context, r *runner, steps []int) (map[int][]fl
 			}
 		}
 	}
-	for _, i := range steps {
-		s := r.steps[i]
+	for _, i := range trials {
+		s := r.trials[i]
 		if s.sequences > 1 {
 			err := l.together(r, s, s.tokens, func(on *engine.Runner, pieces []batch.Piece) error {
 				step, err := on.Profile(ctx, pieces...)

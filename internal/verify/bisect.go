@@ -140,7 +140,7 @@ func (c *verifier) runStage(ctx context.Context, g *graphs, s stage, device stri
 	at.ranges = slices.Clone(g.ranges)
 	for i := range at.ranges {
 		f := s.funcs[i].Clone()
-		if _, err := passes.Compile(f, &g.target.Target, ir.StepOf(at.ranges[i].MaxT), passes.Options{}); err != nil { // level 0: legalize only
+		if _, err := passes.Compile(f, &g.target.Target, ir.StepsOf(at.ranges[i].MaxT), passes.Options{}); err != nil { // level 0: legalize only
 			return nil, err
 		}
 		at.ranges[i].Func = f

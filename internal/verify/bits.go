@@ -116,7 +116,7 @@ var bitWays = []struct {
 
 // logits returns the logits of all steps of a plan, run through [engine.Sequence] as production
 // code runs them.
-func (c *verifier) logits(ctx context.Context, plan *plan.Plan, on place, steps []int) (trace, error) {
+func (c *verifier) logits(ctx context.Context, plan *plan.Plan, on openable, steps []int) (trace, error) {
 	device, err := device.Open(on.device, on.options)
 	if err != nil {
 		return nil, err

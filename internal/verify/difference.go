@@ -76,8 +76,8 @@ func (t trace) joined() trace {
 	return out
 }
 
-// place returns the step in which something was seen, as text.
-func (s *sighting) place(steps []int) string {
+// when returns the step in which something was seen, as text.
+func (s *sighting) when(steps []int) string {
 	if s.step < len(steps) {
 		return fmt.Sprintf("step %d of %d tokens", s.step+1, steps[s.step])
 	}

@@ -350,7 +350,7 @@ func (f *follower) note(v *ir.Value, s *sighting, want, slack []float64, bound f
 	}
 	line.Dispatches++
 	if at >= 0 {
-		worst.Where = fmt.Sprintf("%s, %s, row %d", s.place(f.c.steps), s.probe, at/width)
+		worst.Where = fmt.Sprintf("%s, %s, row %d", s.when(f.c.steps), s.probe, at/width)
 		if name, n := f.madeOf(from, at/width, at%width); name != "" {
 			worst.Where += fmt.Sprintf(", of row %d of %s", n, name)
 		}

@@ -56,7 +56,7 @@ func Model(ctx context.Context, m *smelt.Model, j Job) (*Findings, error) {
 			Target: o.Target, Act: o.Act, KV: o.KV, Context: o.Context, Prefill: o.Prefill, Level: level, Observer: o.Observer,
 			Sequences: o.Sequences, Rows: o.Rows, Block: o.Block,
 		},
-		Device: d.Name, Opening: on, Plan: j.Plan,
+		Device: d.Name, DeviceOptions: on, Plan: j.Plan,
 		Bisect: j.Bisect, Progress: j.Progress,
 	})
 }

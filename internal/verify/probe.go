@@ -190,7 +190,7 @@ type rig struct {
 }
 
 // newRig lowers the graphs with probes and loads them.
-func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, error) {
+func newRig(g *graphs, m Subject, on openable, pick picker, split bool) (*rig, error) {
 	r := &rig{on: on.device, split: split, probes: make(map[string]*probe)}
 	ranges := slices.Clone(g.ranges)
 	for i := range ranges {

@@ -54,10 +54,10 @@ type Compiled struct {
 
 // Verification configures [Run].
 type Verification struct {
-	Subject Subject
-	Options Options // those that the model would run with on the device
-	Device  string  // "cpu", "emu" or "metal"
-	Opening device.Options
+	Subject       Subject
+	Options       Options // those that the model would run with on the device
+	Device        string  // "cpu", "emu" or "metal"
+	DeviceOptions device.Options
 	// Plan, if set, is one of the model's Plans, read from a file. It is compared with the Plan
 	// that Options compile to.
 	Plan *plan.Plan
@@ -402,19 +402,19 @@ func graphsOf(p *Compiled, opts Options) (*graphs, error) {
 	return g, nil
 }
 
-// place is a device to open, with its options.
-type place struct {
+// openable is a device to open, with its options.
+type openable struct {
 	device  string
 	options device.Options
 }
 
 // at returns the named device with the options of the one under test, less those that only that one has.
-func (c *verifier) at(name string) place {
-	o := c.Opening
+func (c *verifier) at(name string) openable {
+	o := c.DeviceOptions
 	if name != c.Device {
 		o.Own = nil
 	}
-	return place{name, o}
+	return openable{name, o}
 }
 
 // act returns the type of activations on a device.

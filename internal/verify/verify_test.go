@@ -82,7 +82,7 @@ func TestVerify(t *testing.T) {
 		}},
 	} {
 		t.Run(filepath.Base(tt.path)+"/"+tt.device, func(t *testing.T) {
-			f := verified(t, tiny.Form(t, tt.path), tt.device, true)
+			f := verified(t, tiny.Path(t, tt.path), tt.device, true)
 			var names []string
 			for _, c := range f.Checks {
 				names = append(names, c.Name)
@@ -106,7 +106,7 @@ func TestVerify(t *testing.T) {
 				kernels[k.Kernel] = kernels[k.Kernel] || k.Native
 				require.Equal(t, verify.Within, k.Verdict, k.Kernel)
 			}
-			m, err := smelt.Open(tiny.Form(t, tt.path), "")
+			m, err := smelt.Open(tiny.Path(t, tt.path), "")
 			require.NoError(t, err)
 			defer m.Close()
 			opts := options(t, "cpu", dtype.F16)
@@ -273,7 +273,7 @@ func TestVerifyFindsEveryMatrix(t *testing.T) {
 			"blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate_exps.weight", "blk.1.ffn_up_exps.weight", "blk.1.ffn_down_exps.weight",
 		},
 	} {
-		path := tiny.Form(t, path)
+		path := tiny.Path(t, path)
 		for _, tensor := range tensors {
 			t.Run(filepath.Base(path)+"/"+tensor, func(t *testing.T) {
 				row := lo.Ternary(strings.HasSuffix(tensor, "_inp.weight"), 2, 11) // of the first expert

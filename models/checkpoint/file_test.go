@@ -143,14 +143,14 @@ func wide(shape []int) []int64 {
 // file is a GGUF file in the making.
 type file struct {
 	metadata []gguf.KV
-	tensors  []gguf.Source
+	tensors  []gguf.TensorWriter
 }
 
 func fileOf(m *checkpoint.Checkpoint) *file {
 	f := &file{metadata: checkpoint.Metadata(&m.Config)}
 	weights := randomWeights(m)
 	for _, t := range m.Tensors() {
-		f.tensors = append(f.tensors, gguf.Source{Name: t.Name, Type: ggufF32, Shape: wide(t.Shape), Write: writer(weights[t.Name])})
+		f.tensors = append(f.tensors, gguf.TensorWriter{Name: t.Name, Type: ggufF32, Shape: wide(t.Shape), Write: writer(weights[t.Name])})
 	}
 	return f
 }
@@ -166,13 +166,13 @@ func (f *file) unset(key string) {
 }
 
 func (f *file) drop(name string) {
-	f.tensors = slices.DeleteFunc(f.tensors, func(t gguf.Source) bool { return t.Name == name })
+	f.tensors = slices.DeleteFunc(f.tensors, func(t gguf.TensorWriter) bool { return t.Name == name })
 }
 
 // put replaces a tensor, or adds it, with zeros.
 func (f *file) put(name string, typ gguf.TensorType, bytes int, shape ...int64) {
 	f.drop(name)
-	f.tensors = append(f.tensors, gguf.Source{Name: name, Type: typ, Shape: shape, Write: func(w io.Writer) error {
+	f.tensors = append(f.tensors, gguf.TensorWriter{Name: name, Type: typ, Shape: shape, Write: func(w io.Writer) error {
 		_, err := w.Write(make([]byte, bytes))
 		return err
 	}})
@@ -469,7 +469,7 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o644))
 	tensors := inFolder(synthetic(t, c, "f32"), &family, weights)
-	tensors = append(tensors, safetensors.Source{
+	tensors = append(tensors, safetensors.TensorWriter{
 		Name: "model.layers.0.self_attn.rotary_emb.inv_freq", DType: dtype.F32, Shape: []int64{1}, Write: writer([]float32{1}),
 	})
 	var b bytes.Buffer
@@ -485,7 +485,7 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 			}
 			writeModule(t, dir, module, text)
 			var b bytes.Buffer
-			require.NoError(t, safetensors.Write(&b, nil, []safetensors.Source{{Name: "linear.weight", DType: dtype.F32, Shape: shape, Write: writer(weights[name])}}))
+			require.NoError(t, safetensors.Write(&b, nil, []safetensors.TensorWriter{{Name: "linear.weight", DType: dtype.F32, Shape: shape, Write: writer(weights[name])}}))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, module, "model.safetensors"), b.Bytes(), 0o644))
 		}
 		dense("2_Dense", "dense_2.weight")
@@ -497,13 +497,13 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 
 // inFolder gives the weights of a model the form that folders of the family
 // have: the inverse of what [models.Stored] says.
-func inFolder(m *checkpoint.Checkpoint, family *models.Family, weights map[string][]float32) []safetensors.Source {
+func inFolder(m *checkpoint.Checkpoint, family *models.Family, weights map[string][]float32) []safetensors.TensorWriter {
 	type whole struct {
 		stored models.Stored
 		shape  []int
 		rows   map[int][]float32 // by their place
 	}
-	var tensors []safetensors.Source
+	var tensors []safetensors.TensorWriter
 	found := make(map[string]*whole)
 	add := func(name string, shape []int, data []float32) {
 		layer := ""
@@ -518,7 +518,7 @@ func inFolder(m *checkpoint.Checkpoint, family *models.Family, weights map[strin
 		if strings.Contains(at, "%") {
 			for i := range shape[0] {
 				n := len(data) / shape[0]
-				tensors = append(tensors, safetensors.Source{Name: strings.Replace(at, "%", fmt.Sprint(i), 1), DType: dtype.F32,
+				tensors = append(tensors, safetensors.TensorWriter{Name: strings.Replace(at, "%", fmt.Sprint(i), 1), DType: dtype.F32,
 					Shape: wide(shape[1:]), Write: writer(data[i*n:][:n])})
 			}
 			return
@@ -586,7 +586,7 @@ func inFolder(m *checkpoint.Checkpoint, family *models.Family, weights map[strin
 			data = lo.Times(len(data), func(i int) float32 { return w.rows[i%rows][i/rows] })
 			w.shape = []int{width, rows}
 		}
-		tensors = append(tensors, safetensors.Source{Name: name, DType: dtype.F32, Shape: wide(w.shape), Write: writer(data)})
+		tensors = append(tensors, safetensors.TensorWriter{Name: name, DType: dtype.F32, Shape: wide(w.shape), Write: writer(data)})
 	}
 	return tensors
 }
@@ -801,13 +801,13 @@ func TestGptOssFolders(t *testing.T) {
 	}
 	want := prefill(t, open(t, inGGUF.write(t)), ids)
 	plain := inFolder(shape, &family, weights)
-	plain = slices.DeleteFunc(plain, func(s safetensors.Source) bool { return strings.Contains(s.Name, ".experts.") })
+	plain = slices.DeleteFunc(plain, func(s safetensors.TensorWriter) bool { return strings.Contains(s.Name, ".experts.") })
 
-	floats := func(name string, data []float32, shape ...int) safetensors.Source {
-		return safetensors.Source{Name: "model.layers.0.mlp.experts." + name, DType: dtype.F32, Shape: wide(shape), Write: writer(data)}
+	floats := func(name string, data []float32, shape ...int) safetensors.TensorWriter {
+		return safetensors.TensorWriter{Name: "model.layers.0.mlp.experts." + name, DType: dtype.F32, Shape: wide(shape), Write: writer(data)}
 	}
-	codes := func(name string, data []byte, shape ...int) safetensors.Source {
-		return safetensors.Source{Name: "model.layers.0.mlp.experts." + name, Shape: wide(shape), Write: func(w io.Writer) error {
+	codes := func(name string, data []byte, shape ...int) safetensors.TensorWriter {
+		return safetensors.TensorWriter{Name: "model.layers.0.mlp.experts." + name, Shape: wide(shape), Write: func(w io.Writer) error {
 			_, err := w.Write(data)
 			return err
 		}}
@@ -835,7 +835,7 @@ func TestGptOssFolders(t *testing.T) {
 		return codes, exponents
 	}
 	w := func(role string) []float32 { return weights["blk.0.ffn_"+role] }
-	biases := []safetensors.Source{
+	biases := []safetensors.TensorWriter{
 		floats("gate_up_proj_bias", turns(w("gate_exps.bias"), w("up_exps.bias"), 1), e, 2*ffn), floats("down_proj_bias", w("down_exps.bias"), e, width),
 	}
 	var gateUp []byte
@@ -845,11 +845,11 @@ func TestGptOssFolders(t *testing.T) {
 	}
 	gateUpCodes, gateUpExponents := apart(gateUp)
 	downCodes, downExponents := apart(stored["down"])
-	packed := []safetensors.Source{
+	packed := []safetensors.TensorWriter{
 		codes("gate_up_proj_blocks", gateUpCodes, e, 2*ffn, width/32, 16), codes("gate_up_proj_scales", gateUpExponents, e, 2*ffn, width/32),
 		codes("down_proj_blocks", downCodes, e, width, ffn/32, 16), codes("down_proj_scales", downExponents, e, width, ffn/32),
 	}
-	for name, experts := range map[string][]safetensors.Source{
+	for name, experts := range map[string][]safetensors.TensorWriter{
 		"packed": packed,
 		"floats": {
 			floats("gate_up_proj", transposed(turns(w("gate_exps.weight"), w("up_exps.weight"), width), 2*ffn, width), e, width, 2*ffn),
@@ -864,11 +864,11 @@ func TestGptOssFolders(t *testing.T) {
 			requireSame(t, want, prefill(t, m, ids))
 		})
 	}
-	for want, tensors := range map[string][]safetensors.Source{
+	for want, tensors := range map[string][]safetensors.TensorWriter{
 		`tensor "model.layers.0.mlp.experts.gate_up_proj_blocks" has exponents of  []`:                    slices.Concat(plain, biases, packed[:1], packed[2:]),
-		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is F32 [320], not a stack`:                 slices.Concat(plain, packed, []safetensors.Source{floats("gate_up_proj_bias", turns(w("gate_exps.bias"), w("up_exps.bias"), 1)[:320], 320)}),
-		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is [1 5]: its 5 rows do not divide evenly`: slices.Concat(plain, packed, []safetensors.Source{floats("gate_up_proj_bias", make([]float32, 5), 1, 5)}),
-		`tensor "model.layers.0.mlp.experts.down_proj_blocks" is U8 [5 32 32], not a stack`:               slices.Concat(plain, biases, packed[:2], []safetensors.Source{codes("down_proj_blocks", downCodes, e, width, 32)}),
+		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is F32 [320], not a stack`:                 slices.Concat(plain, packed, []safetensors.TensorWriter{floats("gate_up_proj_bias", turns(w("gate_exps.bias"), w("up_exps.bias"), 1)[:320], 320)}),
+		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is [1 5]: its 5 rows do not divide evenly`: slices.Concat(plain, packed, []safetensors.TensorWriter{floats("gate_up_proj_bias", make([]float32, 5), 1, 5)}),
+		`tensor "model.layers.0.mlp.experts.down_proj_blocks" is U8 [5 32 32], not a stack`:               slices.Concat(plain, biases, packed[:2], []safetensors.TensorWriter{codes("down_proj_blocks", downCodes, e, width, 32)}),
 	} {
 		_, err := checkpoint.Open(replaceTensors(t, folder(t, c, weights, nil), tensors))
 		require.ErrorContains(t, err, want)
@@ -878,7 +878,7 @@ func TestGptOssFolders(t *testing.T) {
 }
 
 // replaceTensors gives a folder other tensors, bytes where they are no floats.
-func replaceTensors(t *testing.T, dir string, tensors []safetensors.Source) string {
+func replaceTensors(t *testing.T, dir string, tensors []safetensors.TensorWriter) string {
 	raw := make(map[string]tiny.RawTensor)
 	for _, s := range tensors {
 		var b bytes.Buffer
@@ -932,7 +932,7 @@ func TestDuplicateNames(t *testing.T) {
 	c := small("qwen3")
 	dir := folder(t, c, randomWeights(synthetic(t, c, "f32")), nil)
 	var b bytes.Buffer
-	require.NoError(t, safetensors.Write(&b, nil, []safetensors.Source{
+	require.NoError(t, safetensors.Write(&b, nil, []safetensors.TensorWriter{
 		{Name: "model.norm.weight", DType: dtype.F32, Shape: []int64{1}, Write: writer([]float32{1})},
 		{Name: "output_norm.weight", DType: dtype.F32, Shape: []int64{1}, Write: writer([]float32{1})},
 	}))

@@ -103,8 +103,8 @@ type folder struct {
 	err error
 }
 
-// Form implements [models.Description].
-func (d *folder) Form() models.Form          { return models.Folder }
+// Format implements [models.Description].
+func (d *folder) Format() models.Format      { return models.Folder }
 func (d *folder) FullName(key string) string { return key }
 
 // Flags and Rows are for GGUF files only.

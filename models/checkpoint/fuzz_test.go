@@ -46,13 +46,13 @@ func FuzzGGUF(f *testing.F) {
 		}
 		m, err := Synthetic(c, "f32")
 		require.NoError(f, err)
-		var tensors []gguf.Source
+		var tensors []gguf.TensorWriter
 		for _, t := range m.tensors {
 			shape := make([]int64, len(t.Shape))
 			for i, d := range t.Shape {
 				shape[i] = int64(d)
 			}
-			tensors = append(tensors, gguf.Source{Name: t.Name, Type: ggufF32, Shape: shape, Write: func(w io.Writer) error {
+			tensors = append(tensors, gguf.TensorWriter{Name: t.Name, Type: ggufF32, Shape: shape, Write: func(w io.Writer) error {
 				_, err := w.Write(make([]byte, t.Bytes()))
 				return err
 			}})

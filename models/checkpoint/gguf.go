@@ -80,7 +80,7 @@ func (k *keys) Fail(err error) {
 	}
 }
 
-func (k *keys) Form() models.Form { return models.GGUF }
+func (k *keys) Format() models.Format { return models.GGUF }
 
 func (k *keys) FullName(key string) string { return k.arch + "." + key }
 

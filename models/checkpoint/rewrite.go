@@ -58,14 +58,14 @@ func (r *Rewritten) Kept() bool {
 	return lo.EveryBy(r.From, func(t *Tensor) bool { return t.DType == r.DType })
 }
 
-// Source returns the tensor for package gguf; write writes its bytes.
-func (r *Rewritten) Source(write func(w io.Writer) error) (gguf.Source, error) {
+// Writer returns the tensor for package gguf; write writes its bytes.
+func (r *Rewritten) Writer(write func(w io.Writer) error) (gguf.TensorWriter, error) {
 	typ, ok := gguf.TypeOf(r.DType)
 	if !ok {
-		return gguf.Source{}, fmt.Errorf("tensor %q: GGUF has no type %s", r.Name, r.DType)
+		return gguf.TensorWriter{}, fmt.Errorf("tensor %q: GGUF has no type %s", r.Name, r.DType)
 	}
 	shape := lo.Map(r.Shape, func(n, _ int) int64 { return int64(n) })
-	return gguf.Source{Name: r.Name, Type: typ, Shape: shape, Write: write}, nil
+	return gguf.TensorWriter{Name: r.Name, Type: typ, Shape: shape, Write: write}, nil
 }
 
 // Rewrite describes a GGUF file of this model with another type of weights: "q4_k_m" is llama.cpp's

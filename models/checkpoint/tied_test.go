@@ -27,7 +27,7 @@ func asFolder(t *testing.T, m *checkpoint.Checkpoint, rename map[string]string) 
 	families := families.All()
 	family := families[slices.IndexFunc(families, func(f models.Family) bool { return f.Name == m.Config.Family })]
 	layer := regexp.MustCompile(`\bblk\.(\d+)\.`)
-	var tensors []safetensors.Source
+	var tensors []safetensors.TensorWriter
 	for _, w := range m.Tensors() {
 		stored := family.Stored()[layer.ReplaceAllString(w.Name, "blk.#.")]
 		require.Len(t, stored.Names, 1, w.Name)
@@ -39,7 +39,7 @@ func asFolder(t *testing.T, m *checkpoint.Checkpoint, rename map[string]string) 
 			name = other
 		}
 		if name != "" {
-			tensors = append(tensors, safetensors.Source{Name: name, DType: w.DType, Shape: wide(w.Shape), Write: func(to io.Writer) error {
+			tensors = append(tensors, safetensors.TensorWriter{Name: name, DType: w.DType, Shape: wide(w.Shape), Write: func(to io.Writer) error {
 				_, err := to.Write(w.Data)
 				return err
 			}})

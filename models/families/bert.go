@@ -80,7 +80,7 @@ var encoderFields = slices.Concat(models.ShapeFields(models.WidthByHeads), []mod
 // since the models' own code changes the base beyond it.
 func nomicRope(d models.Description, c *models.Config) {
 	d.ReadRope(c)
-	if d.Form() == models.GGUF {
+	if d.Format() == models.GGUF {
 		return
 	}
 	c.Rope.Theta = d.Number("rotary_emb_base", 10000)
@@ -93,7 +93,7 @@ func nomicRope(d models.Description, c *models.Config) {
 // tokenTypes reads the number of token types (the halves of a pair of texts), each of which has an
 // embedding.
 func tokenTypes(d models.Description, c *models.Config) {
-	if d.Form() == models.GGUF {
+	if d.Format() == models.GGUF {
 		c.TokenTypes, _ = d.Rows("token_types.weight")
 		return
 	}

@@ -101,7 +101,7 @@ func latentSize(key string, size func(c *models.Config) int) models.Field {
 
 // latentHeads reads the sizes of heads, and RoPE.
 func latentHeads(d models.Description, c *models.Config) {
-	if d.Form() == models.Folder {
+	if d.Format() == models.Folder {
 		rotated := d.Size("qk_rope_head_dim", 0)
 		c.Head, c.Latent.Value = d.Size("qk_nope_head_dim", 0)+rotated, d.Size("v_head_dim", 0)
 		c.Latent.Joined = true
@@ -123,7 +123,7 @@ func latentHeads(d models.Description, c *models.Config) {
 // latentStrength reads the strength of YaRN's factor on scores. The magnitude of cosine and sine is
 // divided by the same strength's, and therefore is one; other combinations are refused.
 func latentStrength(d models.Description, y *models.YaRNRope) {
-	if d.Form() == models.Folder {
+	if d.Format() == models.Folder {
 		y.Scores = d.Scaling("mscale_all_dim")
 		if of := d.Scaling("mscale"); y.Scores != 0 && of != y.Scores {
 			d.Fail(models.ConfigError("RoPE scaling has mscale %g and mscale_all_dim %g, want equal values", of, y.Scores))
@@ -150,7 +150,7 @@ func latentGiven(c *models.Config) {
 
 // sharedExperts reads the width of the shared experts, which the graph computes as one expert.
 func sharedExperts(d models.Description, c *models.Config) {
-	key := map[models.Form]string{models.GGUF: keySharedExperts, models.Folder: "n_shared_experts"}[d.Form()]
+	key := map[models.Format]string{models.GGUF: keySharedExperts, models.Folder: "n_shared_experts"}[d.Format()]
 	if d.Has(key) {
 		c.Experts.Shared = min(d.Size(key, 0), models.MaxExperts) * c.Experts.FFN
 	}
@@ -158,7 +158,7 @@ func sharedExperts(d models.Description, c *models.Config) {
 
 // refuseGroups refuses routers that choose groups of experts first.
 func refuseGroups(d models.Description, _ *models.Config) {
-	key := map[models.Form]string{models.GGUF: "expert_group_count", models.Folder: "n_group"}[d.Form()]
+	key := map[models.Format]string{models.GGUF: "expert_group_count", models.Folder: "n_group"}[d.Format()]
 	if !d.Has(key) {
 		return
 	}
@@ -170,7 +170,7 @@ func refuseGroups(d models.Description, _ *models.Config) {
 // refuseTemperature refuses files whose queries grow with their positions.
 func refuseTemperature(d models.Description, _ *models.Config) {
 	const key = "attention.temperature_scale"
-	if d.Form() == models.GGUF && d.Has(key) {
+	if d.Format() == models.GGUF && d.Has(key) {
 		d.Fail(models.ConfigError("%s: queries that grow with their positions are not supported", d.FullName(key)))
 	}
 }

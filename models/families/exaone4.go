@@ -35,7 +35,7 @@ var exaone4Family = models.Family{
 // exaoneWindow reads the sliding window. GGUF files of the small models have the entry although the
 // models have no window.
 func exaoneWindow(d models.Description, c *models.Config) {
-	if d.Form() == models.Folder || c.Layers == 64 {
+	if d.Format() == models.Folder || c.Layers == 64 {
 		models.Window.ReadFrom(d, c)
 	}
 }

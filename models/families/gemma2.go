@@ -27,13 +27,13 @@ var gemma2Family = models.Family{
 // gemmaFields are the fields of Gemma 2 and 3. unsaid is the sliding window in files without the
 // entry, 0 for none; by default every every-th layer has no window.
 func gemmaFields(unsaid, every int) []models.Field {
-	return slices.Concat(models.ShapeFields(func(*models.Config, models.Form) float64 { return 256 }), models.Biased, []models.Field{
+	return slices.Concat(models.ShapeFields(func(*models.Config, models.Format) float64 { return 256 }), models.Biased, []models.Field{
 		models.RMSEps, models.WholeRope, models.Tied(true), {HF: "hidden_activation", Only: "gelu_pytorch_tanh"}, models.LogitCap,
 		{GGUF: models.Window.GGUF, HF: models.Window.HF, Size: models.Window.Size, Optional: unsaid == 0,
-			Absent: func(*models.Config, models.Form) float64 { return float64(unsaid) }},
+			Absent: func(*models.Config, models.Format) float64 { return float64(unsaid) }},
 		models.Windowed(every),
 		{Read: func(d models.Description, c *models.Config) {
-			if d.Form() == models.Folder && d.Has("query_pre_attn_scalar") {
+			if d.Format() == models.Folder && d.Has("query_pre_attn_scalar") {
 				c.AttentionScale = 1 / math.Sqrt(d.Number("query_pre_attn_scalar", 0))
 			}
 		}},

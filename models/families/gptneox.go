@@ -48,7 +48,7 @@ func headByHead(c *models.Config, i int) int {
 // rotaryPart reads RoPE by the names in these folders.
 func rotaryPart(d models.Description, c *models.Config) {
 	d.ReadRope(c)
-	if d.Form() == models.Folder {
+	if d.Format() == models.Folder {
 		c.Rope.Theta = d.Number("rotary_emb_base", 10000)
 		c.Rope.Rotated = int(d.Number("rotary_pct", 0.25) * float64(c.Head))
 	}

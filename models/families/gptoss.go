@@ -47,7 +47,7 @@ var gptossFamily = models.Family{
 // refuseOtherLimit refuses folders with another bound on the experts' gates than the kernels have.
 func refuseOtherLimit(d models.Description, _ *models.Config) {
 	const limit = 7 // see ir.ClampedSwiGLU
-	if d.Form() != models.Folder {
+	if d.Format() != models.Folder {
 		return
 	}
 	if have := d.Number("swiglu_limit", limit); have != limit {

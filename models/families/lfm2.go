@@ -84,7 +84,7 @@ func lfm2Norm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
 
 // lfm2Layers reads which layers have no attention; in GGUF files they have no KV heads.
 func lfm2Layers(d models.Description, c *models.Config) {
-	if d.Form() == models.Folder {
+	if d.Format() == models.Folder {
 		c.Recurrent = models.RecurrentKinds(d, c, "conv")
 		return
 	}
@@ -107,7 +107,7 @@ func lfm2HeadCounts(c *models.Config) (string, gguf.Value, bool) {
 // lfm2Width computes the feed-forward width from a folder's: two thirds of it, times a multiplier,
 // rounded up to a multiple of block_multiple_of.
 func lfm2Width(d models.Description, c *models.Config) {
-	if d.Form() != models.Folder {
+	if d.Format() != models.Folder {
 		return
 	}
 	key := lo.Ternary(d.Has("block_ff_dim"), "block_ff_dim", "intermediate_size")
@@ -124,7 +124,7 @@ func lfm2Width(d models.Description, c *models.Config) {
 
 // lfm2Tied reads either of two names; the default is true.
 func lfm2Tied(d models.Description, c *models.Config) {
-	if d.Form() != models.Folder {
+	if d.Format() != models.Folder {
 		return
 	}
 	c.Tied = true

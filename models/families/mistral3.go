@@ -30,7 +30,7 @@ var mistral3Family = models.Family{
 // temperature is the growth of queries with their position.
 var temperature = models.Field{
 	Read: func(d models.Description, c *models.Config) {
-		if d.Form() == models.Folder {
+		if d.Format() == models.Folder {
 			c.Temperature = d.Scaling("llama_4_scaling_beta")
 		} else if d.Has(keyTemperature) {
 			c.Temperature = d.Number(keyTemperature, 0)

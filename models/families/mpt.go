@@ -40,7 +40,7 @@ var mptFamily = models.Family{
 
 // refuseClamp refuses models that clamp Q, K and V.
 func refuseClamp(d models.Description, _ *models.Config) {
-	clamp := map[models.Form]string{models.GGUF: "attention.clamp_kqv", models.Folder: "attn_config.clip_qkv"}[d.Form()]
+	clamp := map[models.Format]string{models.GGUF: "attention.clamp_kqv", models.Folder: "attn_config.clip_qkv"}[d.Format()]
 	if d.Has(clamp) && d.Number(clamp, 0) != 0 {
 		d.Fail(models.ConfigError("%s is %g, want 0", d.FullName(clamp), d.Number(clamp, 0)))
 	}

@@ -10,11 +10,11 @@ import (
 var qwen3Family = models.Family{
 	Title: "Qwen3",
 	Name:  "qwen3", HF: "Qwen3ForCausalLM", Define: qwen3,
-	Fields: models.DecoderFields(func(c *models.Config, form models.Form) float64 {
-		if form == models.Folder {
+	Fields: models.DecoderFields(func(c *models.Config, format models.Format) float64 {
+		if format == models.Folder {
 			return 128
 		}
-		return models.WidthByHeads(c, form)
+		return models.WidthByHeads(c, format)
 	}),
 	Tensors: models.DecoderTensors(map[string]models.Stored{
 		"blk.#.attn_q_norm.weight": models.As("model.layers.#.self_attn.q_norm.weight"),

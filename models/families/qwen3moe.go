@@ -25,7 +25,7 @@ var qwen3moeFamily = models.Family{
 // refuseDenseLayers refuses folders with dense layers among the mixtures; GGUF files cannot have
 // them.
 func refuseDenseLayers(d models.Description, _ *models.Config) {
-	if d.Form() != models.Folder || !d.Has("mlp_only_layers") {
+	if d.Format() != models.Folder || !d.Has("mlp_only_layers") {
 		return
 	}
 	if dense := d.Sizes("mlp_only_layers"); len(dense) > 0 {

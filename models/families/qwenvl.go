@@ -39,7 +39,7 @@ var (
 // a position. A text's positions are equal on all axes, so that its angles are those of plain RoPE.
 var sections = models.Field{
 	Read: func(d models.Description, c *models.Config) {
-		if d.Form() == models.Folder { // the entry is optional there, since texts do not need it
+		if d.Format() == models.Folder { // the entry is optional there, since texts do not need it
 			pairs := c.Rope.Rotated / 2
 			c.Sections = []int{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0}
 			return

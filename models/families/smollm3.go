@@ -26,7 +26,7 @@ var smollm3Family = models.Family{
 // demandEveryFourth refuses folders in which other layers than every fourth lack RoPE, since GGUF
 // files cannot store the list.
 func demandEveryFourth(d models.Description, c *models.Config) {
-	if d.Form() != models.Folder || !d.Has("no_rope_layers") {
+	if d.Format() != models.Folder || !d.Has("no_rope_layers") {
 		return
 	}
 	rotated := d.Sizes("no_rope_layers") // 1 for a layer with RoPE

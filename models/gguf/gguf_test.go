@@ -30,8 +30,8 @@ const (
 )
 
 // bytesOf makes a tensor whose data count up.
-func bytesOf(name string, t TensorType, shape ...int64) Source {
-	return Source{Name: name, Type: t, Shape: shape, Write: func(w io.Writer) error {
+func bytesOf(name string, t TensorType, shape ...int64) TensorWriter {
+	return TensorWriter{Name: name, Type: t, Shape: shape, Write: func(w io.Writer) error {
 		size, err := t.size(shape)
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ func bytesOf(name string, t TensorType, shape ...int64) Source {
 }
 
 // sample has every kind of value and tensors of several types.
-func sample() ([]KV, []Source) {
+func sample() ([]KV, []TensorWriter) {
 	metadata := []KV{
 		{"general.architecture", String("llama")},
 		{"u32", Uint32(7)},
@@ -73,7 +73,7 @@ func sample() ([]KV, []Source) {
 			"\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x05\x06" +
 			"\x08\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00ab"}},
 	}
-	return metadata, []Source{
+	return metadata, []TensorWriter{
 		bytesOf("w.f32", TypeF32, 3, 5),
 		bytesOf("w.q8", TypeQ8_0, 2, 64),
 		bytesOf("w.q4k", TypeQ4_K, 2, 3, 256),
@@ -82,7 +82,7 @@ func sample() ([]KV, []Source) {
 	}
 }
 
-func encode(t testing.TB, metadata []KV, tensors []Source) []byte {
+func encode(t testing.TB, metadata []KV, tensors []TensorWriter) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, metadata, tensors))
@@ -122,9 +122,9 @@ func TestRoundTrip(t *testing.T) {
 	_, ok := f.Tensor("absent")
 	require.False(t, ok)
 
-	again := make([]Source, len(f.Tensors))
+	again := make([]TensorWriter, len(f.Tensors))
 	for i, tensor := range f.Tensors {
-		again[i] = tensor.Source()
+		again[i] = tensor.Writer()
 	}
 	require.Equal(t, data, encode(t, f.Metadata, again))
 }
@@ -441,14 +441,14 @@ func TestOpen(t *testing.T) {
 }
 
 func TestWriteRefuses(t *testing.T) {
-	one := []Source{bytesOf("a", TypeF32, 1)}
+	one := []TensorWriter{bytesOf("a", TypeF32, 1)}
 	failing := errors.New("no more")
 	data := func(n int) func(io.Writer) error {
 		return func(w io.Writer) error { _, err := w.Write(make([]byte, n)); return err }
 	}
 	for name, c := range map[string]struct {
 		metadata []KV
-		tensors  []Source
+		tensors  []TensorWriter
 		want     string
 	}{
 		"empty key":        {[]KV{{"", Uint32(1)}}, one, "metadata key of 0 bytes"},
@@ -456,16 +456,16 @@ func TestWriteRefuses(t *testing.T) {
 		"no value":         {[]KV{{"k", Value{}}}, one, `metadata "k" has no value`},
 		"alignment":        {[]KV{{alignmentKey, Uint32(12)}}, one, "power of two"},
 		"alignment's kind": {[]KV{{alignmentKey, Uint64(32)}}, one, "not an uint32"},
-		"long name":        {nil, []Source{bytesOf(strings.Repeat("x", 64), TypeF32, 1)}, "64 bytes, not 1 to 63"},
+		"long name":        {nil, []TensorWriter{bytesOf(strings.Repeat("x", 64), TypeF32, 1)}, "64 bytes, not 1 to 63"},
 		"duplicate name":   {nil, append(one, one...), "occurs twice"},
-		"no shape":         {nil, []Source{bytesOf("a", TypeF32)}, "the shape is empty"},
-		"zero dimension":   {nil, []Source{bytesOf("a", TypeF32, 0)}, "dimension of 0"},
-		"block":            {nil, []Source{bytesOf("a", TypeQ4_0, 4, 8)}, "not whole Q4_0 blocks"},
-		"unknown type":     {nil, []Source{bytesOf("a", 99, 1)}, "size of type ggml_type(99) is not known"},
-		"too large":        {nil, []Source{bytesOf("a", TypeF32, 1<<60), bytesOf("b", TypeF32, 1<<60), bytesOf("c", TypeF32, 1<<59)}, "too large"},
-		"too little data":  {nil, []Source{{"a", TypeF32, []int64{2}, data(7)}}, `tensor "a": 1 of 8 bytes are missing`},
-		"too much data":    {nil, []Source{{"a", TypeF32, []int64{2}, data(9)}}, `tensor "a": more data than the shape takes`},
-		"callback fails":   {nil, []Source{{"a", TypeF32, []int64{2}, func(io.Writer) error { return failing }}}, `tensor "a": no more`},
+		"no shape":         {nil, []TensorWriter{bytesOf("a", TypeF32)}, "the shape is empty"},
+		"zero dimension":   {nil, []TensorWriter{bytesOf("a", TypeF32, 0)}, "dimension of 0"},
+		"block":            {nil, []TensorWriter{bytesOf("a", TypeQ4_0, 4, 8)}, "not whole Q4_0 blocks"},
+		"unknown type":     {nil, []TensorWriter{bytesOf("a", 99, 1)}, "size of type ggml_type(99) is not known"},
+		"too large":        {nil, []TensorWriter{bytesOf("a", TypeF32, 1<<60), bytesOf("b", TypeF32, 1<<60), bytesOf("c", TypeF32, 1<<59)}, "too large"},
+		"too little data":  {nil, []TensorWriter{{"a", TypeF32, []int64{2}, data(7)}}, `tensor "a": 1 of 8 bytes are missing`},
+		"too much data":    {nil, []TensorWriter{{"a", TypeF32, []int64{2}, data(9)}}, `tensor "a": more data than the shape takes`},
+		"callback fails":   {nil, []TensorWriter{{"a", TypeF32, []int64{2}, func(io.Writer) error { return failing }}}, `tensor "a": no more`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, Write(io.Discard, c.metadata, c.tensors), c.want)
@@ -480,7 +480,7 @@ func TestWriteRefuses(t *testing.T) {
 
 func TestAlignment(t *testing.T) {
 	for _, a := range []uint32{1, 8, 32, 4096} {
-		data := encode(t, []KV{{alignmentKey, Uint32(a)}}, []Source{bytesOf("a", TypeF16, 3), bytesOf("b", TypeF16, 3)})
+		data := encode(t, []KV{{alignmentKey, Uint32(a)}}, []TensorWriter{bytesOf("a", TypeF16, 3), bytesOf("b", TypeF16, 3)})
 		f, err := Parse(data, "aligned.gguf")
 		require.NoError(t, err)
 		require.Equal(t, int64(a), f.Alignment)
@@ -579,9 +579,9 @@ func TestRewrite(t *testing.T) {
 			path := file.at(t, file.path)
 			f, err := Open(path)
 			require.NoError(t, err)
-			tensors := make([]Source, len(f.Tensors))
+			tensors := make([]TensorWriter, len(f.Tensors))
 			for i, tensor := range f.Tensors {
-				tensors[i] = tensor.Source()
+				tensors[i] = tensor.Writer()
 			}
 			copied := filepath.Join(t.TempDir(), "copy.gguf")
 			require.NoError(t, WriteFile(copied, f.Metadata, tensors))
@@ -651,7 +651,7 @@ func FuzzOpen(f *testing.F) {
 		f.Add(data[:n])
 	}
 	f.Add(encode(f, nil, nil))
-	f.Add(encode(f, []KV{{alignmentKey, Uint32(64)}}, []Source{bytesOf("a", TypeBF16, 2, 2)}))
+	f.Add(encode(f, []KV{{alignmentKey, Uint32(64)}}, []TensorWriter{bytesOf("a", TypeBF16, 2, 2)}))
 	f.Add(start(2, 0).tensor("a", 99, 0, 5).tensor("b", 31, 32).pad(64).Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := Parse(bytes.Clone(data), "fuzz.gguf")
@@ -662,9 +662,9 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		exercise(t, file)
-		rewritten := make([]Source, len(file.Tensors))
+		rewritten := make([]TensorWriter, len(file.Tensors))
 		for i, tensor := range file.Tensors {
-			rewritten[i] = tensor.Source()
+			rewritten[i] = tensor.Writer()
 		}
 		var b bytes.Buffer
 		if Write(&b, file.Metadata, rewritten) != nil {
@@ -694,11 +694,11 @@ func BenchmarkOpenVocabulary(b *testing.B) {
 }
 
 func ExampleWrite() {
-	weights := Source{Name: "output.weight", Type: TypeF32, Shape: []int64{2, 3}, Write: func(w io.Writer) error {
+	weights := TensorWriter{Name: "output.weight", Type: TypeF32, Shape: []int64{2, 3}, Write: func(w io.Writer) error {
 		return binary.Write(w, binary.LittleEndian, []float32{1, 2, 3, 4, 5, 6})
 	}}
 	var file bytes.Buffer
-	if err := Write(&file, []KV{{"general.architecture", String("llama")}}, []Source{weights}); err != nil {
+	if err := Write(&file, []KV{{"general.architecture", String("llama")}}, []TensorWriter{weights}); err != nil {
 		fmt.Println(err)
 	}
 	f, err := Parse(file.Bytes(), "tiny.gguf")

@@ -16,8 +16,8 @@ const (
 	maxWrittenName = 63
 )
 
-// Source is a tensor to write.
-type Source struct {
+// TensorWriter writes a tensor of a new file.
+type TensorWriter struct {
 	Name  string // at most 63 bytes
 	Type  TensorType
 	Shape []int64 // outermost dimension first, 1 to 4 dimensions
@@ -26,9 +26,9 @@ type Source struct {
 	Write func(w io.Writer) error
 }
 
-// Source returns the tensor, unchanged, for another file.
-func (t Tensor) Source() Source {
-	return Source{Name: t.Name, Type: t.Type, Shape: t.Shape, Write: func(w io.Writer) error {
+// Writer returns the tensor, unchanged, for another file.
+func (t Tensor) Writer() TensorWriter {
+	return TensorWriter{Name: t.Name, Type: t.Type, Shape: t.Shape, Write: func(w io.Writer) error {
 		_, err := w.Write(t.Data)
 		return err
 	}}
@@ -37,7 +37,7 @@ func (t Tensor) Source() Source {
 // Write writes a file of version 3. Metadata and tensors keep their order; tensors are padded only
 // to the alignment, as llama.cpp requires. The alignment is that of the entry general.alignment, a
 // uint32, by default 32.
-func Write(w io.Writer, metadata []KV, tensors []Source) error {
+func Write(w io.Writer, metadata []KV, tensors []TensorWriter) error {
 	head, sizes, alignment, err := header(metadata, tensors)
 	if err != nil {
 		return fmt.Errorf("write GGUF: %w", err)
@@ -64,7 +64,7 @@ func Write(w io.Writer, metadata []KV, tensors []Source) error {
 }
 
 // WriteFile writes a file under a temporary name and renames it to path once it is complete.
-func WriteFile(path string, metadata []KV, tensors []Source) (err error) {
+func WriteFile(path string, metadata []KV, tensors []TensorWriter) (err error) {
 	partial := path + ".partial"
 	f, err := os.Create(partial)
 	if err != nil {
@@ -86,7 +86,7 @@ func WriteFile(path string, metadata []KV, tensors []Source) (err error) {
 }
 
 // header encodes everything before the tensor data, unpadded.
-func header(metadata []KV, tensors []Source) (head []byte, sizes []int64, alignment int64, err error) {
+func header(metadata []KV, tensors []TensorWriter) (head []byte, sizes []int64, alignment int64, err error) {
 	le := binary.LittleEndian
 	alignment = defaultAlignment
 	head = append(head, magic...)

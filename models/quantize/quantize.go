@@ -58,7 +58,7 @@ func Write(ctx context.Context, out io.Writer, m *checkpoint.Checkpoint, weightT
 		return nil, err
 	}
 	q := &Result{Tensors: make(map[dtype.Type]int)}
-	sources := make([]gguf.Source, len(tensors))
+	sources := make([]gguf.TensorWriter, len(tensors))
 	var done int64
 	c := &converter{ctx: ctx, wrote: func(n int) {
 		done += int64(n)
@@ -69,7 +69,7 @@ func Write(ctx context.Context, out io.Writer, m *checkpoint.Checkpoint, weightT
 	for i := range tensors {
 		t := &tensors[i]
 		q.add(t)
-		if sources[i], err = t.Source(func(w io.Writer) error { return c.tensor(w, t) }); err != nil {
+		if sources[i], err = t.Writer(func(w io.Writer) error { return c.tensor(w, t) }); err != nil {
 			return nil, err
 		}
 	}

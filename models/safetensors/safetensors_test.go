@@ -16,8 +16,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-func source(name string, t dtype.Type, data string, shape ...int64) Source {
-	return Source{Name: name, DType: t, Shape: shape, Write: func(w io.Writer) error {
+func source(name string, t dtype.Type, data string, shape ...int64) TensorWriter {
+	return TensorWriter{Name: name, DType: t, Shape: shape, Write: func(w io.Writer) error {
 		_, err := io.WriteString(w, data)
 		return err
 	}}
@@ -26,7 +26,7 @@ func source(name string, t dtype.Type, data string, shape ...int64) Source {
 func sample(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, Write(&b, map[string]string{"format": "pt"}, []Source{
+	require.NoError(t, Write(&b, map[string]string{"format": "pt"}, []TensorWriter{
 		source("w", dtype.BF16, "abcdefghijkl", 2, 3),
 		source("scalar", dtype.F32, "0123"),
 		source("empty", dtype.F16, "", 0, 7),
@@ -150,16 +150,16 @@ func TestLyingLength(t *testing.T) {
 
 func TestWriteRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
-		tensors []Source
+		tensors []TensorWriter
 		want    string
 	}{
-		"type":      {[]Source{source("a", dtype.Q8_0, "", 32)}, "type q8_0"},
-		"twice":     {[]Source{source("a", dtype.F16, "12", 1), source("a", dtype.F16, "12", 1)}, "the name is taken"},
-		"reserved":  {[]Source{source(metadataKey, dtype.F16, "12", 1)}, "the name is taken"},
-		"shape":     {[]Source{source("a", dtype.F16, "", -1)}, "shape [-1]"},
-		"overflow":  {[]Source{source("a", dtype.F16, "", 1<<40, 1<<40)}, "shape"},
-		"too short": {[]Source{source("a", dtype.F16, "1", 1)}, "1 of 2 bytes are missing"},
-		"too long":  {[]Source{source("a", dtype.F16, "123", 1)}, "more data than the shape takes"},
+		"type":      {[]TensorWriter{source("a", dtype.Q8_0, "", 32)}, "type q8_0"},
+		"twice":     {[]TensorWriter{source("a", dtype.F16, "12", 1), source("a", dtype.F16, "12", 1)}, "the name is taken"},
+		"reserved":  {[]TensorWriter{source(metadataKey, dtype.F16, "12", 1)}, "the name is taken"},
+		"shape":     {[]TensorWriter{source("a", dtype.F16, "", -1)}, "shape [-1]"},
+		"overflow":  {[]TensorWriter{source("a", dtype.F16, "", 1<<40, 1<<40)}, "shape"},
+		"too short": {[]TensorWriter{source("a", dtype.F16, "1", 1)}, "1 of 2 bytes are missing"},
+		"too long":  {[]TensorWriter{source("a", dtype.F16, "123", 1)}, "more data than the shape takes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, Write(io.Discard, nil, c.tensors), c.want)
@@ -177,7 +177,7 @@ func folder(t *testing.T, files map[string][]byte) string {
 	return dir
 }
 
-func shard(t *testing.T, tensors ...Source) []byte {
+func shard(t *testing.T, tensors ...TensorWriter) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, nil, tensors))
@@ -299,7 +299,7 @@ func FuzzIndex(f *testing.F) {
 
 func ExampleParse() {
 	var b bytes.Buffer
-	err := Write(&b, nil, []Source{{
+	err := Write(&b, nil, []TensorWriter{{
 		Name: "lm_head.weight", DType: dtype.F32, Shape: []int64{1, 2},
 		Write: func(w io.Writer) error { return binary.Write(w, binary.LittleEndian, []float32{1, 2}) },
 	}})

@@ -12,8 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// Source is a tensor to write.
-type Source struct {
+// TensorWriter writes a tensor of a new file.
+type TensorWriter struct {
 	Name  string
 	DType dtype.Type // F32, F16 or BF16
 	Shape []int64    // outermost dimension first
@@ -22,7 +22,7 @@ type Source struct {
 }
 
 // Write writes a file. Tensors keep their order; metadata may be nil.
-func Write(w io.Writer, metadata map[string]string, tensors []Source) error {
+func Write(w io.Writer, metadata map[string]string, tensors []TensorWriter) error {
 	header, sizes, err := header(metadata, tensors)
 	if err != nil {
 		return fmt.Errorf("write safetensors: %w", err)
@@ -46,7 +46,7 @@ func Write(w io.Writer, metadata map[string]string, tensors []Source) error {
 
 // header encodes the length and the JSON object, padded with spaces so that data begin at a
 // multiple of 8.
-func header(metadata map[string]string, tensors []Source) ([]byte, []int64, error) {
+func header(metadata map[string]string, tensors []TensorWriter) ([]byte, []int64, error) {
 	var b bytes.Buffer
 	b.Write(make([]byte, 8))
 	member := func(key string, value any) error {

@@ -178,11 +178,11 @@ func Write(out io.Writer, m *checkpoint.Checkpoint, weightType string, seed uint
 		return err
 	}
 	s := newSynthesiser(seed)
-	sources := make([]gguf.Source, len(tensors))
+	sources := make([]gguf.TensorWriter, len(tensors))
 	var done int64
 	for i := range tensors {
 		t := tensors[i].From[0]
-		if sources[i], err = tensors[i].Source(func(w io.Writer) error {
+		if sources[i], err = tensors[i].Writer(func(w io.Writer) error {
 			return s.tensor(t, i, func(part []byte) error {
 				n, err := w.Write(part)
 				if done += int64(n); err == nil && progress != nil {
