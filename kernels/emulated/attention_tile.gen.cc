@@ -3,119 +3,7 @@
 #include "runtime/msl/metal_stdlib"
 namespace {
 #include "../abi/params.gen.h"
-#line 9 "kernels/paged.h"
-using namespace metal;
-
-
-struct CacheBlock {
-half d;
-int8_t qs[32];
-};
-static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
-
-
-inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
-inline float4 load_four( const half *cache, ulong i) { return float4(MSL_CAST(float4, *( const half4 *)(cache + i))); }
-inline float4 load_four( const bfloat *cache, ulong i) { return float4(MSL_CAST(float4, *( const bfloat4 *)(cache + i))); }
-inline float4 load_four( const CacheBlock *cache, ulong i) {
-const CacheBlock *b = cache + i / 32;
-const ushort *q = ( const ushort *)(b->qs + i % 32);
-return float4(MSL_CAST(float4, float2(MSL_CAST(float2, as_type<char2>(q[0]))), float2(MSL_CAST(float2, as_type<char2>(q[1]))))) * float(MSL_CAST(float, b->d));
-}
-
-
-inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
-inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(MSL_CAST(half4, v)); }
-inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(MSL_CAST(bfloat4, v)); }
-
-
-inline float load_one( const float *cache, ulong i) { return cache[i]; }
-inline float load_one( const half *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
-inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
-inline float load_one( const CacheBlock *cache, ulong i) {
-return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
-}
-
-
-struct BlockElement {
-half d;
-int8_t q;
-};
-#line 51 "kernels/paged.h"
-inline BlockElement block_element(float v) {
-const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
-const float d = as_type<float>(bits) / 127.0f;
-const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
-const float inverse = 1.0f / d;
-return {MSL_BRANCH(1, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d)), int8_t(MSL_BRANCH(2, lost || isinf(inverse) )? 0.0f : round(v * inverse))};
-}
-
-
-inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
-const BlockElement e = block_element(v);
-CacheBlock *b = cache + i / 32;
-b->qs[lane] = e.q;
-if (MSL_BRANCH(3, lane == 0))
-b->d = e.d;
-}
-
-
-struct CacheStrides {
-uint block, head, row;
-};
-
-
-inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
-return ulong(MSL_CAST(ulong, page)) * strides.block + ulong(MSL_CAST(ulong, kv_head)) * strides.head + ulong(MSL_CAST(ulong, within)) * strides.row;
-}
-
-
-inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
-return ((ulong(MSL_CAST(ulong, page)) * kv_heads + kv_head) * block + within) * head;
-}
-
-
-
-inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
-uint low = 0, high = seqs;
-MSL_LOOP(4) while (MSL_TURN(5, high - low > 1)) {
-const uint mid = (low + high) / 2;
-if (MSL_BRANCH(6, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
-low = mid;
-} else {
-high = mid;
-}
-}
-return low;
-}
-#line 102 "kernels/paged.h"
-inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
-
-
-inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
-uint low = 0, high = seqs;
-MSL_LOOP(7) while (MSL_TURN(8, high - low > 1)) {
-const uint mid = (low + high) / 2;
-if (MSL_BRANCH(9, first_tile(cu_seqlens[mid], mid, size) <= tile)) {
-low = mid;
-} else {
-high = mid;
-}
-}
-return low;
-}
-
-
-struct KeyRange {
-uint begin, end;
-};
-
-
-
-inline KeyRange keys_seen(int position, int context, uint window) {
-const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
-return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
-}
+#include "paged.gen.h"
 #line 31 "kernels/attention_core.h"
 using namespace metal;
 
@@ -491,7 +379,7 @@ scoring.slope = msl_constant_has_slopes() ? slopes[q_head] : 0.0f;
 scoring.position = MSL_BRANCH(54, token < seq_end )? positions[token] : 0;
 attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 495 "kernels/emulated/attention_tile.gen.cc"
+#line 383 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -19,7 +19,7 @@ import (
 type Package struct {
 	Root    string   // of the repository, in the file system
 	Sources []string // folders of the .metal files
-	Output  string   // folder of the generated .gen.cc files
+	Output  string   // folder of the generated .gen.cc and .gen.h files
 	Runtime string   // folder of runtime.h and msl/
 }
 
@@ -48,7 +48,7 @@ func Generate(p Package) (map[string][]byte, error) {
 	up = filepath.ToSlash(up)
 	names := map[string]string{}
 	owners := map[string]string{}
-	var units []string
+	var units []*Unit
 	for _, src := range sources {
 		u, err := Parse(src, read)
 		if err != nil {
@@ -65,15 +65,41 @@ func Generate(p Package) (map[string][]byte, error) {
 			}
 			owners[k.Name] = k.Pos.String()
 		}
-		file := path.Join(p.Output, name+".gen.cc")
-		out[file] = u.CPlusPlus(file, path.Join(up, "msl/metal_stdlib"))
-		units = append(units, name)
+		units = append(units, u)
 	}
-	out[path.Join(p.Output, "table.gen.cc")] = Table(units, path.Join(up, "runtime.h"))
+	shared, named := leads(units), make([]string, len(units))
+	for i, u := range units {
+		named[i] = unitName(u.Path)
+		file, lead := path.Join(p.Output, named[i]+".gen.cc"), ""
+		if text, ok := shared[u.lead]; ok {
+			lead = strings.TrimSuffix(path.Base(u.lead), ".h") + ".gen.h"
+			out[path.Join(p.Output, lead)] = text
+		}
+		out[file] = u.write(file, path.Join(up, "msl/metal_stdlib"), lead)
+	}
+	out[path.Join(p.Output, "table.gen.cc")] = Table(named, path.Join(up, "runtime.h"))
 	if p.Output == "kernels/emulated" {
 		out[path.Join(p.Output, "hashes.gen.go")] = hashes(sources)
 	}
 	return out, nil
+}
+
+// leads returns the C++ of the headers that come first in several units, with the same C++ in
+// each: those units share a file of it, which would else be repeated in each.
+func leads(units []*Unit) map[string][]byte {
+	texts := map[string][][]byte{}
+	for _, u := range units {
+		if u.lead != "" {
+			texts[u.lead] = append(texts[u.lead], u.leadText())
+		}
+	}
+	out := map[string][]byte{}
+	for header, of := range texts {
+		if len(of) > 1 && len(slices.CompactFunc(of, bytes.Equal)) == 1 {
+			out[header] = of[0]
+		}
+	}
+	return out
 }
 
 // hashes returns Go code with the hash of each source of the library, by which a program that
@@ -110,9 +136,15 @@ func Table(units []string, runtime string) []byte {
 
 // existing returns the generated files in the output folder.
 func (p Package) existing() ([]string, error) {
-	out, err := fs.Glob(os.DirFS(p.Root), path.Join(p.Output, "*.gen.cc"))
-	slices.Sort(out)
-	return out, err
+	var out []string
+	for _, pattern := range []string{"*.gen.cc", "*.gen.h"} {
+		files, err := fs.Glob(os.DirFS(p.Root), path.Join(p.Output, pattern))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, files...)
+	}
+	return out, nil
 }
 
 // Write updates the generated files and removes those without a source.

@@ -47,6 +47,8 @@ type preprocessor struct {
 	headers []string // quoted includes, in order of first use
 	depth   int
 	out     []token
+	lead    string // see Unit
+	leadEnd int
 }
 
 const maxIncludeDepth = 32
@@ -202,7 +204,12 @@ func (p *preprocessor) include(args []token, at Pos) error {
 	if p.once[name] {
 		return nil
 	}
-	return p.file(name, at)
+	start := len(p.out)
+	err := p.file(name, at)
+	if p.lead == "" && p.depth == 1 && !slices.ContainsFunc(p.out[:start], translated) && slices.ContainsFunc(p.out[start:], translated) {
+		p.lead, p.leadEnd = name, len(p.out)
+	}
+	return err
 }
 
 func (p *preprocessor) define(args []token, at Pos) error {

@@ -15,6 +15,8 @@
 //   - threadgroup variables become references into the threadgroup's memory
 //   - every kernel, and every instantiation with a host name, gets a thunk that
 //     calls it for one thread
+//   - a header with which several units of a package begin is written once, as a .gen.h
+//     that they include, if its C++ is the same in each
 //
 // It returns an [*Error] with file and line for anything that it does not support.
 package mslgen
@@ -26,7 +28,9 @@ type Unit struct {
 	Constants []Constant
 	Kernels   []*Kernel // in source order
 
-	parser *parser
+	lead    string // the header whose tokens come first, or ""
+	leadEnd int    // the number of tokens up to its end
+	parser  *parser
 }
 
 // Constant is a program-scope variable with [[function_constant(Index)]].
@@ -123,7 +127,7 @@ func Parse(path string, read Reader) (*Unit, error) {
 	if err := p.file(path, Pos{path, 1}); err != nil {
 		return nil, err
 	}
-	u := &Unit{Path: path, Headers: p.headers}
+	u := &Unit{Path: path, Headers: p.headers, lead: p.lead, leadEnd: p.leadEnd}
 	u.parser = newParser(u, p.out)
 	if err := u.parser.parse(); err != nil {
 		return nil, err

@@ -2,10 +2,7 @@
 #define MSL_WHOLE_TILES
 #include "../../runtime/msl/metal_stdlib"
 namespace {
-#line 3 "kernels/emulated/testdata/common.h"
-using namespace metal;
-
-struct block_q4_0 { half d; uchar qs[32/2]; };
+#include "common.gen.h"
 #line 2 "kernels/emulated/testdata/gemv_q4_0.metal"
 struct GemvParams { uint K; uint N; };
 static constexpr uint NROWS = 4;
@@ -86,7 +83,7 @@ const float tot = simd_sum(sumf[r], 2);
 if (MSL_BRANCH(6, lane == 0 && row0 + r < p.N)) y[row0 + r] = tot;
 }
 }
-#line 90 "kernels/emulated/internal/testkernels/gemv_q4_0.gen.cc"
+#line 87 "kernels/emulated/internal/testkernels/gemv_q4_0.gen.cc"
 void thread_0(const msl::Thread &t) {
     gemv_q4_0(static_cast<const block_q4_0 *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -2,10 +2,7 @@
 #define MSL_WHOLE_TILES
 #include "../../runtime/msl/metal_stdlib"
 namespace {
-#line 3 "kernels/emulated/testdata/common.h"
-using namespace metal;
-
-struct block_q4_0 { half d; uchar qs[32/2]; };
+#include "common.gen.h"
 #line 2 "kernels/emulated/testdata/gemv_vec.metal"
 struct GemvParams { uint K; uint N; };
 
@@ -37,7 +34,7 @@ sumf[r] += s * float(MSL_CAST(float, b.d));
 const float4 tot = simd_sum(sumf, 1);
 if (MSL_BRANCH(3, lane == 0)) *( float4*)(y + row0) = tot;
 }
-#line 41 "kernels/emulated/internal/testkernels/gemv_vec.gen.cc"
+#line 38 "kernels/emulated/internal/testkernels/gemv_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     gemv_q4_0_vec(static_cast<const block_q4_0 *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

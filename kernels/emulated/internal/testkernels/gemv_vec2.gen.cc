@@ -2,10 +2,7 @@
 #define MSL_WHOLE_TILES
 #include "../../runtime/msl/metal_stdlib"
 namespace {
-#line 3 "kernels/emulated/testdata/common.h"
-using namespace metal;
-
-struct block_q4_0 { half d; uchar qs[32/2]; };
+#include "common.gen.h"
 #line 2 "kernels/emulated/testdata/gemv_vec2.metal"
 struct GemvParams { uint K; uint N; };
 
@@ -39,7 +36,7 @@ sumf[r] += s * float(MSL_CAST(float, b.d));
 const float4 tot = simd_sum(sumf, 1);
 if (MSL_BRANCH(3, lane == 0)) *( float4*)(y + row0) = tot;
 }
-#line 43 "kernels/emulated/internal/testkernels/gemv_vec2.gen.cc"
+#line 40 "kernels/emulated/internal/testkernels/gemv_vec2.gen.cc"
 void thread_0(const msl::Thread &t) {
     gemv_q4_0_vec2(static_cast<const block_q4_0 *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

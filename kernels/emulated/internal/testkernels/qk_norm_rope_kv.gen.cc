@@ -2,10 +2,7 @@
 #define MSL_WHOLE_TILES
 #include "../../runtime/msl/metal_stdlib"
 namespace {
-#line 3 "kernels/emulated/testdata/common.h"
-using namespace metal;
-
-struct block_q4_0 { half d; uchar qs[32/2]; };
+#include "common.gen.h"
 #line 2 "kernels/emulated/testdata/qk_norm_rope_kv.metal"
 struct QKParams { uint head_dim; uint pos; uint kv_stride; float eps; float theta; };
 
@@ -40,7 +37,7 @@ out[tid] = half(MSL_CAST(half, a * c - b * s));
 out[tid + hd2] = half(MSL_CAST(half, a * s + b * c));
 }
 }
-#line 44 "kernels/emulated/internal/testkernels/qk_norm_rope_kv.gen.cc"
+#line 41 "kernels/emulated/internal/testkernels/qk_norm_rope_kv.gen.cc"
 void thread_0(const msl::Thread &t) {
     qk_norm_rope_kv(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
