@@ -76,7 +76,7 @@ packages: tests ## the tests of all packages
 
 # What is no other for the stand-in, or for a GPU: builds, and tests of the sources' text.
 same := ^(TestOtherPlatforms|TestUnderSanitizers|TestMachines)$$
-sources := ^Test(Single|DecodePlans|Sources|KernelsAre|Linear(Vec|Mat)Traffic|Table|Params|Grids|Check|Origins)
+sources := ^Test(Single|DecodePlans|Sources|KernelsAre|Linear(Vec|Mat)Traffic|Table|Params|Grids|Check)
 
 bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/published"
 )
 
 // mappedBatches has steps of every kind: decoding, chunks of prompts, both, ragged steps
@@ -323,11 +324,11 @@ func peerGrids() []peerGrid {
 	}
 }
 
-// published returns the kernel for a row of vllm-metal's in [kernels.Origins], with the row's
+// ofVLLMMetal returns the kernel for a row of vllm-metal's in [published.Origins], with the row's
 // constants and the given ones.
-func published(t *testing.T, row, suffix string, constants map[string]uint32) (string, map[string]uint32) {
+func ofVLLMMetal(t *testing.T, row, suffix string, constants map[string]uint32) (string, map[string]uint32) {
 	t.Helper()
-	o, ok := kernels.OriginOf("vllm-metal", row)
+	o, ok := published.OriginOf("vllm-metal", row)
 	require.True(t, ok, row)
 	values := maps.Clone(o.Constants)
 	if values == nil {
@@ -353,10 +354,10 @@ func TestAttentionVecPeers(t *testing.T) {
 							c := newAttention(rng, s, p, types)
 							c.features = f
 							want := c.want()
-							name, constants := published(t, "paged_attention", suffix, c.specialised())
+							name, constants := ofVLLMMetal(t, "paged_attention", suffix, c.specialised())
 							compareProducts(t, want, c.run(t, name, constants), types)
 							if g.split {
-								name, constants := published(t, "paged_attention, split KV", suffix, c.specialised())
+								name, constants := ofVLLMMetal(t, "paged_attention, split KV", suffix, c.specialised())
 								got := c.runInParts(t, name, int(constants["fc_split"]), constants)
 								compareProducts(t, want, got, types)
 							}

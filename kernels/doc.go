@@ -60,11 +60,10 @@
 //
 // # Published kernels
 //
-// [Origins] maps published kernels to the kernels here, and the function constants, that
-// compute the same. The kernels under published/ are for conformance tests; plans use them
-// only on request ([Kept] has the reasons for kernels that no plan uses). RoPE computes its
-// frequencies from a base, divided by factors, or reads a table of divisors that can express
-// any scaling.
+// Package published maps published kernels to the kernels here, and the function constants, that
+// compute the same. The kernels of its folder are for conformance tests; plans use them only on
+// request. RoPE computes its frequencies from a base, divided by factors, or reads a table of
+// divisors that can express any scaling.
 //
 // # Elsewhere
 //

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/published"
 )
 
 // flash is a launch of flash_attention: batches of contiguous tensors.
@@ -54,7 +55,7 @@ func (f flash) launch(name string, q, k, v tensor) launch {
 		group: 128,
 	}
 	if f.causal { // as it was published
-		origin, ok := kernels.OriginOf("Minerva", "flash_attention_forward")
+		origin, ok := published.OriginOf("Minerva", "flash_attention_forward")
 		if !ok {
 			panic("no origin of flash attention")
 		}

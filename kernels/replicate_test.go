@@ -10,6 +10,7 @@ import (
 
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/kernels/published"
 )
 
 // replication is a case of ROCmForge's design: K and V of [batch·tokens, kvHeads, head]
@@ -48,7 +49,7 @@ var replications = []replication{
 func TestRepeatKV(t *testing.T) {
 	cases := few(replications, append(replications, replication{tokens: 2048, kvHeads: 2, repeats: 16, head: 128, groups: 1 << 15}))
 	for _, origin := range []string{"mqa_kv_replicate_k_kernel", "mqa_kv_replicate_v_kernel", "mqa_kv_replicate_fused_kernel"} {
-		o, ok := kernels.OriginOf("ROCmForge", origin)
+		o, ok := published.OriginOf("ROCmForge", origin)
 		require.True(t, ok)
 		t.Run(origin, func(t *testing.T) {
 			instances(t, o.Family, func(t *testing.T, name string, types []kernels.Element) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/kernels/published"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -357,7 +358,7 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 // kernels: one token and batches, inline frequencies and a table, whole and halved
 // frequencies, every ratio of query heads to KV heads.
 func TestPublishedRope(t *testing.T) {
-	for _, o := range kernels.Origins() {
+	for _, o := range published.Origins() {
 		if o.By != "akunu" {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
+	"github.com/smelt-ml/smelt/kernels/published"
 	"github.com/smelt-ml/smelt/lower/predict"
 )
 
@@ -75,12 +76,12 @@ func listKernels(out io.Writer, asJSON bool) error {
 			Published []string `json:"published"`
 			Kept      string   `json:"kept,omitempty"` // reason to keep a kernel that no plan uses
 		}
-		published := map[string][]string{}
-		for _, o := range kernels.Origins() {
-			published[o.Family] = append(published[o.Family], o.By+": "+o.Name)
+		peers := map[string][]string{}
+		for _, o := range published.Origins() {
+			peers[o.Family] = append(peers[o.Family], o.By+": "+o.Name)
 		}
 		rows := lo.Map(kernels.All(), func(k kernels.Kernel, _ int) row {
-			return row{k.Name, k.File, k.Summary, k.ThreadgroupBytes, k.MaxThreads, here[k.Name], append([]string{}, published[k.Family]...), kernels.Kept(&k)}
+			return row{k.Name, k.File, k.Summary, k.ThreadgroupBytes, k.MaxThreads, here[k.Name], append([]string{}, peers[k.Family]...), published.Kept(&k)}
 		})
 		return json.NewEncoder(out).Encode(map[string]any{"isa": native.ISA(), "kernels": rows})
 	}

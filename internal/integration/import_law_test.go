@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"fusion":               {"ir"},
 	"passes":               {"ir", "fusion"},
 	"kernels":              {},
+	"kernels/published":    {"kernels"},
 	"lower":                {"ir", "kernels", "lower/plan", "lower/predict"},
 	"lower/predict":        {"ir", "kernels", "lower/plan"},
 	"lower/plan":           {"kernels"},

@@ -13,6 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/published"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/passes"
@@ -113,7 +114,7 @@ func TestReach(t *testing.T) {
 				if kernelIn[d.Kernel] == "" {
 					kernelIn[d.Kernel] = way
 				}
-				for _, o := range kernels.Origins() {
+				for _, o := range published.Origins() {
 					if key := o.By + ": " + o.Name; constantsIn[key] == "" && isOrigin(d, &o) {
 						constantsIn[key] = way
 					}
@@ -146,11 +147,11 @@ func TestReach(t *testing.T) {
 	}
 	all := kernels.All()
 	for i := range all {
-		checkReach(t, all[i].Name, kernelIn[all[i].Name], kernels.Kept(&all[i]))
+		checkReach(t, all[i].Name, kernelIn[all[i].Name], published.Kept(&all[i]))
 	}
-	for _, o := range kernels.Origins() {
+	for _, o := range published.Origins() {
 		key := o.By + ": " + o.Name
-		checkReach(t, key, constantsIn[key], kernels.KeptOrigin(&o))
+		checkReach(t, key, constantsIn[key], published.KeptOrigin(&o))
 	}
 }
 
@@ -168,7 +169,7 @@ func checkReach(t *testing.T, name, way, kept string) {
 }
 
 // isOrigin tells whether a dispatch is what a row of published kernels says.
-func isOrigin(d *plan.Dispatch, o *kernels.Origin) bool {
+func isOrigin(d *plan.Dispatch, o *published.Origin) bool {
 	k, ok := kernels.Lookup(d.Kernel)
 	if !ok || k.Family != o.Family {
 		return false

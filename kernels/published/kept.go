@@ -1,6 +1,10 @@
-package kernels
+package published
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/smelt-ml/smelt/kernels"
+)
 
 // kept lists kernels that no plan uses, with the reason why they exist. Each has conformance
 // tests and is launched by name.
@@ -16,7 +20,7 @@ var kept = []struct {
 }
 
 // Kept returns the reason why a kernel that no plan uses is in the table; "" for any other.
-func Kept(k *Kernel) string {
+func Kept(k *kernels.Kernel) string {
 	for _, row := range kept {
 		suffix := ""
 		if len(k.Name) > len(k.Family) {

@@ -1,8 +1,12 @@
-package kernels
+// Package published maps published kernels to the kernels of package kernels that compute the
+// same, and has the reasons for kernels that no plan uses. Its .metal files hold kernels with the
+// interfaces of other engines, for conformance tests; plans use them only on request. Their rows
+// stand in package kernels, because devices and the compiler look up every kernel by name.
+package published
 
 import "slices"
 
-// Origin maps a published kernel to the kernel here that computes the same. The idea comes
+// Origin maps a published kernel to the kernel of this module that computes the same. The idea comes
 // from the publication; the code is independent.
 type Origin struct {
 	Name      string            // of the kernel in the publication
