@@ -92,7 +92,7 @@ func linearLaunch(elem dtype.Type, tokens, k, n int, weight []byte) Launch {
 
 // BenchmarkMatVec reports the weight's bytes. Each call reads another copy of it.
 func BenchmarkMatVec(b *testing.B) {
-	for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K, dtype.Q5_K, dtype.Q6_K, dtype.MXFP4, dtype.IQ4_NL, dtype.IQ4_XS, dtype.Q4_1, dtype.MLX4, dtype.MLX8} {
+	for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K, dtype.Q5_K, dtype.Q6_K, dtype.MXFP4, dtype.IQ4_NL, dtype.IQ4_XS, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q2_K, dtype.Q3_K, dtype.MLX4, dtype.MLX8} {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}, {2048, 8192}, {1024, 151936}} {
 			// The copies of one shape and type are freed before the next.
 			b.Run(fmt.Sprintf("%v/%dx%d", elem, shape[0], shape[1]), func(b *testing.B) { benchmarkMatVec(b, elem, shape[0], shape[1]) })

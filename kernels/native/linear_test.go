@@ -796,7 +796,6 @@ func TestReaders(t *testing.T) {
 
 func TestInterleaveRefuses(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
-		require.Nil(t, l.Interleave(uint32(dtype.Q5_0), 64, 64, make([]byte, dtype.Q5_0.Bytes(64*64))), "bits that no word holds")
 		require.Nil(t, l.Interleave(uint32(dtype.Q4_0), 64, 48, make([]byte, dtype.Q4_0.Bytes(64*64))), "part of a block")
 		require.Nil(t, l.Interleave(uint32(dtype.F16), 64, 46, make([]byte, dtype.F16.Bytes(64*46))), "part of a vector")
 		require.Nil(t, l.Interleave(uint32(dtype.Q4_0), 7, 64, make([]byte, dtype.Q4_0.Bytes(64*7))), "part of a group")

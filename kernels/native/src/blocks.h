@@ -6,8 +6,7 @@
 //   GROUPS         scales in a sub-block: 1, or 2 of 16 elements each
 //   MIN            an element is scale·u + minimum rather than scale·(u − OFFSET)
 //   HALF           where a half lies that no word of 32 bits holds: the words are those
-//                  before it, or behind it where it is 0. NO_HALF, if all is words; ALONE,
-//                  if the format cannot be taken apart into words
+//                  before it, or behind it where it is 0. NO_HALF, if all is words
 //   PARTS          runs of sub-blocks that are unpacked by the same code: it is compiled for
 //                  one run, and a loop goes over them
 //   halves<S>      u of elements 0…15 and 16…31 of sub-block S of a part, of some rows
@@ -18,7 +17,7 @@
 //
 // What the rows are read from is a Rows, as files hold them, or an Interleaved, below.
 
-constexpr int NO_HALF = -1, ALONE = -2;
+constexpr int NO_HALF = -1;
 
 // Returns the position of a format's interleaved word. Words keep their order unless a kernel
 // reads them in another, because only sequential reads are prefetched in time.
@@ -105,42 +104,80 @@ struct Q4_0 : Stored<SMELT_Q4_0> {
     template <class From> INLINE void scales(From rows, float *s, float *) { store(s, rows.half(0)); }
 };
 
-// Bit i of a 32-bit mask as 16 in byte i, for the rows of a Q.
-INLINE void spread_bits(const uint8_t *p, size_t step, Q &low, Q &high) {
-    alignas(64) uint8_t bytes[2][4 * W];
-    for (int lane = 0; lane < W / 4; lane++, p += step) {
-        for (int i = 0; i < 4; i++) {
-            // Each byte of the product holds all eight bits; keep a different one in
-            // each, then let any that is set carry into the byte's top.
-            uint64_t v = p[i] * 0x0101010101010101u & 0x8040201008040201u;
-            v = (v + 0x7f7f7f7f7f7f7f7fu) >> 3 & 0x1010101010101010u;
-            memcpy(bytes[i / 2] + 16 * lane + 8 * (i % 2), &v, 8);
-        }
+// The fifth bits of a block of Q5_0 and Q5_1. In a file, bit i of a word is element i's. Interleaved,
+// bits are where a shift brings those of a word of codes into their bytes: swapping bits 4 and 1 of
+// i, and 3 and 0, brings the bit of element 16 h + 4 w + j to 8 j + 4 (w mod 2) + 2 h + w / 2.
+struct FifthBits {
+    // From a file's order to the interleaved one, and back.
+    INLINE I swapped(I v) { return swapped<7>(swapped<14>(v, 0x0000cccc), 0x00aa00aa); }
+    INLINE uint32_t swapped(uint32_t v) {
+        const auto swap = [](uint32_t v, int distance, uint32_t low) {
+            return (v & ~(low | low << distance)) | (v & low) << distance | (v >> distance & low);
+        };
+        return swap(swap(v, 14, 0x0000cccc), 7, 0x00aa00aa);
     }
-    low = q_load(bytes[0]), high = q_load(bytes[1]);
+
+    // Those of elements 0…15 and 16…31 as 16 in each byte.
+    INLINE void read(Rows rows, int at, Q &low, Q &high) {
+        alignas(64) uint8_t bytes[2][4 * W];
+        const uint8_t *p = rows.p + at;
+        for (int lane = 0; lane < W / 4; lane++, p += rows.stride) {
+            for (int i = 0; i < 4; i++) {
+                // Each byte of the product holds all eight bits; keep a different one in
+                // each, then let any that is set carry into the byte's top.
+                uint64_t v = p[i] * 0x0101010101010101u & 0x8040201008040201u;
+                v = (v + 0x7f7f7f7f7f7f7f7fu) >> 3 & 0x1010101010101010u;
+                memcpy(bytes[i / 2] + 16 * lane + 8 * (i % 2), &v, 8);
+            }
+        }
+        low = q_load(bytes[0]), high = q_load(bytes[1]);
+    }
+    template <class B> INLINE void read(Interleaved<B> rows, int at, Q &low, Q &high) {
+        const Q bits = q_load(rows.place(at));
+        switch (rows.word) {
+        case 0:
+            low = q_shl<4>(bits), high = q_shl<2>(bits);
+            break;
+        case 1:
+            low = bits, high = q_shr<2>(bits);
+            break;
+        case 2:
+            low = q_shl<3>(bits), high = q_shl<1>(bits);
+            break;
+        default:
+            low = q_shr<1>(bits), high = q_shr<3>(bits);
+        }
+        low = q_and(low, 16), high = q_and(high, 16);
+    }
+
+private:
+    template <int DISTANCE> INLINE I swapped(I v, uint32_t low) {
+        const I kept = i_set1(static_cast<int32_t>(~(low | low << DISTANCE))),
+                lower = i_set1(static_cast<int32_t>(low));
+        return i_or(i_and(v, kept), i_or(i_shl<DISTANCE>(i_and(v, lower)), i_and(i_shr<DISTANCE>(v), lower)));
+    }
+};
+
+// Elements of five bits: the fifth bits lie at byte `at`, before the others.
+template <class From> INLINE void five_bits(From rows, int at, Q &low, Q &high) {
+    Q v = rows.bytes(at + 4);
+    FifthBits::read(rows, at, low, high);
+    low = q_or(low, q_and(v, 0x0f)), high = q_or(high, q_and(q_shr<4>(v), 0x0f));
 }
 
 struct Q5_0 : Stored<SMELT_Q5_0> {
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 16, PARTNER = 0, PARTS = 1, HALF = ALONE;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 16, PARTNER = 0, PARTS = 1, HALF = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void halves(Rows rows, int, Q &low, Q &high) {
-        Q v = rows.bytes(6);
-        spread_bits(rows.p + 2, rows.stride, low, high);
-        low = q_or(low, q_and(v, 0x0f)), high = q_or(high, q_and(q_shr<4>(v), 0x0f));
-    }
+    template <int S, class From> INLINE void halves(From rows, int, Q &low, Q &high) { five_bits(rows, 2, low, high); }
     template <class From> INLINE void scales(From rows, float *s, float *) { store(s, rows.half(0)); }
 };
 
 struct Q5_1 : Stored<SMELT_Q5_1> {
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, PARTS = 1, HALF = ALONE;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, PARTS = 1, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void halves(Rows rows, int, Q &low, Q &high) {
-        Q v = rows.bytes(8);
-        spread_bits(rows.p + 4, rows.stride, low, high);
-        low = q_or(low, q_and(v, 0x0f)), high = q_or(high, q_and(q_shr<4>(v), 0x0f));
-    }
+    template <int S, class From> INLINE void halves(From rows, int, Q &low, Q &high) { five_bits(rows, 4, low, high); }
     template <class From> INLINE void scales(From rows, float *s, float *m) {
         store(s, rows.half(0));
         store(m, rows.half(2));
@@ -171,7 +208,7 @@ struct Q2_K : Stored<SMELT_Q2_K> {
 };
 
 struct Q3_K : Stored<SMELT_Q3_K> {
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4, PARTNER = 0, PARTS = 2, HALF = ALONE;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4, PARTNER = 0, PARTS = 2, HALF = 108;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
     template <int S, class From> INLINE void halves(From rows, int part, Q &low, Q &high) {
@@ -185,13 +222,21 @@ struct Q3_K : Stored<SMELT_Q3_K> {
         else
             return q_and(q_shr<S - 2>(v), 4);
     }
-    INLINE void scales(Rows rows, float *s, float *) {
+    INLINE void scale_words(Rows rows, I w[3]) {
         // The twelve bytes of scales end two bytes before the block does: read
         // sixteen that lie inside it, two bytes early.
-        I early[4], w[3], four = i_set1(0x0f0f0f0f), top = i_set1(0x30303030);
+        I early[4];
         rows.words(94, early);
         for (int i = 0; i < 3; i++)
             w[i] = i_or(i_shr<16>(early[i]), i_shl<16>(early[i + 1]));
+    }
+    template <class From> INLINE void scale_words(From rows, I w[3]) {
+        for (int i = 0; i < 3; i++)
+            w[i] = q_words(q_load(rows.place(96 + 4 * i)));
+    }
+    template <class From> INLINE void scales(From rows, float *s, float *) {
+        I w[3], four = i_set1(0x0f0f0f0f), top = i_set1(0x30303030);
+        scale_words(rows, w);
         F d = rows.half(108);
         spread_bytes(i_or(i_and(w[0], four), i_and(i_shl<4>(w[2]), top)), d, s, 32);
         spread_bytes(i_or(i_and(w[1], four), i_and(i_shl<2>(w[2]), top)), d, s + 4 * ROWS, 32);
@@ -273,6 +318,11 @@ template <> constexpr int place_of<Q6_K>(int word) {
     const int part = high ? (word - HIGH) / 8 : word / 16, turn = by_turns(word % 8), both = turn / 2 * 4 + turn % 2;
     return 4 + 24 * part + (high ? both + 2 : word / 8 % 2 == 0 ? both : 16 + turn);
 }
+
+// The interleaved word of a format that has the order of FifthBits, or −1.
+template <class B> constexpr int FIFTH_BITS = -1;
+template <> constexpr int FIFTH_BITS<Q5_0> = 0;
+template <> constexpr int FIFTH_BITS<Q5_1> = 1;
 
 // Sub-blocks of a part.
 template <class B> constexpr int RUN = B::SUBS / B::PARTS;
@@ -356,6 +406,9 @@ template <class B> APART static void put_block(const uint8_t *rows, size_t strid
         for (int word = 0; word < FOURS; word += 4) {
             I w[4];
             from.words(SKIPPED + 4 * word, w);
+            if constexpr (FIFTH_BITS<B> >= 0)
+                if (word == FIFTH_BITS<B> / 4 * 4)
+                    w[FIFTH_BITS<B> % 4] = FifthBits::swapped(w[FIFTH_BITS<B> % 4]);
             for (int i = 0; i < 4; i++)
                 memcpy(out + To::offset(word + i) + of * 4, &w[i], sizeof w[i]);
         }
@@ -376,11 +429,14 @@ template <class B> static void interleave(const uint8_t *rows, uint64_t blocks, 
             put_block<B>(rows + b * B::BYTES, stride, out);
 }
 
+// Formats that few files have.
+template <class B> constexpr bool RARE = false;
+template <> constexpr bool RARE<Q2_K> = true;
+template <> constexpr bool RARE<Q3_K> = true;
 // Whether rows of a file are multiplied through interleaved copies, block by block. Formats whose
 // weights are rarely left in rows use it instead of code for rows, which would be most of their
-// code.
-template <class B> constexpr bool BY_COPY = false;
-template <> constexpr bool BY_COPY<Q2_K> = true;
+// code, and those whose fifth bits are slow to read in rows.
+template <class B> constexpr bool BY_COPY = RARE<B> || FIFTH_BITS<B> >= 0;
 
 // Writes a row of n elements of an interleaved weight as floats.
 template <class B> static void dequantize_interleaved(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
@@ -391,6 +447,13 @@ template <class B> static void dequantize_interleaved(const uint8_t *p, uint64_t
         alignas(64) uint8_t block[B::BYTES];
         for (int i = 0; i < From::WORDS; i++)
             memcpy(block + From::SKIPPED + 4 * i, group + From::offset(i) + r * 4, 4);
+        if constexpr (FIFTH_BITS<B> >= 0) {
+            uint8_t *const at = block + From::SKIPPED + 4 * FIFTH_BITS<B>;
+            uint32_t bits;
+            memcpy(&bits, at, 4);
+            bits = FifthBits::swapped(bits);
+            memcpy(at, &bits, 4);
+        }
         if constexpr (B::HALF >= 0)
             memcpy(block + B::HALF, group + r * 2, 2);
         dequantize_row<B>(block, out + at, B::ELEMS);

@@ -442,18 +442,16 @@ template <class B> constexpr bool PAIRS_PAY = B::PARTNER > 1 && MANY_REGISTERS;
 
 template <class B> static void multiply_quantized(const RowGroup &g) {
     // From memory a format with two scales in a sub-block gains nothing by a form for two tokens.
-    constexpr uint32_t MOST = BY_COPY<B> ? AT_ONCE : FEW, LEAST = B::GROUPS == 1 ? 2 : AT_ONCE;
-    const bool interleaved = B::HALF != ALONE && (BY_COPY<B> || g.interleaved);
+    constexpr uint32_t MOST = RARE<B> ? AT_ONCE : FEW, LEAST = B::GROUPS == 1 ? 2 : AT_ONCE;
+    const bool interleaved = BY_COPY<B> || g.interleaved;
     if (g.act->few) {
-        if constexpr (B::HALF != ALONE) {
-            if (interleaved)
-                return in_streams<STREAMS_OF<B>, LEAST, MOST>(g, [](const RowGroup &some, auto t, auto s) {
-                    if constexpr (PAIRS_PAY<B> && decltype(t)::value == 1)
-                        if (some.pairs)
-                            return multiply_interleaved<B, 1, s.value, true>(some);
-                    multiply_interleaved<B, t.value, s.value>(some);
-                });
-        }
+        if (interleaved)
+            return in_streams<STREAMS_OF<B>, LEAST, MOST>(g, [](const RowGroup &some, auto t, auto s) {
+                if constexpr (PAIRS_PAY<B> && decltype(t)::value == 1)
+                    if (some.pairs)
+                        return multiply_interleaved<B, 1, s.value, true>(some);
+                multiply_interleaved<B, t.value, s.value>(some);
+            });
         if constexpr (!BY_COPY<B>) {
             for (uint32_t t = 0; t < g.tokens; t++)
                 multiply_few<B>(g, t);
@@ -463,10 +461,8 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
     }
     multiply_panels<B>(g, B::ELEMS, B::BYTES,
                        [&](Panel<B> &panel, const RowGroup &one, uint64_t at, uint64_t elements) {
-                           if constexpr (B::HALF != ALONE) {
-                               if (interleaved)
-                                   return panel.unpack_interleaved(one, at / B::ELEMS, elements);
-                           }
+                           if (interleaved)
+                               return panel.unpack_interleaved(one, at / B::ELEMS, elements);
                            if constexpr (!BY_COPY<B>)
                                panel.unpack(one.rows + at / B::ELEMS * B::BYTES, one.stride, elements);
                        });
@@ -479,8 +475,6 @@ template <class B> constexpr WeightType block_type() {
 // The same with what an overlay has from the set below it.
 template <class B> constexpr WeightType stored_block_type() {
     WeightType t = block_type<B>();
-    t.widen = dequantize_row<B>;
-    if constexpr (B::HALF != ALONE)
-        t.interleave = interleave<B>, t.widen_interleaved = dequantize_interleaved<B>;
+    t.widen = dequantize_row<B>, t.interleave = interleave<B>, t.widen_interleaved = dequantize_interleaved<B>;
     return t;
 }
