@@ -262,6 +262,14 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 		})
 	}
 	wait.Wait()
+	// Of a few requests at once, none may come late enough to find the prefix of another.
+	again, reused := list[0], 0
+	for range 2 {
+		a := collectSome(e.Generate(t.Context(), again), math.MaxInt)
+		require.NoError(t, a.err)
+		reused = a.usage().CachedTokens
+	}
+	require.Positive(t, reused)
 	s, err := l.NewSession()
 	require.NoError(t, err)
 	largest, cached, given := 0.0, 0, 0
@@ -301,12 +309,14 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	require.Equal(t, []int64{stats.Steps, stats.Drafted, stats.Accepted, 0, 0, int64(stats.Blocks)},
 		[]int64{g.steps.Load(), g.drafted.Load(), g.accepted.Load(), g.running.Load(), g.waiting.Load(), g.free.Load()})
 	require.Equal(t, stats.Drafted > 0, g.guessing.Load() > 0)
-	require.InDelta(t, n, g.requests.Load(), float64(lo.Count(late, true)), "those that came too late are none")
+	require.InDelta(t, n+2, g.requests.Load(), float64(lo.Count(late, true)), "those that came too late are none")
 	require.GreaterOrEqual(t, g.tokens.Load(), int64(given)) // of some that were broken off, more
 	require.Positive(t, g.batch.Load())
 	t.Logf("log-probabilities at most %.2g off; %d prompt tokens of requests cached; %+v", largest, cached, stats)
 	require.Equal(t, stats.Blocks, stats.Free)
-	require.Positive(t, cached)
+	if device == "cpu" {
+		require.Positive(t, cached)
+	}
 	require.Equal(t, model != withStates, stats.Copied > 0) // who shares a block with a state goes on behind it
 	if by == plainly {
 		require.Zero(t, stats.Drafted)
