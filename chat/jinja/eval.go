@@ -166,6 +166,7 @@ func (r *run) macro(name string, m *macro) *function {
 // parameters binds a macro's arguments. Those without a parameter become varargs and kwargs.
 func (r *run) parameters(name string, m *macro, a args) {
 	rest := &Dict{}
+	r.scan(len(a.kw.entries) * len(m.params))
 	for _, e := range a.kw.entries {
 		key := e.key.(Text)
 		i := slices.Index(m.params, key.s)
@@ -208,7 +209,7 @@ func (e *dictExpr) eval(r *run) Value {
 	d := &Dict{}
 	for i, key := range e.keys {
 		r.alloc(2 * valueSize)
-		if k := r.eval(key); !d.set(k, r.eval(e.values[i])) {
+		if k := r.keyed(r.eval(key)); !d.set(k, r.eval(e.values[i])) {
 			fail("a %s cannot be a key", k.kind())
 		}
 	}
@@ -241,6 +242,14 @@ func (e *item) eval(r *run) Value {
 	return Undefined{}
 }
 
+// keyed counts the steps of looking up a key in a mapping, and returns it.
+func (r *run) keyed(v Value) Value {
+	if t, ok := v.(Text); ok {
+		r.scan(len(t.s))
+	}
+	return v
+}
+
 // index returns the index v into a list of n; negative values count from its end.
 func index(v Value, n int) (int, bool) {
 	i, ok := integer(v)
@@ -254,6 +263,7 @@ func index(v Value, n int) (int, bool) {
 // entry, so that a schema's entry "items" does not hide the method.
 func (r *run) attribute(of Value, name string, called bool) Value {
 	var table map[string]method
+	r.scan(len(name))
 	switch of := of.(type) {
 	case *Dict:
 		v, ok := of.Get(name)
@@ -417,6 +427,7 @@ func (r *run) arguments(a *arguments) args {
 		}
 	}
 	for i, e := range a.kw {
+		r.scan(len(a.names[i]))
 		out.kw.Set(Plain(a.names[i]), r.eval(e))
 	}
 	if a.kwMap != nil {
@@ -428,7 +439,7 @@ func (r *run) arguments(a *arguments) args {
 			if _, ok := e.key.(Text); !ok {
 				fail("an argument's name must be a string, not a %s", e.key.kind())
 			}
-			out.kw.set(e.key, e.value)
+			out.kw.set(r.keyed(e.key), e.value)
 		}
 	}
 	r.alloc(valueSize * (len(out.pos) + 2*out.kw.Len()))
@@ -722,7 +733,7 @@ func (r *run) equal(a, b Value) bool {
 		}
 		r.enter()
 		for _, e := range a.entries {
-			v, ok := b.get(e.key)
+			v, ok := b.get(r.keyed(e.key))
 			if !ok || !r.equal(e.value, v) {
 				r.depth--
 				return false
@@ -768,7 +779,7 @@ func contains(r *run, a, b Value) Value {
 	case *List:
 		return Bool(slices.ContainsFunc(b.Items, func(v Value) bool { return r.equal(a, v) }))
 	case *Dict:
-		_, ok := b.get(a)
+		_, ok := b.get(r.keyed(a))
 		return Bool(ok)
 	case Text:
 		if a, ok := a.(Text); ok {

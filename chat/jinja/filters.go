@@ -90,6 +90,7 @@ func init() {
 		"sum": func(r *run, v Value, a args) Value {
 			sum := a.get(1, "start", Int(0))
 			for _, item := range r.attributes(r.items(v), a.get(0, "attribute", None{})) {
+				r.step(1)
 				if sum = plus(r, sum, item); sum == nil {
 					fail("sum of a value that is not a number")
 				}
@@ -210,6 +211,7 @@ func toInt(r *run, v Value, a args) Value {
 			return Int(v)
 		}
 	case Text:
+		r.scan(len(v.s))
 		s := strings.TrimFunc(v.s, isSpace)
 		digits := len(s) - len(strings.TrimLeft(strings.TrimLeft(s, "+-"), "0123456789"))
 		if i, err := strconv.ParseInt(s[:digits], 10, 64); err == nil {
@@ -224,6 +226,7 @@ func toFloat(r *run, v Value, a args) Value {
 		return Float(f)
 	}
 	if t, ok := v.(Text); ok {
+		r.scan(len(t.s))
 		if f, err := strconv.ParseFloat(strings.TrimFunc(t.s, isSpace), 64); err == nil {
 			return Float(f)
 		}
@@ -332,7 +335,7 @@ func (r *run) path(v, path Value) Value {
 		return v
 	}
 	for part := range strings.SplitSeq(r.str(path).s, ".") {
-		r.step(1)
+		r.scan(len(part))
 		if i, err := strconv.Atoi(part); err == nil {
 			if l, ok := v.(*List); ok {
 				if i < 0 || i >= len(l.Items) {

@@ -41,7 +41,11 @@ func init() {
 			}
 			return &List{items}
 		},
-		"strftime_now": func(r *run, a args) Value { return Plain(strftime(r.now, a.text(0, "format").s)) },
+		"strftime_now": func(r *run, a args) Value {
+			format := a.text(0, "format").s
+			r.alloc(longestTime * len(format))
+			return Plain(strftime(r.now, format))
+		},
 	} {
 		globalFunctions[name] = &function{name, f}
 	}
@@ -57,12 +61,12 @@ func entriesOf(r *run, a args) *Dict {
 		switch of := a.pos[0].(type) {
 		case *Dict:
 			for _, e := range of.entries {
-				d.set(e.key, e.value)
+				d.set(r.keyed(e.key), e.value)
 			}
 		default:
 			for _, v := range r.items(of) {
 				pair := r.items(v)
-				if len(pair) != 2 || !d.set(pair[0], pair[1]) {
+				if len(pair) != 2 || !d.set(r.keyed(pair[0]), pair[1]) {
 					fail("want a mapping or a list of pairs")
 				}
 			}
@@ -82,6 +86,8 @@ var strftimeForms = map[byte]string{
 	'F': "2006-01-02", 'D': "01/02/06", 'T': "15:04:05", 'R': "15:04", 'e': "_2", 'j': "002",
 	'c': "Mon Jan _2 15:04:05 2006", 'x': "01/02/06", 'X': "15:04:05",
 }
+
+const longestTime = 16 // bytes of a directive's result for each of its own, or nearly
 
 func strftime(t time.Time, format string) string {
 	var b strings.Builder

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -64,7 +63,10 @@ func (w *jsonWriter) string(s string, marked bool) {
 
 func (w *jsonWriter) line(level int) {
 	if w.indent != "" {
-		w.string("\n"+strings.Repeat(w.indent, level), false)
+		w.string("\n", false)
+		for range level {
+			w.string(w.indent, false)
+		}
 	}
 }
 
@@ -107,8 +109,9 @@ func (w *jsonWriter) entries(list []entry, level int) {
 		list = slices.Clone(list)
 		w.alloc(2 * valueSize * len(list))
 		slices.SortStableFunc(list, func(a, b entry) int {
-			w.step(1)
-			return cmp.Compare(w.str(a.key).s, w.str(b.key).s)
+			x, y := w.str(a.key).s, w.str(b.key).s
+			w.scan(min(len(x), len(y)))
+			return cmp.Compare(x, y)
 		})
 	}
 	w.sequence("{", "}", len(list), level, func(i int) {

@@ -28,8 +28,8 @@ var textMethods = map[string]method{
 		}
 		return Int(strings.Count(t.s, part))
 	}),
-	"endswith": textMethod(func(_ *run, t Text, a args) Value {
-		return anyOf(a, func(s string) bool { return strings.HasSuffix(t.s, s) })
+	"endswith": textMethod(func(r *run, t Text, a args) Value {
+		return anyOf(r, a, func(s string) bool { return strings.HasSuffix(t.s, s) })
 	}),
 	"find": textMethod(func(_ *run, t Text, a args) Value {
 		i := strings.Index(t.s, a.text(0, "sub").s)
@@ -82,8 +82,8 @@ var textMethods = map[string]method{
 		}
 		return r.list(lines)
 	}),
-	"startswith": textMethod(func(_ *run, t Text, a args) Value {
-		return anyOf(a, func(s string) bool { return strings.HasPrefix(t.s, s) })
+	"startswith": textMethod(func(r *run, t Text, a args) Value {
+		return anyOf(r, a, func(s string) bool { return strings.HasPrefix(t.s, s) })
 	}),
 	"strip": stripped(both),
 	"title": textMethod(func(r *run, t Text, _ args) Value { return title(r, t) }),
@@ -91,7 +91,7 @@ var textMethods = map[string]method{
 }
 
 // anyOf reports whether is holds for a string argument, or for one of a list of strings.
-func anyOf(a args, is func(string) bool) Value {
+func anyOf(r *run, a args, is func(string) bool) Value {
 	l, ok := a.get(0, "prefix", Undefined{}).(*List)
 	if !ok {
 		return Bool(is(a.text(0, "prefix").s))
@@ -101,6 +101,7 @@ func anyOf(a args, is func(string) bool) Value {
 		if !ok {
 			fail("a prefix or suffix must be a string, not a %s", v.kind())
 		}
+		r.scan(len(t.s))
 		return is(t.s)
 	}))
 }
@@ -199,8 +200,8 @@ func (r *run) split(t Text, a args, fromRight bool) Value {
 
 // dictMethods are the methods of mappings.
 var dictMethods = map[string]method{
-	"get": func(_ *run, of Value, a args) Value {
-		if v, ok := of.(*Dict).get(a.get(0, "key", Undefined{})); ok {
+	"get": func(r *run, of Value, a args) Value {
+		if v, ok := of.(*Dict).get(r.keyed(a.get(0, "key", Undefined{}))); ok {
 			return v
 		}
 		return a.get(1, "default", None{})

@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,8 @@ var (
 
 // Options are the inputs of a rendering besides the variables. Zero fields take defaults.
 type Options struct {
+	// Context ends the rendering, with its cause; nil: it does not end.
+	Context context.Context
 	// Now is the time of strftime_now.
 	Now time.Time
 	// Steps and Bytes bound time and memory, each in addition to an allowance per byte of the
@@ -38,6 +41,8 @@ const (
 // run is the state of one rendering.
 type run struct {
 	steps, bytes int // remaining
+	ctx          context.Context
+	look         int // remaining steps at which ctx is looked at
 	depth        int
 	now          time.Time
 	scope        *scope
@@ -55,7 +60,8 @@ func (t *Template) Render(variables *Dict, o Options) (text Text, err error) {
 	}
 	n := size(variables)
 	globals := &scope{vars: globalFunctions}
-	r := &run{steps: o.Steps + min(stepsPerByte*n, mostSteps), bytes: o.Bytes + min(bytesPerByte*n, mostBytes), now: o.Now, out: &builder{}}
+	r := &run{steps: o.Steps + min(stepsPerByte*n, mostSteps), bytes: o.Bytes + min(bytesPerByte*n, mostBytes), ctx: o.Context, now: o.Now, out: &builder{}}
+	r.look = r.steps
 	defer func() {
 		if e := recovered(recover()); e != nil {
 			text, err = Text{}, e
@@ -87,13 +93,22 @@ func recovered(e any) error {
 }
 
 func (r *run) step(n int) {
-	if r.steps -= n; r.steps < 0 {
+	if r.steps -= n; r.steps > r.look {
+		return
+	}
+	if r.steps < 0 {
 		fail("%w: too many steps", ErrLimit)
+	}
+	r.look = r.steps - lookEvery
+	if r.ctx != nil && r.ctx.Err() != nil {
+		panic(failure{context.Cause(r.ctx)})
 	}
 }
 
+const lookEvery = 10_000 // steps between two looks at the context
+
 // scan counts the steps of reading n bytes.
-func (r *run) scan(n int) { r.step(1 + n>>6) }
+func (r *run) scan(n int) { r.step(1 + n>>4) }
 
 // alloc counts n allocated bytes, which are never given back, and the steps to fill them.
 func (r *run) alloc(n int) {
@@ -141,7 +156,7 @@ type scope struct {
 
 func (r *run) lookup(name string) Value {
 	for s := r.scope; s != nil; s = s.parent {
-		r.step(1)
+		r.scan(len(name))
 		if v, ok := s.vars[name]; ok {
 			return v
 		}
@@ -151,6 +166,7 @@ func (r *run) lookup(name string) Value {
 
 func (r *run) set(name string, v Value) {
 	r.alloc(valueSize)
+	r.scan(len(name))
 	if r.scope.vars == nil {
 		r.scope.vars = map[string]Value{}
 	}

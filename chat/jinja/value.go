@@ -220,11 +220,18 @@ func truth(v Value) bool {
 
 // number returns a number's value; booleans are 0 and 1.
 func number(v Value) (float64, bool) {
-	if f, ok := v.(Float); ok {
-		return float64(f), true
+	switch v := v.(type) {
+	case Int:
+		return float64(v), true
+	case Float:
+		return float64(v), true
+	case Bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
 	}
-	n, ok := integer(v)
-	return float64(n), ok
+	return 0, false
 }
 
 // integer returns an integer's value; booleans are 0 and 1.
