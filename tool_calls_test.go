@@ -63,7 +63,7 @@ func TestForcedCalls(t *testing.T) {
 					problems[i] = err
 					return
 				}
-				k, err := template.Constraint(v, c, p, nil)
+				k, err := template.Constraint(t.Context(), v, c, p, nil)
 				if err != nil {
 					problems[i] = err
 					return

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,8 +60,8 @@ var ErrNotKept = errors.New("the arguments of calls cannot be constrained to the
 // Constraint returns the constraint on an answer; nil if any answer is allowed. A tool call, once
 // begun or if the conversation forces one, follows the template's notation and the tool's schema;
 // an answer without a call matches schema, unless that is nil. Reasoning before the answer is
-// unconstrained.
-func (t *Template) Constraint(v *constrain.Vocabulary, c Conversation, prompt Prompt, schema json.RawMessage) (*constrain.Constraint, error) {
+// unconstrained. Constraint fails with ctx's cause when ctx ends.
+func (t *Template) Constraint(ctx context.Context, v *constrain.Vocabulary, c Conversation, prompt Prompt, schema json.RawMessage) (*constrain.Constraint, error) {
 	if schema == nil && (len(c.Tools) == 0 || c.ToolChoice.None) && !c.ToolChoice.forced() {
 		return nil, nil
 	}
@@ -68,21 +69,26 @@ func (t *Template) Constraint(v *constrain.Vocabulary, c Conversation, prompt Pr
 	answered := t.format.think[1] != "" && strings.HasSuffix(strings.TrimRight(prompt.String(), space), t.format.think[1])
 	key := fmt.Sprintf("%p %v %v %v %v %q %q", v, at, answered, c.ToolChoice, c.OneCall, c.Tools, schema)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if k, ok := t.constraints[key]; ok {
+	k, ok := t.constraints[key]
+	t.mu.Unlock()
+	if ok {
 		return k, nil
 	}
 	form, err := t.answerForm(&c, at, answered, schema)
-	var k *constrain.Constraint
-	if err == nil && form != nil {
-		k, err = v.Form(*form)
+	if err == nil && form != nil { // beside other conversations, since it can take long
+		k, err = v.Form(ctx, *form)
 	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
 		if schema == nil && !c.insists() {
 			err = fmt.Errorf("%w: %w", ErrNotKept, err)
 		}
 		return nil, err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if len(t.constraints) >= maxConstraints {
 		clear(t.constraints)
 	}

@@ -175,7 +175,7 @@ func TestForcedCalls(t *testing.T) {
 					c.ToolChoice.Name = []string{"get_weather", "search.web", "list_all", "now"}[i/3%4]
 				}
 				template, prompt, tok, v := asked(t, family, i%2 == 0, c)
-				k, err := template.Constraint(v, c, prompt, nil)
+				k, err := template.Constraint(t.Context(), v, c, prompt, nil)
 				require.NoError(t, err)
 				ids, whole := stroll(t, r, tok, k, strings.Split(f.hints, " "), 8, 3000)
 				if !whole {
@@ -221,7 +221,7 @@ func TestBegunCalls(t *testing.T) {
 			calls, spoken := 0, 0
 			for i := range 40 {
 				template, prompt, tok, v := asked(t, family, i%2 == 0, c)
-				k, err := template.Constraint(v, c, prompt, nil)
+				k, err := template.Constraint(t.Context(), v, c, prompt, nil)
 				require.NoError(t, err)
 				ids, whole := stroll(t, r, tok, k, strings.Split(f.hints, " "), 24, 1500)
 				if !whole {
@@ -264,7 +264,7 @@ func TestKeptAnswers(t *testing.T) {
 					c.Tools = callable
 				}
 				template, prompt, tok, v := asked(t, family, i%2 == 0, c)
-				k, err := template.Constraint(v, c, prompt, json.RawMessage(source))
+				k, err := template.Constraint(t.Context(), v, c, prompt, json.RawMessage(source))
 				require.NoError(t, err)
 				ids, whole := stroll(t, r, tok, k, strings.Split(f.hints, " "), 8, 1500)
 				if !whole {
@@ -300,7 +300,7 @@ func TestNotKept(t *testing.T) {
 			c.Tools = []json.RawMessage{json.RawMessage(tool)}
 		}
 		template, prompt, _, v := asked(t, family, false, c)
-		k, err := template.Constraint(v, c, prompt, nil)
+		k, err := template.Constraint(t.Context(), v, c, prompt, nil)
 		require.True(t, (k == nil) == (err != nil) || c.ToolChoice.None || tool == "")
 		return err
 	}

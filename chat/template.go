@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func NewTemplate(source string, t *tokenizer.Tokenizer) (*Template, error) {
 // keepsSystem reports whether a rendered probe contains its system message.
 func (t *Template) keepsSystem() bool {
 	const probe = "a system text to look for"
-	p, err := t.render(Conversation{Messages: []Message{{Role: "system", Content: probe}, {Role: "user", Content: "x"}}, Answer: true}, false)
+	p, err := t.render(context.Background(), Conversation{Messages: []Message{{Role: "system", Content: probe}, {Role: "user", Content: "x"}}, Answer: true}, false)
 	return err == nil && strings.Contains(p.String(), probe)
 }
 
@@ -98,18 +99,23 @@ func (t *Template) prompt(text jinja.Text) Prompt {
 // Render renders a conversation. If the template has no place for a system message, its text is put
 // before the next user message.
 func (t *Template) Render(c Conversation) (Prompt, error) {
+	return t.RenderContext(context.Background(), c)
+}
+
+// RenderContext is Render that fails with ctx's cause when ctx ends.
+func (t *Template) RenderContext(ctx context.Context, c Conversation) (Prompt, error) {
 	if len(c.Messages) == 0 {
 		return Prompt{}, errors.New("conversation without messages")
 	}
 	if t.noSystem {
 		c.Messages = folded(c.Messages)
 	}
-	p, err := t.render(c, false)
+	p, err := t.render(ctx, c, false)
 	if err == nil || !slices.ContainsFunc(c.Messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
 		return p, err
 	}
 	// Some templates take the arguments of calls as objects, others as strings.
-	if p, again := t.render(c, true); again == nil {
+	if p, again := t.render(ctx, c, true); again == nil {
 		return p, nil
 	}
 	return p, err
@@ -136,7 +142,7 @@ func folded(list []Message) []Message {
 	return out
 }
 
-func (t *Template) render(c Conversation, argumentsAsText bool) (Prompt, error) {
+func (t *Template) render(ctx context.Context, c Conversation, argumentsAsText bool) (Prompt, error) {
 	v := &jinja.Dict{}
 	set := func(name string, value jinja.Value) { v.Set(jinja.Plain(name), value) }
 	for name, text := range t.special {
@@ -175,7 +181,7 @@ func (t *Template) render(c Conversation, argumentsAsText bool) (Prompt, error) 
 		}
 		set(name, list)
 	}
-	text, err := t.template.Render(v, jinja.Options{Now: t.now()})
+	text, err := t.template.Render(v, jinja.Options{Context: ctx, Now: t.now()})
 	if err != nil {
 		return Prompt{}, fmt.Errorf("chat template: %w", err)
 	}

@@ -38,6 +38,7 @@
 package constrain
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -55,6 +56,7 @@ type Constraint struct {
 	p      *parser
 	start  *config
 	known  map[string]*config
+	held   int // threads of known
 	masked int
 	arena  []thread
 }
@@ -71,11 +73,12 @@ type State struct {
 	at *config
 }
 
-// compile runs build under the bounds of limits.go and returns a constraint that starts at the
-// place that build returns.
-func (v *Vocabulary) compile(build func(g *grammar) (place, []string, error)) (c *Constraint, err error) {
+// compile runs build under the bounds of limits.go, until ctx ends, and returns a constraint that
+// starts at the place that build returns.
+func (v *Vocabulary) compile(ctx context.Context, build func(g *grammar) (place, []string, error)) (c *Constraint, err error) {
 	defer bounded(&err)
 	g := newGrammar()
+	g.open(ctx)
 	start, notes, err := build(g)
 	if err != nil {
 		return nil, err
@@ -87,6 +90,7 @@ func (v *Vocabulary) compile(build func(g *grammar) (place, []string, error)) (c
 		return nil, errors.New("no text matches")
 	}
 	c.start = c.config(r.threads, r.ends)
+	g.open(nil)
 	return c, nil
 }
 
@@ -116,8 +120,9 @@ func (c *Constraint) config(ts []thread, ends bool) *config {
 	if k := c.known[string(key)]; k != nil {
 		return k
 	}
-	if len(c.known) > maxReadings {
+	if c.held += len(ts); len(c.known) > maxReadings || c.held > maxHeld {
 		clear(c.known)
+		c.held = len(ts)
 	}
 	k := &config{reading: reading{threads: append([]thread(nil), ts...), ends: ends}}
 	c.known[string(key)] = k
@@ -161,7 +166,7 @@ func (s *State) AcceptBytes(text []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer bounded(&err)
-	c.p.work = 0
+	c.p.open(nil)
 	ts, ends := s.at.threads, s.at.ends
 	var buffers [2][]thread
 	for i, b := range text {
@@ -187,7 +192,7 @@ func (s State) Mask(mask []uint64) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer bounded(&err)
-	c.p.work = 0
+	c.p.open(nil)
 	k := s.at
 	if k.mask != nil {
 		copy(mask, k.mask)
@@ -282,7 +287,7 @@ func (s State) Forced(dst []byte) (_ []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer bounded(&err)
-	c.p.work = 0
+	c.p.open(nil)
 	ts, ends := s.at.threads, s.at.ends
 	for range maxTokenBytes {
 		if ends || len(ts) == 0 {

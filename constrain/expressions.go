@@ -1,5 +1,7 @@
 package constrain
 
+import "context"
+
 // Regexp returns the constraint that the whole text matches a regular expression of ECMA-262. It is
 // anchored at both ends, with or without ^ and $.
 func (v *Vocabulary) Regexp(expr string) (*Constraint, error) {
@@ -10,7 +12,7 @@ func (v *Vocabulary) Regexp(expr string) (*Constraint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.compile(func(g *grammar) (place, []string, error) {
+	return v.compile(context.Background(), func(g *grammar) (place, []string, error) {
 		r, err := g.whole(e)
 		if err != nil {
 			return 0, nil, err

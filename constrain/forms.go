@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,12 +13,12 @@ import (
 type Form struct{ rule *rule }
 
 // Form returns the constraint that the whole text has form f. It fails if f has a token that the
-// vocabulary lacks, that has text, or that ends a generation.
-func (v *Vocabulary) Form(f Form) (*Constraint, error) {
+// vocabulary lacks, that has text, or that ends a generation, and with ctx's cause when ctx ends.
+func (v *Vocabulary) Form(ctx context.Context, f Form) (*Constraint, error) {
 	if err := v.has(f.of()); err != nil {
 		return nil, err
 	}
-	return v.compile(func(g *grammar) (place, []string, error) {
+	return v.compile(ctx, func(g *grammar) (place, []string, error) {
 		at, err := g.rules(map[string]*rule{"form": f.of()}, "form")
 		return at, g.notes, err
 	})

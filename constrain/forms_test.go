@@ -70,7 +70,7 @@ func TestForms(t *testing.T) {
 		"until":    {constrain.Sequence(constrain.Free{Without: []string{"</t>"}}.Form(), constrain.Literal("</t>"), schema("true")), []string{"</t>1", "a</t</t>{}", "<</t>1"}, []string{"</t>", "</t>1</t>1", "a1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, err := v.Form(c.form)
+			k, err := v.Form(t.Context(), c.form)
 			require.NoError(t, err)
 			for i, texts := range [][]string{c.is, c.not} {
 				for _, text := range texts {
@@ -98,10 +98,10 @@ func TestForms(t *testing.T) {
 		"token 400 cannot be part":                  constrain.Token(400),
 		"is not valid UTF-8":                        constrain.Literal("a\xff"),
 	} {
-		_, err := v.Form(f)
+		_, err := v.Form(t.Context(), f)
 		require.ErrorContains(t, err, want)
 	}
-	k, err := v.Form(schema(`{"type": "string", "format": "odd"}`))
+	k, err := v.Form(t.Context(), schema(`{"type": "string", "format": "odd"}`))
 	require.NoError(t, err)
 	require.NotEmpty(t, k.Notes())
 }

@@ -10,6 +10,7 @@ import (
 
 // grammarText is the source of a grammar and the position of its parser.
 type grammarText struct {
+	*budget
 	rest, all string
 	comment   string
 	depth     int
@@ -60,6 +61,7 @@ func isWordByte(b byte) bool {
 }
 
 func (p *grammarText) enter() error {
+	p.spend(derivation)
 	if p.depth++; p.depth > maxDepth {
 		return p.errorf("more than %d groups within each other", maxDepth)
 	}
@@ -101,11 +103,11 @@ func (p *grammarText) repeated(x *rule, lo, hi int) (*rule, error) {
 }
 
 // parseGBNF parses llama.cpp's grammar format.
-func parseGBNF(text string) (map[string]*rule, error) {
+func parseGBNF(text string, b *budget) (map[string]*rule, error) {
 	if !utf8.ValidString(text) {
 		return nil, fmt.Errorf("the grammar is not valid UTF-8")
 	}
-	p := &gbnf{grammarText{rest: text, all: text, comment: "#"}}
+	p := &gbnf{grammarText{budget: b, rest: text, all: text, comment: "#"}}
 	rules := map[string]*rule{}
 	for p.space(true); p.rest != ""; p.space(true) {
 		name := p.word("-")

@@ -42,6 +42,7 @@ type grammar struct {
 func newGrammar() *grammar { return &grammar{lexer: newLexer(), steps: []step{{kind: stepReturn}}} }
 
 func (g *grammar) add(s step) place {
+	g.spend(4 + len(s.forks))
 	if len(g.steps) >= maxPlaces {
 		panic(limit("a grammar of more than %d places", maxPlaces))
 	}
@@ -122,6 +123,7 @@ type parser struct {
 	lastID uint64
 	frames map[string]*frame
 	after  map[spot]*reading
+	held   int // threads of after
 	key    []byte
 }
 
@@ -151,9 +153,6 @@ func (p *parser) from(at place, top *frame) *reading {
 			s := &p.steps[at]
 			if s.kind == stepLexeme {
 				r.threads = append(r.threads, thread{at, s.lex.state, 0, top})
-				if len(r.threads) > maxThreads {
-					panic(limit("more than %d parallel parses of a text", maxThreads))
-				}
 				if !p.states[s.lex.state].accepts || seen[spot{at, top}] {
 					return
 				}
@@ -172,6 +171,7 @@ func (p *parser) from(at place, top *frame) *reading {
 		}
 		switch p.steps[at].kind {
 		case stepReturn:
+			p.spend(len(calls))
 			if top == p.bottom {
 				r.ends = true
 				return
@@ -190,8 +190,10 @@ func (p *parser) from(at place, top *frame) *reading {
 			}
 		case stepCall:
 			s := p.steps[at]
+			p.spend(len(calls))
 			for _, c := range calls {
 				if c.rule == s.rule {
+					p.spend(len(c.frame.edges))
 					e := edge{s.next, top}
 					if !slices.Contains(c.frame.edges, e) {
 						c.frame.edges = append(c.frame.edges, e)
@@ -213,9 +215,10 @@ func (p *parser) from(at place, top *frame) *reading {
 		p.settle(r, calls)
 	}
 	r.threads = p.merge(r.threads)
-	if len(p.after) > maxReadings {
+	if p.held += len(r.threads); len(p.after) > maxReadings || p.held > maxHeld {
 		clear(p.after)
 		clear(p.frames)
+		p.held = len(r.threads)
 	}
 	p.after[spot{at, top}] = r
 	return r
@@ -277,6 +280,7 @@ func compareEdges(a, b edge) int {
 }
 
 func (p *parser) frame(edges []edge) *frame {
+	p.spend(len(edges))
 	slices.SortFunc(edges, compareEdges)
 	edges = slices.Compact(edges)
 	key := p.key[:0]
@@ -382,11 +386,9 @@ func (p *parser) advance(dst []thread, ts []thread, b byte) ([]thread, bool) {
 		}
 		if accepts {
 			r := p.from(p.steps[t.at].next, t.top)
+			p.spend(len(r.threads))
 			dst = append(dst, r.threads...)
 			ends = ends || r.ends
-			if len(dst) > 4*maxThreads {
-				panic(limit("more than %d parallel parses of a text", maxThreads))
-			}
 		}
 	}
 	return dst, ends

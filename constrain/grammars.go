@@ -1,6 +1,9 @@
 package constrain
 
-import "strings"
+import (
+	"context"
+	"strings"
+)
 
 // Grammar returns the constraint of a context-free grammar, in llama.cpp's format (GBNF: rules are
 // written with ::=, the start rule is root) or in Lark's (rules are written with a colon, the start
@@ -13,11 +16,11 @@ func (v *Vocabulary) Grammar(text string) (*Constraint, error) {
 	if strings.Contains(text, "::=") {
 		parse, start = parseGBNF, "root"
 	}
-	rules, err := parse(text)
-	if err != nil {
-		return nil, err
-	}
-	return v.compile(func(g *grammar) (place, []string, error) {
+	return v.compile(context.Background(), func(g *grammar) (place, []string, error) {
+		rules, err := parse(text, &g.budget)
+		if err != nil {
+			return 0, nil, err
+		}
 		at, err := g.rules(rules, start)
 		return at, nil, err
 	})

@@ -83,6 +83,7 @@ func (c *schemas) schema(s *value, negative bool) *shape {
 			}
 		}
 	}
+	c.spend(derivation * (len(keywords) + len(s.keys)))
 	for _, key := range s.keys {
 		if from := since[key]; from > c.refs.draft {
 			c.note("#" + c.refs.path(s) + "/" + key + ": ignored, as the schema's draft does not define it")
@@ -116,7 +117,8 @@ func isKeyword(name string) bool {
 }
 
 func (c *schemas) note(text string) {
-	if !slices.Contains(c.notes, text) {
+	if !c.noted[text] {
+		c.noted[text] = true
 		c.notes = append(c.notes, text)
 	}
 }
@@ -203,21 +205,11 @@ func readEnum(c *schemas, s *value, name string, v *value) assertion {
 		also = c.get(s, "const")
 	}
 	return assertion{func() *shape {
-		result := &shape{}
-		var words []string
-		seen := map[string]bool{}
-		for _, item := range list {
-			if item.kind == isString { // all strings at once, since some enumerations are long
-				if !seen[item.text] {
-					seen[item.text] = true
-					words = append(words, item.text)
-				}
-				continue
-			}
-			result = c.either(result, c.constant(item))
+		shapes := make([]*shape, len(list))
+		for i, item := range list {
+			shapes[i] = c.constant(item)
 		}
-		result = c.either(result, &shape{})
-		result.text.words = append(result.text.words, words...)
+		result := c.either(shapes...)
 		if also != nil {
 			result = c.both(result, c.constant(also))
 		}
@@ -265,16 +257,18 @@ func (c *schemas) constant(v *value) *shape {
 	case isString:
 		s.text.words = []string{v.text}
 	case isArray:
+		c.spend(derivation + len(v.items))
 		a := &arrayShape{min: len(v.items), max: len(v.items)}
 		for i := range v.items {
 			a.prefix = append(a.prefix, c.conj(demand{&v.items[i], mustBe}))
 		}
 		s.arrays = []*arrayShape{a}
 	case isObject:
+		c.spend(derivation + len(v.items))
 		o := &objectShape{max: unlimited, names: c.pool.text}
 		g := &propertyGroup{additional: &never}
 		for i, k := range v.keys {
-			if slices.Contains(v.keys[i+1:], k) {
+			if v.last(k) != i {
 				continue
 			}
 			g.names, g.values = append(g.names, k), append(g.values, demand{&v.items[i], mustBe})
@@ -316,12 +310,13 @@ func (c *schemas) differs(v *value) *shape {
 		}
 	case isObject:
 		s.objects = nil
+		c.spend(derivation * len(v.keys))
 		for i, k := range v.keys {
 			s.objects = append(s.objects, c.forbids(k), c.hasValue(k, demand{&v.items[i], mustDiffer}))
 		}
 		more := c.anyObject()
 		for i, k := range v.keys {
-			if !slices.Contains(v.keys[i+1:], k) {
+			if v.last(k) == i {
 				more.required = append(more.required, k)
 			}
 		}
@@ -559,11 +554,9 @@ func (c *schemas) nameList(s *value, name string, v *value) (names []string) {
 		if item.kind != isString {
 			c.refuse(s, name, "want an array of names")
 		}
-		if !slices.Contains(names, item.text) {
-			names = append(names, item.text)
-		}
+		names = append(names, item.text)
 	}
-	return names
+	return c.joined(names)
 }
 
 // checkNames bounds the length of a list whose entries are compared with each other.
@@ -590,7 +583,8 @@ func readProperties(c *schemas, s *value, _ string, _ *value) assertion {
 	properties, patterns := c.dictionary(s, "properties"), c.dictionary(s, "patternProperties")
 	var fails []*objectShape
 	for i, k := range properties.keys {
-		if slices.Contains(properties.keys[i+1:], k) {
+		c.spend(1)
+		if properties.last(k) != i {
 			continue
 		}
 		g.names, g.values = append(g.names, k), append(g.values, demand{&properties.items[i], mustMatch})
@@ -662,11 +656,7 @@ func readDependencies(c *schemas, s *value, name string, v *value) assertion {
 		o := c.anyObject()
 		o.required = []string{d.keys[i]}
 		if item.kind == isArray {
-			for _, n := range c.nameList(d, d.keys[i], item) {
-				if !slices.Contains(o.required, n) {
-					o.required = append(o.required, n)
-				}
-			}
+			o.required = c.joined(o.required, c.nameList(d, d.keys[i], item))
 			return shapeWith(func(s *shape) { s.objects = []*objectShape{o} })
 		}
 		return func() *shape {
@@ -718,11 +708,11 @@ func (c *schemas) all(list []*value, kind demandKind) *shape {
 }
 
 func (c *schemas) any(list []*value, kind demandKind) *shape {
-	s := &shape{}
-	for _, v := range list {
-		s = c.either(s, c.demanded(demand{v, kind}))
+	shapes := make([]*shape, len(list))
+	for i, v := range list {
+		shapes[i] = c.demanded(demand{v, kind})
 	}
-	return s
+	return c.either(shapes...)
 }
 
 func readAll(c *schemas, s *value, name string, v *value) assertion {

@@ -25,11 +25,11 @@ const ignored = "%ignore"
 
 // parseLark parses Lark's grammar format. Terminals match as in Lark's dynamic lexer: in every way
 // that fits the rules.
-func parseLark(text string) (map[string]*rule, error) {
+func parseLark(text string, b *budget) (map[string]*rule, error) {
 	if !utf8.ValidString(text) {
 		return nil, fmt.Errorf("the grammar is not valid UTF-8")
 	}
-	p := &lark{grammarText: grammarText{rest: text, all: text, comment: "//"}, rules: map[string]*rule{}}
+	p := &lark{grammarText: grammarText{budget: b, rest: text, all: text, comment: "//"}, rules: map[string]*rule{}}
 	skip := &rule{op: ruleAlt}
 	for p.space(true); p.rest != ""; p.space(true) {
 		switch {
@@ -303,7 +303,7 @@ func (p *lark) quoted() (string, bool, error) {
 		p.rest = p.rest[n:]
 		if c == '\\' {
 			q := &exprParser{rest: p.rest, all: p.rest}
-			s, err := q.escape()
+			s, err := q.escape(true)
 			if err != nil || len(s) != 1 || s[0][0] != s[0][1] {
 				return "", false, p.errorf("unknown escape")
 			}
@@ -342,11 +342,14 @@ func (p *lark) regex() (*expression, error) {
 	if err != nil {
 		return nil, p.errorf("%v", err)
 	}
-	for _, f := range flags {
+	for i, f := range flags {
 		switch f {
 		case 'i':
+			if strings.ContainsRune(flags[:i], f) {
+				continue
+			}
 			var ok bool
-			if e, ok = folded(e); !ok {
+			if e, ok = p.folded(e); !ok {
 				return nil, p.errorf("the flag i is not supported with a class of this size")
 			}
 		case 's':
@@ -377,7 +380,7 @@ func isDot(s runes) bool { return slices.Equal(s, lineEnds.negate()) }
 
 // folded returns e with letters of either case. ok is false if a class has a long range: it may be a
 // complement, which is no longer distinguishable from other classes, and the caller decides.
-func folded(e *expression) (_ *expression, ok bool) {
+func (p *lark) folded(e *expression) (_ *expression, ok bool) {
 	ok = true
 	e = mapped(e, func(s runes) runes {
 		if isDot(s) {
@@ -389,6 +392,7 @@ func folded(e *expression) (_ *expression, ok bool) {
 				ok = false
 				return s
 			}
+			p.spend(int(r[1]-r[0]) + 1)
 			for c := r[0]; c <= r[1]; c++ {
 				for f := unicode.SimpleFold(c); f != c; f = unicode.SimpleFold(f) {
 					out = append(out, [2]rune{f, f})

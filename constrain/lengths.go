@@ -126,6 +126,7 @@ func (p *pool) lengths(r re) spans {
 		}
 	case kindCat:
 		if a, b := p.lengths(n.a), p.lengths(n.b); a != nil && b != nil {
+			p.spend(len(a) * len(b))
 			s = a.plus(b)
 		}
 	case kindOr:
@@ -140,6 +141,9 @@ func (p *pool) lengths(r re) spans {
 		s = s.normal()
 	case kindRepeat:
 		if t := p.lengths(n.a); t != nil {
+			if len(t) > 1 {
+				p.spend(maxSpans * maxSpans * len(t))
+			}
 			s = t.times(int(n.lo), int(n.hi))
 		}
 	case kindAnd:

@@ -70,6 +70,7 @@ type lexNode struct {
 type lexer struct {
 	*pool
 	states []lexNode
+	rows   int
 	byKey  map[lexKey]lexState
 }
 
@@ -147,6 +148,12 @@ func (l *lexer) step(s lexState, b byte) lexState {
 func (l *lexer) row(s lexState) *[256]lexState {
 	n := &l.states[s]
 	if n.row == nil {
+		if l.rows++; l.rows > maxRows {
+			for i := range l.states {
+				l.states[i].row = nil
+			}
+			l.rows = 1
+		}
 		n.row = new([256]lexState)
 	}
 	return n.row
@@ -162,6 +169,9 @@ func (l *lexer) fill(s lexState, b byte) lexState {
 		return to // without a derivative
 	}
 	derivatives := l.at(k.expr).row
+	if derivatives == nil { // dropped
+		return to
+	}
 	beside := func(c int) bool {
 		if inBody && (c < 0x20 || isMark(byte(c))) || derivatives[c] != derivatives[b] {
 			return false

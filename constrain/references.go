@@ -13,10 +13,11 @@ type references struct {
 	root            *value
 	draft           int // 4, 6, 7, 2019 or 2020; initially the draft of documents without $schema
 	recursiveAnchor bool
-	parents         map[*value]parent
-	base            map[*value]*url.URL // of schemas with an identifier
-	byID            map[string]*value   // by absolute identifier without a fragment
-	anchors         map[string]*value   // by identifier#name
+	*budget
+	parents map[*value]parent
+	base    map[*value]*url.URL // of schemas with an identifier
+	byID    map[string]*value   // by absolute identifier without a fragment
+	anchors map[string]*value   // by identifier#name
 }
 
 type parent struct {
@@ -24,8 +25,8 @@ type parent struct {
 	key string
 }
 
-func newReferences(root *value) *references {
-	r := &references{root: root, draft: 2020, parents: map[*value]parent{}, base: map[*value]*url.URL{}, byID: map[string]*value{}, anchors: map[string]*value{}}
+func newReferences(root *value, b *budget) *references {
+	r := &references{budget: b, root: root, draft: 2020, parents: map[*value]parent{}, base: map[*value]*url.URL{}, byID: map[string]*value{}, anchors: map[string]*value{}}
 	if d := root.get("$schema"); d != nil && d.kind == isString {
 		for _, x := range drafts {
 			if strings.Contains(d.text, x.name) {
@@ -37,6 +38,11 @@ func newReferences(root *value) *references {
 	r.byID[""] = root
 	r.walk(root, &url.URL{})
 	return r
+}
+
+// weight returns the cost of joining a reference to a base.
+func weight(base *url.URL) int {
+	return 64 + len(base.Host) + len(base.Path) + len(base.RawQuery) + len(base.Opaque)
 }
 
 // drafts are the drafts that $schema can name; drafts 3 and 5 are read as draft 4.
@@ -58,6 +64,7 @@ func (r *references) walk(v *value, base *url.URL) {
 			if id == nil || id.kind != isString || key == "id" && r.modern() {
 				continue
 			}
+			r.spend(len(id.text) + weight(base))
 			u, err := base.Parse(id.text)
 			if err != nil {
 				continue
@@ -76,6 +83,7 @@ func (r *references) walk(v *value, base *url.URL) {
 		}
 		for _, key := range []string{"$anchor", "$dynamicAnchor"} {
 			if a := v.get(key); a != nil && a.kind == isString {
+				r.spend(weight(base))
 				r.anchors[base.String()+"#"+a.text] = v
 			}
 		}
@@ -109,7 +117,9 @@ func (r *references) path(v *value) string {
 		v = p.v
 	}
 	slices.Reverse(parts)
-	return strings.Join(parts, "")
+	path := strings.Join(parts, "")
+	r.spend(derivation*(1+len(parts)) + len(path))
+	return path
 }
 
 func (r *references) resolve(from *value, ref string) (*value, error) {
@@ -125,6 +135,7 @@ func (r *references) resolve(from *value, ref string) (*value, error) {
 		}
 		v = p.v
 	}
+	r.spend(len(ref) + weight(base))
 	u, err := base.Parse(ref)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a URI reference", ref)

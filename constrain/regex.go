@@ -28,7 +28,6 @@ const (
 	kindNot     // everything that a does not match
 	kindRepeat  // a repeated lo to hi times
 	kindMachine // a machine in one of its states
-	kindLoop    // a, in which it stands itself, behind at least one byte
 )
 
 const unlimited = -1 // upper bound of a repetition without one
@@ -48,7 +47,6 @@ type reNode struct {
 	cuts     byteSet // contains b if the derivatives by b-1 and by b may differ
 	machine  machine
 	state    int32
-	name     string    // of a loop, equal in every pool
 	hash     [2]uint64 // of the structure, equal in every pool
 	row      *[256]re  // derivative + 1 by byte; 0 until computed
 }
@@ -95,21 +93,26 @@ type pool struct {
 	spans  map[re]spans // cached results of lengths
 	memo   map[re]re    // derivatives by one byte
 	rows   int
-	work   int // steps spent by the current call
-	text   re  // any UTF-8 text
-	char   re  // any character
+	text   re // any UTF-8 text
+	char   re // any character
+	budget
+	classes map[[2]uint64]re // cached results of class, by the hash of the characters
 }
 
 var hashSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 func newPool() *pool {
-	p := &pool{byHash: map[[2]uint64]re{}, spans: map[re]spans{}, memo: map[re]re{}}
+	p := &pool{byHash: map[[2]uint64]re{}, spans: map[re]spans{}, memo: map[re]re{}, classes: map[[2]uint64]re{}}
 	p.intern(reNode{kind: kindNone})
 	p.intern(reNode{kind: kindEps, nullable: true, sure: true})
 	p.intern(reNode{kind: kindNot, a: reNone, nullable: true, sure: true, negative: true})
 	p.char = p.class(runes{{0, 0x10FFFF}})
 	p.text = p.repeat(p.char, 0, unlimited)
 	return p
+}
+
+func hashOf(b []byte) [2]uint64 {
+	return [2]uint64{maphash.Bytes(hashSeeds[0], b), maphash.Bytes(hashSeeds[1], b)}
 }
 
 func (p *pool) at(r re) *reNode { return &p.nodes[r] }
@@ -144,16 +147,15 @@ func (p *pool) intern(n reNode) re {
 	case kindRepeat:
 		put(uint64(uint32(n.lo))<<32 | uint64(uint32(n.hi)))
 		child(n.a)
-	case kindLoop:
-		buf = append(buf, n.name...)
 	case kindMachine:
 		put(uint64(n.state))
 		buf = append(buf, n.machine.key()...)
 	}
-	n.hash = [2]uint64{maphash.Bytes(hashSeeds[0], buf), maphash.Bytes(hashSeeds[1], buf)}
+	n.hash = hashOf(buf)
 	if r, ok := p.byHash[n.hash]; ok {
 		return r
 	}
+	p.spend(derivation + 4*len(n.list))
 	if len(p.nodes) >= maxNodes {
 		panic(limit("regular expressions of more than %d parts", maxNodes))
 	}
@@ -254,6 +256,7 @@ func (p *pool) or(parts ...re) re {
 	if set != (byteSet{}) {
 		list = append(list, p.set(set))
 	}
+	p.spend(4 * len(list))
 	list = p.byOrder(list)
 	switch len(list) {
 	case 0:
@@ -307,6 +310,7 @@ func (p *pool) and(parts ...re) re {
 	if text && !slices.ContainsFunc(list, func(r re) bool { return !p.at(r).negative }) {
 		list = append(list, p.text)
 	}
+	p.spend(4 * len(list))
 	list = p.byOrder(p.bothCounts(list))
 	switch {
 	case len(list) == 0:
@@ -423,7 +427,10 @@ func (p *pool) step(r re, b byte) re {
 	row := p.nodes[r].row
 	if row == nil {
 		if p.rows++; p.rows > maxRows {
-			panic(limit("regular expressions of more than %d states", maxRows))
+			for i := range p.nodes {
+				p.nodes[i].row = nil
+			}
+			p.rows = 1
 		}
 		row = new([256]re)
 		p.nodes[r].row = row
@@ -453,13 +460,6 @@ func (p *pool) fill(r re, row *[256]re, b byte) re {
 		row[c] = d + 1
 	}
 	return d
-}
-
-// spend counts the steps of a call and fails beyond maxWork, before the call takes seconds.
-func (p *pool) spend(steps int) {
-	if p.work += steps; p.work > maxWork {
-		panic(limit("more than %d steps in one call", maxWork))
-	}
 }
 
 const derivation = 16 // steps charged for one part of a derivative
@@ -498,8 +498,6 @@ func (p *pool) derive(r re, b byte, memo map[re]re) re {
 		} else {
 			d = p.and(parts...)
 		}
-	case kindLoop:
-		d = p.derive(n.a, b, memo)
 	case kindNot:
 		d = p.not(p.derive(n.a, b, memo))
 	case kindRepeat:

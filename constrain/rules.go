@@ -76,6 +76,7 @@ func (g *grammar) rules(rules map[string]*rule, start string) (place, error) {
 }
 
 func (r *ruleSet) undefined(x *rule) string {
+	r.spend(1)
 	if x.op == ruleName && r.rules[x.name] == nil {
 		return x.name
 	}
@@ -101,6 +102,7 @@ func (r *ruleSet) findRegular(names []string) {
 }
 
 func (r *ruleSet) isRegular(x *rule) bool {
+	r.spend(1)
 	switch x.op {
 	case ruleName:
 		return r.regular[x.name]
@@ -112,6 +114,7 @@ func (r *ruleSet) isRegular(x *rule) bool {
 
 // yields reports whether x matches some text, as far as the rules are known to.
 func (r *ruleSet) yields(x *rule) (bool, error) {
+	r.spend(2)
 	switch x.op {
 	case ruleTerm, ruleBytes, ruleFree:
 		e, err := r.expr(x)
@@ -154,7 +157,7 @@ func (r *ruleSet) expr(x *rule) (e re, err error) {
 	switch x.op {
 	case ruleTerm:
 		if x.term.checks {
-			return reNone, fmt.Errorf("an anchor, a boundary or a lookahead is not supported within a grammar")
+			return reNone, fmt.Errorf("an anchor or a lookahead is not supported within a grammar")
 		}
 		e, err = r.plain(x.term)
 	case ruleBytes:

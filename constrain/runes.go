@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"encoding/binary"
 	"slices"
 	"unicode"
 	"unicode/utf8"
@@ -111,8 +112,18 @@ func utf8Ranges(s runes) (out [][][2]byte) {
 
 // class returns the expression for one character of s.
 func (p *pool) class(s runes) re {
+	s = s.normal()
+	p.spend(len(s))
+	key := make([]byte, 0, 8*len(s))
+	for _, c := range s {
+		key = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(key, uint32(c[0])), uint32(c[1]))
+	}
+	hash := hashOf(key)
+	if r, ok := p.classes[hash]; ok {
+		return r
+	}
 	var parts []re
-	for _, seq := range utf8Ranges(s.normal()) {
+	for _, seq := range utf8Ranges(s) {
 		r := reEps
 		for i := len(seq) - 1; i >= 0; i-- {
 			var set byteSet
@@ -123,5 +134,6 @@ func (p *pool) class(s runes) re {
 	}
 	r := p.or(parts...)
 	p.nodes[r].char = r != reNone
+	p.classes[hash] = r
 	return r
 }

@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"context"
 	"encoding/binary"
 	"slices"
 )
@@ -19,11 +20,11 @@ func (v *Vocabulary) JSONSchema(schema []byte, o Options) (*Constraint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.compile(func(g *grammar) (place, []string, error) {
+	return v.compile(context.Background(), func(g *grammar) (place, []string, error) {
 		c := newSchemas(g, root, o)
 		start := c.compile()
 		for _, x := range c.intricate { // so that a bound exceeded here fails now and not within a text
-			v.localOf(g.lexer, g.lexer.step(x.state, '"'), x.span)
+			v.ready(g.lexer, x)
 		}
 		return start, c.notes, nil
 	})
@@ -112,6 +113,7 @@ type schemas struct {
 	root    *value
 	options Options
 	notes   []string
+	noted   map[string]bool // of notes
 	refs    *references
 
 	conjs    []*conjunction
@@ -123,14 +125,14 @@ type schemas struct {
 	// strings whose completion needs a search
 	intricate []lexeme
 	depth     int
-	work      int
+	combined  int // alternatives of all combinations
 	anything  *shape
 	space     lexState
 }
 
 func newSchemas(g *grammar, root *value, o Options) *schemas {
-	c := &schemas{grammar: g, num: newNumbers(g.pool), root: root, options: o, refs: newReferences(root),
-		byKey: map[string]conjID{}, numbered: map[*value]uint32{}, memo: map[demand]*shape{}, busy: map[demand]bool{}, patterns: map[string]re{}}
+	c := &schemas{grammar: g, num: newNumbers(g.pool), root: root, options: o, refs: newReferences(root, &g.budget),
+		byKey: map[string]conjID{}, numbered: map[*value]uint32{}, memo: map[demand]*shape{}, busy: map[demand]bool{}, noted: map[string]bool{}, patterns: map[string]re{}}
 	var ws byteSet
 	for _, b := range []byte(" \t\n\r") {
 		ws.add(b)
@@ -188,6 +190,7 @@ func (c *schemas) conj(demands ...demand) conjID {
 		}
 		return n<<2 | uint32(d.kind)
 	}
+	c.spend(4 * derivation * (1 + len(list)))
 	slices.SortFunc(list, func(a, b demand) int { return int(number(a)) - int(number(b)) })
 	list = slices.Compact(list)
 	key := make([]byte, 0, 4*len(list))
@@ -285,26 +288,33 @@ func (c *schemas) both(a, b *shape) *shape {
 }
 
 func (c *schemas) checkBranches(s *shape) {
-	c.work += 1 + len(s.arrays) + len(s.objects)
+	c.combined += 1 + len(s.arrays) + len(s.objects)
+	c.spend(4 * derivation)
 	if n := len(s.arrays) + len(s.objects); n > maxBranches {
 		panic(limit("a schema of %d alternatives, more than %d", n, maxBranches))
 	}
-	if c.work > maxCombined {
+	if c.combined > maxCombined {
 		panic(limit("a schema with too many combinations"))
 	}
 }
 
-// either returns the shape of values that a or b allows.
-func (c *schemas) either(a, b *shape) *shape {
-	if a == c.anything || b == c.anything {
+// either returns the shape of values that any of parts allows.
+func (c *schemas) either(parts ...*shape) *shape {
+	if slices.Contains(parts, c.anything) {
 		return c.anything
 	}
-	s := &shape{null: a.null || b.null, no: a.no || b.no, yes: a.yes || b.yes, number: c.pool.or(a.number, b.number),
-		text:   c.eitherTexts(a.text, b.text),
-		arrays: slices.Concat(a.arrays, b.arrays), objects: slices.Concat(a.objects, b.objects)}
-	if a.number == c.num.any || b.number == c.num.any {
-		s.number = c.num.any
+	s := &shape{}
+	var numbers []re
+	var strings []texts
+	for _, x := range parts {
+		s.null, s.no, s.yes = s.null || x.null, s.no || x.no, s.yes || x.yes
+		numbers, strings = append(numbers, x.number), append(strings, x.text)
+		s.arrays, s.objects = append(s.arrays, x.arrays...), append(s.objects, x.objects...)
 	}
+	if s.number = c.num.any; !slices.Contains(numbers, c.num.any) {
+		s.number = c.pool.or(numbers...)
+	}
+	s.text = c.eitherTexts(strings...)
 	unlimitedArray := func(x *arrayShape) bool {
 		return len(x.prefix) == 0 && x.items == 0 && x.min == 0 && x.max == unlimited && len(x.contains) == 0
 	}
@@ -325,6 +335,7 @@ func (c *schemas) matches(r re, word string) bool {
 	if r == c.pool.text {
 		return true
 	}
+	c.spend(derivation + len(word))
 	for i := 0; i < len(word) && r != reNone; i++ {
 		r = c.pool.step(r, word[i])
 	}
@@ -333,34 +344,89 @@ func (c *schemas) matches(r re, word string) bool {
 
 func (c *schemas) bothTexts(a, b texts) (t texts) {
 	t.expr = c.pool.and(a.expr, b.expr)
+	inA, inB := c.setOf(a.words), c.setOf(b.words)
 	for _, w := range a.words {
-		if slices.Contains(b.words, w) || c.matches(b.expr, w) {
+		if inB[w] || c.matches(b.expr, w) {
 			t.words = append(t.words, w)
 		}
 	}
 	for _, w := range b.words {
-		if !slices.Contains(t.words, w) && c.matches(a.expr, w) {
+		if !inA[w] && c.matches(a.expr, w) {
 			t.words = append(t.words, w)
 		}
 	}
 	return t
 }
 
-func (c *schemas) eitherTexts(a, b texts) texts {
-	t := texts{expr: c.pool.or(a.expr, b.expr)}
-	for _, w := range slices.Concat(a.words, b.words) {
-		if !slices.Contains(t.words, w) && !c.matches(t.expr, w) {
+// setOf returns the set of words, without repetitions.
+func (c *schemas) setOf(words []string) map[string]bool {
+	c.spend(derivation * len(words))
+	set := make(map[string]bool, len(words))
+	for _, w := range words {
+		set[w] = true
+	}
+	return set
+}
+
+// joined returns the words of the lists, each once.
+func (c *schemas) joined(lists ...[]string) (all []string) {
+	seen := map[string]bool{}
+	for _, words := range lists {
+		c.spend(derivation * len(words))
+		for _, w := range words {
+			if !seen[w] {
+				seen[w] = true
+				all = append(all, w)
+			}
+		}
+	}
+	return all
+}
+
+func (c *schemas) eitherTexts(parts ...texts) (t texts) {
+	exprs, words := make([]re, len(parts)), make([][]string, len(parts))
+	for i, x := range parts {
+		exprs[i], words[i] = x.expr, x.words
+	}
+	t.expr = c.pool.or(exprs...)
+	for _, w := range c.joined(words...) {
+		if !c.matches(t.expr, w) {
 			t.words = append(t.words, w)
 		}
 	}
 	return t
 }
 
-// words returns the expression for a list of strings.
+// words returns the expression for a list of strings. Common prefixes are factored out, so that a
+// derivative has as many parts as bytes may follow and not as there are words.
 func (c *schemas) words(words []string) re {
-	parts := make([]re, len(words))
-	for i, w := range words {
-		parts[i] = c.pool.literal(w)
+	words = slices.Clone(words)
+	slices.Sort(words)
+	return c.factored(slices.Compact(words), 0)
+}
+
+// factored returns the expression for sorted, distinct strings without their first from bytes, which
+// they have in common.
+func (c *schemas) factored(words []string, from int) re {
+	var parts []re
+	for len(words) > 0 {
+		first := words[0]
+		if len(first) == from {
+			parts = append(parts, reEps)
+			words = words[1:]
+			continue
+		}
+		n := 1
+		for n < len(words) && words[n][from] == first[from] {
+			n++
+		}
+		c.spend(n)
+		last, to := words[n-1], from+1
+		for to < len(first) && to < len(last) && first[to] == last[to] {
+			to++
+		}
+		parts = append(parts, c.pool.cat(c.pool.literal(first[from:to]), c.factored(words[:n], to)))
+		words = words[n:]
 	}
 	return c.pool.or(parts...)
 }
@@ -385,6 +451,7 @@ func (c *schemas) bothArrays(a, b *arrayShape) *arrayShape {
 	if s.max != unlimited && s.min > s.max {
 		return nil
 	}
+	c.spend(len(s.contains))
 	for i := range max(len(a.prefix), len(b.prefix)) {
 		s.prefix = append(s.prefix, c.conjBoth(a.at(i), b.at(i)))
 	}
@@ -402,22 +469,19 @@ func (s *arrayShape) at(i int) conjID {
 
 func (c *schemas) bothObjects(a, b *objectShape) *objectShape {
 	s := &objectShape{min: max(a.min, b.min), max: lesser(a.max, b.max), names: c.pool.and(a.names, b.names), groups: slices.Clone(a.groups)}
+	c.spend(derivation + len(a.groups)*len(b.groups))
 	for _, g := range b.groups {
 		if !slices.Contains(s.groups, g) {
 			s.groups = append(s.groups, g)
 		}
 	}
-	s.required = slices.Clone(a.required)
-	for _, n := range b.required {
-		if !slices.Contains(s.required, n) {
-			s.required = append(s.required, n)
-		}
-	}
+	s.required = c.joined(a.required, b.required)
 	if s.max != unlimited && max(s.min, len(s.required)) > s.max {
 		return nil
 	}
 	for _, n := range s.required {
 		for _, g := range s.groups {
+			c.spend(1)
 			if slices.Contains(g.demands(c, n), never) {
 				return nil
 			}
@@ -438,6 +502,7 @@ func (g *propertyGroup) demands(c *schemas, name string) (ds []demand) {
 	if i, ok := g.index[name]; ok {
 		ds, known = append(ds, g.values[i]), true
 	}
+	c.spend(1)
 	for i, p := range g.patterns {
 		if c.matches(p, name) {
 			ds, known = append(ds, g.patValues[i]), true
@@ -509,13 +574,14 @@ func (c *schemas) flatten(o *objectShape) *flatObject {
 		return o.flat
 	}
 	f := &flatObject{}
+	required := c.setOf(o.required)
 	seen := map[string]bool{}
 	add := func(name string) {
 		if !seen[name] {
 			seen[name] = true
 			f.names = append(f.names, name)
 			f.values = append(f.values, c.demandsOf(o, name))
-			f.needed = append(f.needed, slices.Contains(o.required, name))
+			f.needed = append(f.needed, required[name])
 		}
 	}
 	var patterns []re
@@ -580,6 +646,22 @@ func (c *schemas) flatten(o *objectShape) *flatObject {
 	return f
 }
 
+// checkConditions bounds the states of r, which are combinations of the states of all conditions.
+func (c *schemas) checkConditions(r re) {
+	n, count := c.at(r), 0
+	if n.kind != kindAnd {
+		return
+	}
+	for _, q := range n.list {
+		if count += 64; c.at(q).kind == kindNot {
+			count -= 63
+		}
+	}
+	if count > maxAtOnce {
+		panic(limit("a value with %d conditions", len(n.list)))
+	}
+}
+
 // compile returns the place of the schema's texts.
 func (c *schemas) compile() place {
 	root := c.conj(demand{c.root, mustMatch})
@@ -594,6 +676,9 @@ func (c *schemas) compile() place {
 	}
 	for i := 0; i < len(reached); i++ {
 		s := c.shapeOf(reached[i])
+		for _, r := range []re{s.number, s.text.expr} {
+			c.checkConditions(r)
+		}
 		if r := s.text.expr; r != reNone && c.lengths(r) == nil && c.alive(r) {
 			c.intricate = append(c.intricate, c.quoted(r))
 		}
@@ -639,6 +724,7 @@ func (c *schemas) compile() place {
 }
 
 func (c *schemas) inhabited(s *shape) bool {
+	c.spend(derivation)
 	return s.null || s.no || s.yes || len(s.text.words) > 0 || c.alive(s.number) || c.alive(s.text.expr) ||
 		slices.ContainsFunc(s.arrays, c.inhabitedArray) || slices.ContainsFunc(s.objects, c.inhabitedObject)
 }
@@ -696,6 +782,7 @@ func (c *schemas) eachContained(a *arrayShape, visit func(conjID)) {
 
 func (c *schemas) inhabitedObject(o *objectShape) bool {
 	f := c.flatten(o)
+	c.spend(derivation + 4*(len(f.values)+len(f.extras)))
 	possible := 0
 	for i, id := range f.values {
 		if c.conjs[id].inhabited {

@@ -13,7 +13,8 @@ type value struct {
 	kind  valueKind
 	text  string // value of a string, digits of a number
 	keys  []string
-	items []value // of an array, or of an object in the order of keys
+	items []value        // of an array, or of an object in the order of keys
+	index map[string]int // last place of each key; nil for few keys
 }
 
 type valueKind uint8
@@ -32,16 +33,31 @@ var constants = [...]string{isNull: "null", isFalse: "false", isTrue: "true"}
 
 // get returns the value of a key, of the last one if it is repeated; nil if there is none.
 func (v *value) get(key string) *value {
-	if v.kind != isObject {
-		return nil
-	}
-	for i := len(v.keys) - 1; i >= 0; i-- {
-		if v.keys[i] == key {
-			return &v.items[i]
-		}
+	if i := v.last(key); i >= 0 {
+		return &v.items[i]
 	}
 	return nil
 }
+
+// last returns the last place of a key; -1 if there is none.
+func (v *value) last(key string) int {
+	switch {
+	case v.kind != isObject:
+		return -1
+	case v.index != nil:
+		if i, ok := v.index[key]; ok {
+			return i
+		}
+		return -1
+	}
+	i := len(v.keys) - 1
+	for i >= 0 && v.keys[i] != key {
+		i--
+	}
+	return i
+}
+
+const fewKeys = 16 // of an object that is searched without an index
 
 // count returns a non-negative whole number; -1 for any other value.
 func (v *value) count() int {
@@ -120,6 +136,12 @@ func (p *valueParser) value(v *value, depth int) error {
 				return err
 			}
 			v.keys, v.items = append(v.keys, key), append(v.items, item)
+		}
+		if len(v.keys) > fewKeys {
+			v.index = make(map[string]int, len(v.keys))
+			for i, key := range v.keys {
+				v.index[key] = i
+			}
 		}
 		p.at++
 		return nil

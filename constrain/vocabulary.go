@@ -233,6 +233,16 @@ func (v *Vocabulary) localOf(l *lexer, s lexState, left span) *local {
 	return loc
 }
 
+// ready computes the local of a string behind its opening quote, so that a bound that the string
+// exceeds is met when its constraint is compiled.
+func (v *Vocabulary) ready(l *lexer, x lexeme) {
+	s := l.step(x.state, '"')
+	if !v.knows(l, s, x.span) {
+		l.spend(len(v.char))
+	}
+	v.localOf(l, s, x.span)
+}
+
 // knows reports whether localOf has s in its cache or needs no walk.
 func (v *Vocabulary) knows(l *lexer, s lexState, left span) bool {
 	n := &l.states[s]

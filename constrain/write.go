@@ -1,9 +1,13 @@
 package constrain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // This file translates shapes into grammars. Rules and states of objects and arrays are built when
@@ -62,103 +66,138 @@ func (c *schemas) scalars(s *shape, next place) (forks []place) {
 	if x := c.quoted(s.text.expr); x.state != lexDead {
 		forks = append(forks, c.lexeme(x, next))
 	}
-	var words branches
-	for _, w := range s.text.words {
-		forks = words.add(c, forks, w, next)
+	words := make([]branch, len(s.text.words))
+	for i, w := range s.text.words {
+		words[i] = branch{w, func() place { return next }}
 	}
-	return append(forks, words.forks(c.grammar)...)
+	slices.SortFunc(words, compareBranches)
+	return append(forks, c.spelled(`"`, words)...)
 }
 
-// branches are fixed texts, each with the place behind it, from which a trie of their prefixes is
-// built.
-type branches []branch
-
+// branch is the rest of a word, and the place behind its closing quote.
 type branch struct {
 	text string
-	next place
+	next func() place
 }
 
-// add adds the JSON string of a word. A word with several notations becomes a lexeme in forks.
-func (b *branches) add(c *schemas, forks []place, word string, next place) []place {
-	if plainWord(word) {
-		*b = append(*b, branch{`"` + word + `"`, next})
-		return forks
-	}
-	return append(forks, c.lexeme(uncounted(c.raw(c.written(word))), next))
-}
+func compareBranches(a, b branch) int { return strings.Compare(a.text, b.text) }
 
-func (b branches) forks(g *grammar) []place {
-	slices.SortStableFunc(b, func(x, y branch) int { return strings.Compare(x.text, y.text) })
-	var forks []place
-	for len(b) > 0 {
-		if b[0].text == "" {
-			forks = append(forks, b[0].next)
-			b = b[1:]
+// spelled returns the places of the rests of sorted, distinct words, each in all its notations in a
+// JSON string, behind a text. The words are the branches of a trie that is built as texts reach it,
+// so as many places are parsed at once as bytes may follow, and not as there are words.
+func (c *schemas) spelled(behind string, words []branch) []place {
+	c.spend(4 * len(words))
+	var ways []branch // notations up to where the words differ, and the place of what follows
+	for len(words) > 0 {
+		first := words[0].text
+		if first == "" {
+			ways = append(ways, branch{behind + `"`, words[0].next})
+			words = words[1:]
 			continue
 		}
+		_, size := utf8.DecodeRuneInString(first)
 		n := 1
-		for n < len(b) && b[n].text != "" && b[n].text[0] == b[0].text[0] {
+		for n < len(words) && strings.HasPrefix(words[n].text, first[:size]) {
 			n++
 		}
-		first, last := b[0].text, b[n-1].text
-		same := 0
-		for same < len(first) && same < len(last) && first[same] == last[same] {
+		same, last := 0, words[n-1].text
+		for same < len(first) && same < len(last) && first[same] == last[same] && plain(first[same]) {
 			same++
 		}
-		below := slices.Clone(b[:n])
+		if n == 1 && same == len(first) {
+			ways = append(ways, branch{behind + first + `"`, words[0].next})
+			words = words[1:]
+			continue
+		}
+		texts := []string{first[:same]}
+		if same == 0 {
+			same, texts = size, notations(first[:size])
+		}
+		below := slices.Clone(words[:n])
 		for i := range below {
 			below[i].text = below[i].text[same:]
 		}
-		forks = append(forks, g.text(first[:same], g.fork(below.forks(g)...)))
-		b = b[n:]
+		rest := sync.OnceValue(func() place { return c.later(func() []place { return c.spelled("", below) }) })
+		for _, text := range texts {
+			ways = append(ways, branch{behind + text, rest})
+		}
+		words = words[n:]
+	}
+	slices.SortFunc(ways, compareBranches)
+	return c.ways(ways)
+}
+
+// ways returns the places of sorted notations, none of which begins with another.
+func (c *schemas) ways(ways []branch) (forks []place) {
+	for len(ways) > 0 {
+		first := ways[0].text
+		n := 1
+		for n < len(ways) && ways[n].text[0] == first[0] {
+			n++
+		}
+		if n == 1 {
+			forks = append(forks, c.notation(first, ways[0].next()))
+			ways = ways[1:]
+			continue
+		}
+		same, last := 1, ways[n-1].text
+		for first[same] == last[same] {
+			same++
+		}
+		below := slices.Clone(ways[:n])
+		for i := range below {
+			below[i].text = below[i].text[same:]
+		}
+		forks = append(forks, c.notation(first[:same], c.later(func() []place { return c.ways(below) })))
+		ways = ways[n:]
 	}
 	return forks
 }
 
-// plainWord reports whether a string has one notation in JSON, without escapes.
-func plainWord(w string) bool {
-	for i := 0; i < len(w); i++ {
-		if w[i] < 0x20 || w[i] > 0x7E || strings.IndexByte(`"\/<>&`, w[i]) >= 0 {
-			return false
+// plain reports whether a byte has one notation in a JSON string, without escapes. Printable ASCII
+// has, so that names are forced, except for what encoders escape.
+func plain(b byte) bool { return b >= 0x20 && b < 0x7F && strings.IndexByte(`"\/<>&'`, b) < 0 }
+
+// notations returns the notations of a character in a JSON string. A hexadecimal digit of either
+// case is a byte from 1 to 6, which no notation has.
+func notations(char string) (all []string) {
+	v, _ := utf8.DecodeRuneInString(char)
+	if v >= 0x20 && v != '"' && v != '\\' {
+		all = append(all, char)
+	}
+	if i := strings.IndexByte("\"\\/\b\f\n\r\t", char[0]); i >= 0 {
+		all = append(all, `\`+`"\/bfnrt`[i:i+1])
+	}
+	escape := ""
+	for _, u := range utf16.Encode([]rune{v}) {
+		escape += `\u`
+		for _, d := range fmt.Sprintf("%04x", u) {
+			if d >= 'a' {
+				d -= 'a' - 1
+			}
+			escape += string(d)
 		}
 	}
-	return true
+	return append(all, escape)
 }
 
-// written returns the notations of a word as a JSON string. A printable ASCII character is written
-// as itself, so that names are forced, except for those that encoders escape.
-func (c *schemas) written(word string) re {
-	hex := func(v rune) re {
-		r := c.pool.literal(`\u`)
-		for _, d := range fmt.Sprintf("%04x", v) {
-			var set byteSet
-			set.add(byte(d))
-			if d >= 'a' {
-				set.add(byte(d) - 0x20)
-			}
-			r = c.pool.cat(r, c.pool.set(set))
+// notation returns the place of a notation followed by next.
+func (c *schemas) notation(text string, next place) place {
+	for text != "" {
+		last := text[len(text)-1]
+		if last < 0x20 {
+			var digit byteSet
+			digit.add('a' - 1 + last)
+			digit.add('A' - 1 + last)
+			next = c.lexeme(uncounted(c.raw(c.pool.set(digit))), next)
+			text = text[:len(text)-1]
+			continue
 		}
-		return r
+		from := strings.LastIndexFunc(text, func(r rune) bool { return r < 0x20 }) + 1
+		next = c.grammar.text(text[from:], next)
+		text = text[:from]
 	}
-	r := c.pool.byte('"')
-	for _, v := range word {
-		var ways []re
-		if v >= 0x20 && v != '"' && v != '\\' {
-			ways = append(ways, c.pool.literal(string(v)))
-		}
-		if i := strings.IndexRune("\"\\/\b\f\n\r\t", v); i >= 0 {
-			ways = append(ways, c.pool.literal(`\`+`"\/bfnrt`[i:i+1]))
-		}
-		switch {
-		case v >= 0x10000:
-			v -= 0x10000
-			ways = append(ways, c.pool.cat(hex(surrogateMin+v>>10), hex(0xDC00+v&0x3FF)))
-		case v < 0x20 || v >= 0x7F || strings.ContainsRune(`"\/<>&'`, v):
-			ways = append(ways, hex(v))
-		}
-		r = c.pool.cat(r, c.pool.or(ways...))
-	}
-	return c.pool.cat(r, c.pool.byte('"'))
+	return next
 }
 
 // array returns the place of an array of a shape, to the end of the rule.
@@ -232,7 +271,10 @@ type objectText struct {
 	extra []extra  // those that can have a value
 	names []lexeme // lexemes of extra's names, computed lazily
 	cap   int      // larger counts are equivalent
-	known [2]map[members]place
+	known map[members]place
+	order []int // the properties that can have a value, by name
+	// The numbers of properties from each on that must be there, and that can have a value.
+	must, may []int
 }
 
 // object returns the place of an object of a shape, to the end of the rule.
@@ -245,7 +287,20 @@ func (c *schemas) object(o *objectShape) place {
 	}
 	x.names = make([]lexeme, len(x.extra))
 	x.cap = max(o.min, o.max)
-	x.known = [2]map[members]place{{}, {}}
+	x.known = map[members]place{}
+	n := len(x.f.names)
+	x.must, x.may = make([]int, n+1), make([]int, n+1)
+	for i := n - 1; i >= 0; i-- {
+		x.must[i], x.may[i] = x.must[i+1], x.may[i+1]
+		if c.conjs[x.f.values[i]].inhabited {
+			x.order = append(x.order, i)
+			x.may[i]++
+			if x.f.needed[i] {
+				x.must[i]++
+			}
+		}
+	}
+	slices.SortFunc(x.order, func(i, j int) int { return cmp.Compare(x.f.names[i], x.f.names[j]) })
 	first := members{}
 	if c.options.AnyOrder {
 		first.used = string(make([]byte, (len(x.f.names)+7)/8))
@@ -268,8 +323,11 @@ func (x *objectText) open(m members, i int) bool {
 
 // left returns the numbers of properties that must and that may still follow.
 func (x *objectText) left(m members) (must, may int) {
-	for i := range x.f.names {
-		if x.open(m, i) && x.conjs[x.f.values[i]].inhabited {
+	if !x.options.AnyOrder {
+		return x.must[m.next], x.may[m.next]
+	}
+	for _, i := range x.order {
+		if x.open(m, i) {
 			may++
 			if x.f.needed[i] {
 				must++
@@ -279,13 +337,12 @@ func (x *objectText) left(m members) (must, may int) {
 	return must, may
 }
 
-// possible reports whether an object can be completed from m.
-func (x *objectText) possible(m members) bool {
-	must, may := x.left(m)
-	if x.o.max != unlimited && m.count+must > x.o.max {
+// possible reports whether an object of count properties can be completed by must to may others.
+func (x *objectText) possible(count, must, may int) bool {
+	if x.o.max != unlimited && count+must > x.o.max {
 		return false
 	}
-	return len(x.extra) > 0 || m.count+may >= x.o.min
+	return len(x.extra) > 0 || count+may >= x.o.min
 }
 
 func (x *objectText) closes(m members) bool {
@@ -294,7 +351,7 @@ func (x *objectText) closes(m members) bool {
 }
 
 func (x *objectText) after(m members) place {
-	if p, ok := x.known[0][m]; ok {
+	if p, ok := x.known[m]; ok {
 		return p
 	}
 	p := x.later(func() []place {
@@ -307,7 +364,7 @@ func (x *objectText) after(m members) place {
 		}
 		return forks
 	})
-	x.known[0][m] = p
+	x.known[m] = p
 	return p
 }
 
@@ -319,45 +376,57 @@ func (x *objectText) keys(m members) (forks []place) {
 	value := func(id conjID, then members) place {
 		return x.spaced(x.grammar.text(":", x.spaced(x.value(id, x.spaced(x.after(then))))))
 	}
+	x.spend(len(x.order))
 	then := m
 	then.count = min(m.count+1, x.cap)
-	var names branches
-	blocked := false
-	for i, name := range x.f.names {
-		if !x.open(m, i) {
-			continue
-		}
-		next := then
-		if x.options.AnyOrder {
-			used := []byte(m.used)
-			used[i>>3] |= 1 << (i & 7)
-			next.used = string(used)
-		} else {
-			next.next = i + 1
-		}
-		if x.conjs[x.f.values[i]].inhabited && x.possible(next) {
-			id := x.f.values[i]
-			forks = names.add(x.schemas, forks, name, x.later(func() []place { return []place{value(id, next)} }))
-		}
-		if !x.options.AnyOrder && x.f.needed[i] {
-			blocked = true
-			break
+	must, may := x.left(m)
+	last := len(x.f.names) // the property that must come before those behind it
+	if !x.options.AnyOrder {
+		if i := slices.Index(x.f.needed[m.next:], true); i >= 0 {
+			last = m.next + i
 		}
 	}
-	forks = append(forks, names.forks(x.grammar)...)
-	if !blocked {
-		next := then
-		next.next = len(x.f.names)
-		if x.options.AnyOrder {
-			next.next = 0
+	var names []branch
+	for _, i := range x.order {
+		if !x.open(m, i) || i > last {
+			continue
 		}
-		if x.possible(next) {
-			for i, e := range x.extra {
-				if x.names[i].state == lexDead {
-					x.names[i] = x.quoted(e.name())
-				}
-				forks = append(forks, x.lexeme(x.names[i], value(e.value, next)))
+		need, can := x.must[i+1], x.may[i+1]
+		if x.options.AnyOrder {
+			need, can = must, may-1
+			if x.f.needed[i] {
+				need--
 			}
+		}
+		if !x.possible(then.count, need, can) {
+			continue
+		}
+		names = append(names, branch{x.f.names[i], func() place {
+			next := then
+			if next.next = i + 1; x.options.AnyOrder {
+				used := []byte(m.used)
+				used[i>>3] |= 1 << (i & 7)
+				next.used, next.next = string(used), 0
+			}
+			return value(x.f.values[i], next)
+		}})
+	}
+	forks = x.spelled(`"`, names)
+	if last < len(x.f.names) {
+		return forks
+	}
+	next := then
+	if next.next = len(x.f.names); x.options.AnyOrder {
+		next.next = 0
+	} else {
+		must, may = 0, 0
+	}
+	if x.possible(next.count, must, may) {
+		for i, e := range x.extra {
+			if x.names[i].state == lexDead {
+				x.names[i] = x.quoted(e.name())
+			}
+			forks = append(forks, x.lexeme(x.names[i], value(e.value, next)))
 		}
 	}
 	return forks

@@ -137,8 +137,8 @@ type decision struct {
 	measured bool
 }
 
-// decisionKey identifies a decision within a phase. Layers of the same shape share it.
-type decisionKey struct {
+// spot identifies a decision within a phase. Layers of the same shape share it.
+type spot struct {
 	*choice
 	kernel, shape string
 }

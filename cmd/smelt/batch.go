@@ -199,7 +199,7 @@ func (k *keeper) ofQuestion(q question) (ids []int32, c *constrain.Constraint, e
 	if q.schema == nil && k.whole != nil {
 		return prompt.Tokens(), k.whole, nil
 	}
-	c, err = a.keep(template, q, prompt)
+	c, err = a.keep(context.Background(), template, q, prompt)
 	return prompt.Tokens(), c, err
 }
 

@@ -160,7 +160,7 @@ func (a *asker) ask(c chat.Conversation) (*chat.Template, chat.Prompt, error) {
 }
 
 // keep returns the constraint of the answer to a prompt, or nil.
-func (a *asker) keep(template *chat.Template, q question, prompt chat.Prompt) (*constrain.Constraint, error) {
+func (a *asker) keep(ctx context.Context, template *chat.Template, q question, prompt chat.Prompt) (*constrain.Constraint, error) {
 	if q.schema == nil && len(q.Tools) == 0 && q.ToolChoice == (chat.ToolChoice{}) {
 		return nil, nil
 	}
@@ -168,7 +168,7 @@ func (a *asker) keep(template *chat.Template, q question, prompt chat.Prompt) (*
 	if err != nil {
 		return nil, err
 	}
-	k, err := template.Constraint(v, q.Conversation, prompt, q.schema)
+	k, err := template.Constraint(ctx, v, q.Conversation, prompt, q.schema)
 	if errors.Is(err, chat.ErrNotKept) {
 		a.noted.Do(func() { fmt.Fprintf(a.notes, "smelt: %v\n", err) })
 		err = nil
@@ -243,7 +243,7 @@ func (t *talker) answer(ctx context.Context, q question, forget bool, each func(
 	if room := t.engine.Context() - a.prompt; g.N == 0 || g.N > room {
 		g.N = room
 	}
-	if g.Constraint, err = t.keep(template, q, prompt); err != nil {
+	if g.Constraint, err = t.keep(ctx, template, q, prompt); err != nil {
 		return a, err
 	}
 	parser := template.NewParser(q.Conversation, prompt)

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -55,7 +56,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	if err := c.format("response_format", format.Type, format.Schema.Schema); err != nil {
 		return err
 	}
-	if err := c.render(); err != nil {
+	if err := c.render(r.Context()); err != nil {
 		return err
 	}
 	return a.answer(w, r, q, streamed, f)
@@ -122,7 +123,7 @@ func (c *conversation) effort(p *params, param, effort string) {
 }
 
 // render renders the conversation to the prompt and compiles its constraint.
-func (c *conversation) render() error {
+func (c *conversation) render(ctx context.Context) error {
 	if len(c.Messages) == 0 {
 		return invalid("messages", "messages is missing or empty")
 	}
@@ -131,7 +132,7 @@ func (c *conversation) render() error {
 		return err
 	}
 	c.Answer = true
-	rendered, err := t.Render(c.Conversation)
+	rendered, err := t.RenderContext(ctx, c.Conversation)
 	if err != nil {
 		e := errorOf(err)
 		if e.Status >= http.StatusInternalServerError { // the template raised an exception
@@ -144,7 +145,7 @@ func (c *conversation) render() error {
 	if err != nil {
 		return err
 	}
-	switch c.q.generation.Constraint, err = t.Constraint(v, c.Conversation, rendered, c.schema); {
+	switch c.q.generation.Constraint, err = t.Constraint(ctx, v, c.Conversation, rendered, c.schema); {
 	case errors.Is(err, chat.ErrNotKept): // no constraint: the request allows that
 	case err != nil && c.schema != nil:
 		return invalid(c.formatParam, "%s: %v", c.formatParam, err)

@@ -37,7 +37,7 @@ func (a *API) messages(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	if err := c.render(); err != nil {
+	if err := c.render(r.Context()); err != nil {
 		return err
 	}
 	f.prompt = len(q.prompts[0].tokens)
@@ -55,7 +55,7 @@ func (a *API) countTokens(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	if err := c.render(); err != nil {
+	if err := c.render(r.Context()); err != nil {
 		return err
 	}
 	reply(w, http.StatusOK, map[string]int{"input_tokens": len(c.q.prompts[0].tokens)})

@@ -83,7 +83,7 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 			f.said.Text.Format["name"], f.said.Text.Format["schema"], f.said.Text.Format["strict"] = text.Format.Name, text.Format.Schema, true
 		}
 	}
-	if err := c.render(); err != nil {
+	if err := c.render(r.Context()); err != nil {
 		return err
 	}
 	f.said.ID, f.said.Object, f.said.Created, f.said.Model = newID("resp_"), "response", time.Now().Unix(), m.ID

@@ -298,20 +298,15 @@ func (r *runner) tuning(settings map[string]plan.Setting) *lower.Tuning {
 	return t
 }
 
-// measure compares a variant with the defaults, less the settings that change bits; nil if none is left.
-func (r *runner) measure(ctx context.Context, v variant) (map[string]comparison, error) {
+// try measures a variant.
+func (r *runner) try(ctx context.Context, v variant) error {
 	r.Progress(v.what)
 	l, err := r.sound(ctx, v)
 	if err != nil || l == nil {
-		return nil, err
+		return err
 	}
 	defer l.close()
-	return r.compare(ctx, l, r.touched(v.settings))
-}
-
-// try measures a variant, and notes the results.
-func (r *runner) try(ctx context.Context, v variant) error {
-	all, err := r.measure(ctx, v)
+	all, err := r.compare(ctx, l, r.touched(v.settings))
 	if err != nil {
 		return err
 	}
@@ -394,7 +389,13 @@ func (r *runner) confirm(ctx context.Context) error {
 	if len(v.settings) == 0 {
 		return nil
 	}
-	all, err := r.measure(ctx, v)
+	r.Progress(v.what)
+	l, err := r.sound(ctx, v)
+	if err != nil || l == nil {
+		return err
+	}
+	defer l.close()
+	all, err := r.compare(ctx, l, r.touched(v.settings))
 	if err != nil {
 		return err
 	}
