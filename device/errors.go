@@ -16,9 +16,8 @@ var (
 	ErrKernel      = errors.New("no such kernel") // the device lacks it
 	ErrClosed      = errors.New("closed")
 	ErrMemory      = errors.New("not enough memory")
-	ErrStep        = errors.New("bad step")                // sizes or inputs outside of the Plan's or the cache's bounds
-	ErrPipeline    = errors.New("no pipeline can be made") // a launch exceeds an Apple GPU's threadgroup memory or threads
-	ErrWeights     = errors.New("bad weights")             // tensors are missing, or of another type or size than the Plan's
+	ErrStep        = errors.New("bad step")    // sizes or inputs outside of the Plan's or the cache's bounds
+	ErrWeights     = errors.New("bad weights") // tensors are missing, or of another type or size than the Plan's
 )
 
 // MemoryError reports that the machine has too little memory for an executable or an instance. It

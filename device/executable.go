@@ -35,10 +35,10 @@ type Executable struct {
 }
 
 // Load prepares a Plan for execution: it looks up kernels, flattens tables and binds weights in
-// place. It returns plan.ErrPlan for an invalid Plan, ErrKernel for kernels that the device lacks,
-// ErrPipeline for launches that exceed an Apple GPU's threadgroup memory or threads, ErrWeights for
-// tensors that are missing or of another type or size than the Plan's, and a *MemoryError where
-// converted copies do not fit. The Plan must not be changed until Close.
+// place. It returns plan.ErrPlan for a Plan that is not [plan.Plan.Valid], ErrKernel for kernels
+// that the device lacks, ErrWeights for tensors that are missing or of another type or size than
+// the Plan's, and a *MemoryError where converted copies do not fit. The Plan must not be changed
+// until Close.
 func (d *Device) Load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
 	p, err := d.load(compiled, fetch)
 	if err != nil {
@@ -48,20 +48,8 @@ func (d *Device) Load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
 }
 
 func (d *Device) load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
-	if err := compiled.Validate(); err != nil {
-		return nil, err
-	}
-	if len(compiled.Phases) > 1<<16 {
-		return nil, fmt.Errorf("%w: %d phases", plan.ErrPlan, len(compiled.Phases))
-	}
-	if err := checkExpressions(compiled); err != nil {
-		return nil, err
-	}
-	if err := checkPipelines(compiled); err != nil {
-		return nil, err
-	}
-	if err := checkLaunches(compiled); err != nil {
-		return nil, err
+	if !compiled.Valid() {
+		return nil, fmt.Errorf("%w: it was not validated", plan.ErrPlan)
 	}
 	d.lock()
 	defer d.unlock()

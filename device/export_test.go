@@ -1,7 +1,5 @@
 package device
 
-var CheckLaunches = checkLaunches
-
 // Reserved returns the bytes that executables and instances hold.
 func (d *Device) Reserved() int64 { return d.reserved }
 

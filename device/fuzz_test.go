@@ -85,7 +85,7 @@ func FuzzLyingPlan(f *testing.F) {
 		d, err := device.Open("trial-cpu", device.Options{Threads: 2, MemoryLimit: 64 << 20})
 		require.NoError(t, err)
 		defer d.Close()
-		p, err := d.Load(&s.plan, noTensors)
+		p, err := load(d, &s.plan, noTensors)
 		if err != nil {
 			return
 		}

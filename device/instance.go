@@ -134,7 +134,7 @@ func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 		}
 		switch b.Kind {
 		case plan.CacheK, plan.CacheV, plan.State:
-			if blocks < 1 || n > 0 && int64(blocks) > maxValue/n {
+			if blocks < 1 || n > 0 && int64(blocks) > plan.MaxValue/n {
 				return nil, m, fmt.Errorf("a session of %d cache blocks", blocks)
 			}
 			n *= int64(blocks)

@@ -4,7 +4,6 @@ package device_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/lower/plan"
 )
@@ -106,7 +104,7 @@ func TestGatedUnit(t *testing.T) {
 	} {
 		on, err := device.Open(c.device, c.opts)
 		require.NoError(t, err)
-		p, err := on.Load(&s.plan, func(name string) ([]byte, dtype.Type, error) { return file[name], dtype.F32, nil })
+		p, err := load(on, &s.plan, func(name string) ([]byte, dtype.Type, error) { return file[name], dtype.F32, nil })
 		require.NoError(t, err)
 		require.Equal(t, on.Info().Name == "cpu", p.Natives()["linear_vec_f32_f32"])
 		instance, err := p.NewInstance(1)
@@ -160,7 +158,7 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	require.NoError(t, err)
 	defer on.Close()
 	stored := randomFloats(rand.New(rand.NewPCG(3, 4)), vocab*head)
-	p, err := on.Load(&s.plan, func(string) ([]byte, dtype.Type, error) { return stored, dtype.F32, nil })
+	p, err := load(on, &s.plan, func(string) ([]byte, dtype.Type, error) { return stored, dtype.F32, nil })
 	require.NoError(t, err)
 	instance, err := p.NewInstance(blocks)
 	require.NoError(t, err)
@@ -202,40 +200,6 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 		require.ErrorIs(t, err, device.ErrStep, want)
 		require.ErrorContains(t, err, `input "`+bad.input+`": `+want)
 		require.Equal(t, before, contents(), want)
-	}
-}
-
-// A Plan whose launches a kernel does not cover is refused before anything runs.
-func TestLoadChecksLaunches(t *testing.T) {
-	num := plan.Number
-	changed := func(change func(d *plan.Dispatch)) *plan.Plan {
-		s := newSketch(8)
-		d := s.launch("scale_f32", words{"rows": tokens, "width": num(4), "a_stride": num(4), "b_stride": num(0), "value": num(0)},
-			args{"a": s.weight("x", dtype.F32, dtype.F32, 32), "out": s.output("out", perToken.Times(4))})
-		d.Grid[0], d.Grid[1], d.Group[0] = num(1), tokens, 256
-		change(d)
-		return &s.plan
-	}
-	on, err := device.Open("emu", device.Options{Threads: 1})
-	require.NoError(t, err)
-	defer on.Close()
-	tensors := func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil }
-	_, err = on.Load(changed(func(*plan.Dispatch) {}), tensors)
-	require.NoError(t, err)
-	k, ok := kernels.Lookup("scale_f32")
-	require.True(t, ok)
-	a, _ := k.Named("a")
-	for want, change := range map[string]func(*plan.Dispatch){
-		fmt.Sprintf("sizes [8 4 8 4 64 0]: invalid launch: kernel scale_f32: a: buffer %d has 128 bytes, the sizes ask for 156", a.Index): func(d *plan.Dispatch) { d.Params[paramOf(d.Kernel, "a_stride")] = num(5) },
-		"grid: [2 8 1] threadgroups, the sizes ask for [1 8 1]":                                                                           func(d *plan.Dispatch) { d.Grid[0] = num(2) },
-		"sizes [1 1 1 1 1 0]: invalid launch: kernel scale_f32: grid: [1 8 1]":                                                            func(d *plan.Dispatch) { d.Grid[1] = num(8) },
-		"threadgroup: [128 1 1] threads, the kernel takes 256":                                                                            func(d *plan.Dispatch) { d.Group[0] = 128 },
-		fmt.Sprintf("parameters at buffer 3; scale_f32 takes them at %d", k.ParamsIndex):                                                  func(d *plan.Dispatch) { d.ParamsAt = 3 },
-		"width: 0: nothing to do": func(d *plan.Dispatch) { d.Params[paramOf(d.Kernel, "width")] = num(0) },
-	} {
-		_, err := on.Load(changed(change), tensors)
-		require.ErrorIs(t, err, plan.ErrPlan)
-		require.ErrorContains(t, err, want)
 	}
 }
 

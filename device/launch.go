@@ -34,12 +34,6 @@ func (d *Device) launch(l Launch) error {
 	if err != nil {
 		return err
 	}
-	if err := checkExpressions(compiled); err != nil {
-		return err
-	}
-	if err := checkPipelines(compiled); err != nil {
-		return err
-	}
 	d.lock()
 	defer d.unlock()
 	if d.closed {
@@ -82,6 +76,9 @@ func (l *Launch) plan() (*plan.Plan, error) {
 	}
 	if k.ParamsIndex >= len(l.Buffers) || len(l.Buffers[k.ParamsIndex])%4 != 0 {
 		return nil, fmt.Errorf("%w: no parameters at buffer %d", ErrStep, k.ParamsIndex)
+	}
+	if threads := uint64(l.Group[0]) * uint64(l.Group[1]) * uint64(l.Group[2]); threads == 0 || threads > uint64(k.MaxThreads) {
+		return nil, fmt.Errorf("%w: threadgroups of %d threads; it runs with 1 to %d", ErrStep, threads, k.MaxThreads)
 	}
 	d := plan.Dispatch{Kernel: l.Kernel, Layer: -1, ParamsAt: uint32(k.ParamsIndex), Group: l.Group}
 	for i, bits := range l.Constants {

@@ -138,14 +138,3 @@ func feedTo(t *testing.T, session *smelt.Session) []float32 {
 	require.NotEqual(t, slices.Min(all), slices.Max(all))
 	return all
 }
-
-func BenchmarkLoad(b *testing.B) {
-	model, err := smelt.Open("arch:qwen3-8b", "")
-	require.NoError(b, err)
-	defer model.Close()
-	program, err := model.Compile(smelt.Options{Target: "cpu"})
-	require.NoError(b, err)
-	for b.Loop() {
-		require.NoError(b, device.CheckLaunches(program.Plan))
-	}
-}

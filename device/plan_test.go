@@ -187,10 +187,18 @@ func open(t testing.TB, name string, opts device.Options) *device.Device {
 	return d
 }
 
+// load validates a Plan, which the test may have changed, and loads it.
+func load(on *device.Device, p *plan.Plan, fetch device.Fetch) (*device.Executable, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	return on.Load(p, fetch)
+}
+
 // start opens a instance of the sketch.
 func (s *sketch) start(t testing.TB, name string, opts device.Options) *device.Instance {
 	t.Helper()
-	p, err := open(t, name, opts).Load(&s.plan, noTensors)
+	p, err := load(open(t, name, opts), &s.plan, noTensors)
 	require.NoError(t, err)
 	instance, err := p.NewInstance(1)
 	require.NoError(t, err)

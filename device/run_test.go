@@ -166,7 +166,7 @@ func TestBuffers(t *testing.T) {
 	}
 	tensors := func(name string) ([]byte, dtype.Type, error) { return file[name].data, file[name].dtype, nil }
 	d := open(t, "cpu", device.Options{Threads: 1})
-	p, err := d.Load(&s.plan, tensors)
+	p, err := load(d, &s.plan, tensors)
 	require.NoError(t, err)
 	require.Equal(t, device.Memory{Weights: 48, Converted: 48}, p.Memory())
 	instance, err := p.NewInstance(0)
@@ -182,7 +182,7 @@ func TestBuffers(t *testing.T) {
 	} {
 		bad := file["odd"]
 		change(&bad.data, &bad.dtype)
-		_, err := d.Load(&s.plan, func(n string) ([]byte, dtype.Type, error) {
+		_, err := load(d, &s.plan, func(n string) ([]byte, dtype.Type, error) {
 			if n == "odd" {
 				return bad.data, bad.dtype, nil
 			}
@@ -195,7 +195,7 @@ func TestBuffers(t *testing.T) {
 		require.ErrorIs(t, err, device.ErrWeights)
 		require.ErrorContains(t, err, name)
 	}
-	_, err = d.Load(&s.plan, noTensors)
+	_, err = load(d, &s.plan, noTensors)
 	require.ErrorIs(t, err, errNoTensor)
 	require.ErrorContains(t, err, "half")
 	require.ErrorContains(t, err, "brain", "all that are missing are named")
@@ -208,7 +208,7 @@ func TestCacheBinding(t *testing.T) {
 	block := plan.Number(2 * 8 * 16 * 4)
 	k := s.buffer(plan.Buffer{Kind: plan.CacheK, Name: "k.0", DType: dtype.F32, Bytes: block})
 	s.run("bytes", nil, k, s.output("n", plan.Number(4)))
-	p, err := open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
+	p, err := load(open(t, "cpu", device.Options{}), &s.plan, noTensors)
 	require.NoError(t, err)
 	instance, err := p.NewInstance(5)
 	require.NoError(t, err)
@@ -277,7 +277,7 @@ func TestKernelFailure(t *testing.T) {
 func TestMissingKernel(t *testing.T) {
 	s := newSketch(1)
 	s.run("nonesuch", nil, s.output("out", perToken))
-	_, err := open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
+	_, err := load(open(t, "cpu", device.Options{}), &s.plan, noTensors)
 	require.ErrorIs(t, err, device.ErrKernel)
 	require.ErrorContains(t, err, "nonesuch")
 }
@@ -345,7 +345,7 @@ func TestConcurrentSessions(t *testing.T) {
 	s := sumSketch(2000, 5)
 	var all sync.WaitGroup
 	for _, name := range devices {
-		p, err := open(t, name, device.Options{Threads: 2}).Load(&s.plan, noTensors)
+		p, err := load(open(t, name, device.Options{Threads: 2}), &s.plan, noTensors)
 		require.NoError(t, err)
 		for user := range 3 {
 			instance, err := p.NewInstance(1)
@@ -376,7 +376,7 @@ func TestClose(t *testing.T) {
 	s := sumSketch(10, 2)
 	step := device.Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {1}}}
 	d := open(t, "cpu", device.Options{})
-	p, err := d.Load(&s.plan, noTensors)
+	p, err := load(d, &s.plan, noTensors)
 	require.NoError(t, err)
 	a, err := p.NewInstance(1)
 	require.NoError(t, err)
@@ -395,14 +395,14 @@ func TestClose(t *testing.T) {
 	_, err = p.NewInstance(1)
 	require.ErrorIs(t, err, device.ErrClosed)
 
-	p, err = d.Load(&s.plan, noTensors)
+	p, err = load(d, &s.plan, noTensors)
 	require.NoError(t, err)
 	b, err = p.NewInstance(1)
 	require.NoError(t, err)
 	require.NoError(t, d.Close())
 	require.NoError(t, d.Close())
 	require.ErrorIs(t, b.Run(t.Context(), &step), device.ErrClosed)
-	_, err = d.Load(&s.plan, noTensors)
+	_, err = load(d, &s.plan, noTensors)
 	require.ErrorIs(t, err, device.ErrClosed)
 }
 
@@ -411,7 +411,7 @@ func TestMemoryRefusal(t *testing.T) {
 	s.plan.Caches = []plan.Cache{{DType: dtype.F16, KVHeads: 8, Head: 128, Block: 1024}}
 	s.buffer(plan.Buffer{Kind: plan.CacheK, Name: "k.0", DType: dtype.F16, Bytes: plan.Number(2 << 20)})
 	d := open(t, "cpu", device.Options{MemoryLimit: 64 << 20})
-	p, err := d.Load(&s.plan, noTensors)
+	p, err := load(d, &s.plan, noTensors)
 	require.NoError(t, err)
 	instance, err := p.NewInstance(20)
 	require.NoError(t, err)
@@ -436,7 +436,7 @@ func TestMemoryRefusal(t *testing.T) {
 }
 
 func openAndLoad(t *testing.T, s *sketch) *device.Executable {
-	p, err := open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
+	p, err := load(open(t, "cpu", device.Options{}), &s.plan, noTensors)
 	require.NoError(t, err)
 	return p
 }
@@ -514,7 +514,7 @@ func TestBadCopies(t *testing.T) {
 	on, err := device.Open("cpu", device.Options{Threads: 1})
 	require.NoError(t, err)
 	defer on.Close()
-	program, err := on.Load(&s.plan, func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil })
+	program, err := load(on, &s.plan, func(string) ([]byte, dtype.Type, error) { return make([]byte, 128), dtype.F32, nil })
 	require.NoError(t, err)
 	instance, err := program.NewInstance(3)
 	require.NoError(t, err)
@@ -550,14 +550,14 @@ func TestBounds(t *testing.T) {
 	s := newSketch(8)
 	d := s.fill(1, s.output("out", perToken))
 	d.Params[0] = lower.Extent(ir.Var(sym.T)).Times(1 << 30)
-	_, err := open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
+	_, err := load(open(t, "cpu", device.Options{}), &s.plan, noTensors)
 	require.ErrorIs(t, err, device.ErrStep)
 	require.ErrorContains(t, err, "fill v1")
 	require.ErrorContains(t, err, "parameter 0 is 8589934592")
 
 	s = newSketch(8)
 	s.fill(1, s.output("out", perToken)).Bindings[0].Bytes = perToken.Plus(plan.Number(4))
-	_, err = open(t, "cpu", device.Options{}).Load(&s.plan, noTensors)
+	_, err = load(open(t, "cpu", device.Options{}), &s.plan, noTensors)
 	require.ErrorIs(t, err, plan.ErrPlan)
 
 	// Checked at load at the bounds and again at each step: the second is reached

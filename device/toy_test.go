@@ -145,6 +145,7 @@ func TestToy(t *testing.T) {
 	fetch := func(string) ([]byte, dtype.Type, error) {
 		return unsafe.Slice((*byte)(unsafe.Pointer(&weights[0])), 12), dtype.F32, nil
 	}
+	require.NoError(t, compiled.Validate())
 	for own, want := range map[string][]float32{"": {2, -4, 6}, "-0.5": {-0.5, 1, -1.5}} {
 		var o device.Options
 		if own != "" {
@@ -167,6 +168,9 @@ func TestToy(t *testing.T) {
 		other.Phases = append([]plan.Phase(nil), compiled.Phases...)
 		other.Phases[0].Dispatches = []plan.Dispatch{dispatch}
 		other.Phases[0].Dispatches[0].Kernel = "plus"
+		_, err = d.Load(&other, fetch)
+		require.ErrorIs(t, err, plan.ErrPlan, "it was not validated")
+		require.NoError(t, other.Validate())
 		_, err = d.Load(&other, fetch)
 		require.ErrorIs(t, err, device.ErrKernel)
 		require.NoError(t, d.Close())

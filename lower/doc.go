@@ -6,7 +6,7 @@
 // follow from the table of kernels. memory.go plans the arena from the lifetimes of values.
 // schedule.go orders the dispatches, sets barriers between those that depend on each other, and
 // splits them into command buffers, where the target has any. [plan.Plan.Validate] checks the laws
-// of a Plan, whether [Lower] made it or [plan.Read] read it from a file.
+// of a Plan, both when [Lower] has made it and when [plan.Read] has read it from a file.
 //
 // A Plan has a [plan.Phase] for each range of steps with kernels of its own: a range of sizes and
 // of the tokens of the longest sequence. [plan.Plan.PhaseFor] returns the phase of a step. Where

@@ -97,9 +97,17 @@ func doubled(t testing.TB, s *device.Instance, times int) {
 	require.Equal(t, []float32{f, -2 * f, 3 * f}, got)
 }
 
+// load validates a Plan, which the test may have changed, and loads it.
+func load(d *device.Device, compiled *plan.Plan) (*device.Executable, error) {
+	if err := compiled.Validate(); err != nil {
+		return nil, err
+	}
+	return d.Load(compiled, noTensors)
+}
+
 func begin(t testing.TB, d *device.Device, compiled *plan.Plan) *device.Instance {
 	t.Helper()
-	p, err := d.Load(compiled, noTensors)
+	p, err := load(d, compiled)
 	require.NoError(t, err)
 	s, err := p.NewInstance(1)
 	require.NoError(t, err)
@@ -130,7 +138,7 @@ func TestTenThousandSteps(t *testing.T) {
 
 func TestSessionsOfSeveralGoroutines(t *testing.T) {
 	d := fakeDevice(t, fakemetal.Options{Shuffle: true}, device.Options{})
-	p, err := d.Load(doubling(6, 2), noTensors)
+	p, err := load(d, doubling(6, 2))
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	for range 4 {
@@ -231,7 +239,7 @@ func TestKernelsAreCompiledAlone(t *testing.T) {
 	other.Constants = activation(2)
 	ph.Dispatches = append(ph.Dispatches, other, again)
 	fakemetal.Reset()
-	p, err := d.Load(compiled, noTensors)
+	p, err := load(d, compiled)
 	require.NoError(t, err)
 	var macros []string
 	for _, given := range fakemetal.Compiled() {
@@ -244,7 +252,7 @@ func TestKernelsAreCompiledAlone(t *testing.T) {
 	require.Equal(t, 4, p.Compiled().Pipelines)
 	require.Greater(t, p.Compiled().Time, 20*time.Millisecond)
 
-	p, err = d.Load(compiled, noTensors)
+	p, err = load(d, compiled)
 	require.NoError(t, err)
 	require.Zero(t, p.Compiled().Pipelines)
 	require.Equal(t, 4, fakemetal.Read().Compiled)
@@ -256,7 +264,7 @@ func TestArchives(t *testing.T) {
 	folder := t.TempDir()
 	start := func() (c device.Compiled, archived int) {
 		d := fakeDevice(t, fakemetal.Options{}, device.Options{Own: map[string]string{"archives": folder}})
-		p, err := d.Load(doubling(3, 1), noTensors)
+		p, err := load(d, doubling(3, 1))
 		require.NoError(t, err)
 		c = p.Compiled()
 		s, err := p.NewInstance(1)
@@ -320,7 +328,7 @@ func TestCapture(t *testing.T) {
 // TestManySessions makes more of them than a queue takes residency sets.
 func TestManySessions(t *testing.T) {
 	d := fakeDevice(t, fakemetal.Options{}, device.Options{})
-	p, err := d.Load(doubling(3, 1), noTensors)
+	p, err := load(d, doubling(3, 1))
 	require.NoError(t, err)
 	before := fakemetal.Read().Resident
 	require.Positive(t, before)
@@ -395,7 +403,7 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Run("working set", func(t *testing.T) {
 		d := fakeDevice(t, fakemetal.Options{WorkingSet: 100}, device.Options{})
-		p, err := d.Load(doubling(3, 1), noTensors)
+		p, err := load(d, doubling(3, 1))
 		require.NoError(t, err)
 		_, err = p.NewInstance(1)
 		var refused *device.MemoryError
@@ -405,7 +413,7 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("memory", func(t *testing.T) {
 		d := fakeDevice(t, fakemetal.Options{Memory: 100}, device.Options{})
-		p, err := d.Load(doubling(3, 1), noTensors)
+		p, err := load(d, doubling(3, 1))
 		require.NoError(t, err)
 		_, err = p.NewInstance(1)
 		require.ErrorIs(t, err, device.ErrMemory)
@@ -414,7 +422,7 @@ func TestRefusals(t *testing.T) {
 	t.Run("pipeline", func(t *testing.T) {
 		d := fakeDevice(t, fakemetal.Options{}, device.Options{})
 		fakemetal.Fail(fakemetal.Compile, 0)
-		_, err := d.Load(doubling(3, 1), noTensors)
+		_, err := load(d, doubling(3, 1))
 		require.ErrorIs(t, err, device.ErrKernel)
 		require.ErrorContains(t, err, "scale_f32: Compiler encountered an internal error")
 		s := begin(t, d, doubling(3, 1))

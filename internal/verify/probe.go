@@ -223,6 +223,9 @@ func newRig(g *graphs, m Subject, on openable, pick picker, split bool) (*rig, e
 			}
 		}
 	}
+	if err := loaded.Validate(); err != nil {
+		return nil, err
+	}
 	on.options.Mapped = false // reads weights from the file once, not for every rig
 	if r.device, err = device.Open(on.device, on.options); err != nil {
 		return nil, err

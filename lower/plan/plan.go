@@ -13,9 +13,10 @@
 //		groups := d.Grid[0].Eval(&sizes)
 //	}
 //
-// Laws: [Read] validates a Plan from a file once, and a device relies on every index, size and
-// offset of a valid Plan. The same [File] gives the same bytes. The package imports the table of
-// kernels and the leaves below ir, no graphs.
+// Laws: whoever makes a Plan or changes one calls [Plan.Validate]; package lower and [Read] do. A
+// device takes a valid Plan only, and relies on every index, size, offset and launch of it. The same
+// [File] gives the same bytes. The package imports the table of kernels and the leaves below ir, no
+// graphs.
 package plan
 
 import (
@@ -41,6 +42,8 @@ type Plan struct {
 	Tensors []Tensor
 	// Tuned is the hash of the tuning that the Plan was compiled with; "" for none.
 	Tuned string `cbor:",omitempty"`
+
+	valid *Plan // the Plan itself if Validate accepted it, so that its copies are not valid
 }
 
 // Tensor is one row of the manifest: a tensor that the Plan reads from the model

@@ -16,22 +16,34 @@ var ErrPlan = errors.New("invalid plan")
 // Limits far above any real Plan; they bound the memory that a corrupted file can request.
 const (
 	maxBuffers = 1 << 20
+	maxPhases  = 1 << 16
 	maxArgs    = 31
 	maxWords   = 64
 	maxSize    = 1 << 46
 )
 
+// MaxValue is the largest value of an expression at the bounds of a phase: far above any size and
+// far from overflow.
+const MaxValue = 1 << 56
+
 // buffered holds the targets whose devices take steps in command buffers.
 var buffered = map[string]bool{"metal": true}
 
-// Validate checks every index, size and offset that a device relies on. Its errors wrap ErrPlan. A
-// Plan that Lower made passes; one from a file may not.
+// Validate checks all that a device relies on: every index, size and offset, and the launches of
+// the kernels in the table. Its errors wrap ErrPlan. A Plan that Lower made passes; one from a file
+// may not.
 func (p *Plan) Validate() error {
+	p.valid = nil
 	if err := p.validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrPlan, err)
 	}
+	p.valid = p
 	return nil
 }
+
+// Valid reports whether the last Validate accepted the Plan, which must not be changed since. A
+// copy of a valid Plan is not valid until it is validated itself.
+func (p *Plan) Valid() bool { return p.valid == p }
 
 func (p *Plan) validate() error {
 	if p.Context <= 0 || p.Context > math.MaxInt32 {
@@ -40,7 +52,7 @@ func (p *Plan) validate() error {
 	if p.Vocab < 0 || p.Vocab > math.MaxInt32 {
 		return fmt.Errorf("a vocabulary of %d", p.Vocab)
 	}
-	if len(p.Buffers) == 0 || len(p.Buffers) > maxBuffers || len(p.Phases) == 0 {
+	if len(p.Buffers) == 0 || len(p.Buffers) > maxBuffers || len(p.Phases) == 0 || len(p.Phases) > maxPhases {
 		return fmt.Errorf("%d buffers, %d phases", len(p.Buffers), len(p.Phases))
 	}
 	tensors := make(map[string]*Tensor, len(p.Tensors))
@@ -166,6 +178,29 @@ func (e Expr) validate() error {
 	return nil
 }
 
+// validateAt checks an expression whose value is at most MaxValue at the bounds. It grows with the
+// sizes, so that every check that passes at the bounds passes at smaller sizes.
+func (e Expr) validateAt(bounds *sym.Sizes) error {
+	if err := e.validate(); err != nil {
+		return err
+	}
+	sum := math.Abs(float64(e.Constant))
+	for i := range e.Terms {
+		t := &e.Terms[i]
+		v := float64(t.Mul)
+		for s, p := range t.Pow {
+			for ; p > 0; p-- {
+				v *= float64(bounds[s])
+			}
+		}
+		sum += v + math.Abs(float64(t.Add)) + float64(t.Div)
+	}
+	if sum > MaxValue {
+		return fmt.Errorf("the expression %s is too large at %v", e, *bounds)
+	}
+	return nil
+}
+
 func (p *Plan) validatePhase(ph *Phase) error {
 	for i, n := range ph.Bounds {
 		if least := ph.Least[i]; least < 0 || n < least || n > math.MaxInt32 {
@@ -188,6 +223,11 @@ func (p *Plan) validatePhase(ph *Phase) error {
 	if buffered[p.Target] && len(ph.CommandBuffers) == 0 && len(ph.Dispatches) > 0 {
 		return errors.New("no command buffer")
 	}
+	for i := range p.Buffers {
+		if err := p.Buffers[i].Bytes.validateAt(&ph.Bounds); err != nil {
+			return fmt.Errorf("buffer %d (%s %q): %w", i, p.Buffers[i].Kind, p.Buffers[i].Name, err)
+		}
+	}
 	for i := range ph.Dispatches {
 		if err := p.validateDispatch(ph, &ph.Dispatches[i]); err != nil {
 			return fmt.Errorf("dispatch %d (%s): %w", i, ph.Dispatches[i].Label(), err)
@@ -202,7 +242,7 @@ func (p *Plan) validateDispatch(ph *Phase, d *Dispatch) error {
 	}
 	exprs := append(append([]Expr(nil), d.Params...), d.Grid[:]...)
 	for _, e := range exprs {
-		if err := e.validate(); err != nil {
+		if err := e.validateAt(&ph.Bounds); err != nil {
 			return err
 		}
 	}
@@ -228,7 +268,7 @@ func (p *Plan) validateDispatch(ph *Phase, d *Dispatch) error {
 		if b.Buffer < 0 || int(b.Buffer) >= len(p.Buffers) {
 			return fmt.Errorf("argument %d is buffer %d of %d", b.Index, b.Buffer, len(p.Buffers))
 		}
-		if err := b.Bytes.validate(); err != nil {
+		if err := b.Bytes.validateAt(&ph.Bounds); err != nil {
 			return err
 		}
 		buffer := &p.Buffers[b.Buffer]
@@ -249,7 +289,7 @@ func (p *Plan) validateDispatch(ph *Phase, d *Dispatch) error {
 			return fmt.Errorf("argument %d needs bytes [%d,%d) of %s %q, which has %d", b.Index, b.Offset, b.Offset+n, buffer.Kind, buffer.Name, have)
 		}
 	}
-	return nil
+	return d.validateLaunches(ph)
 }
 
 func (b *Buffer) validateOwners(p *Plan) error {
