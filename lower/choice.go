@@ -170,11 +170,3 @@ func (s vecShape) String() string {
 	}
 	return text
 }
-
-// mostRows returns the maximum number of weight rows per simdgroup of linear_vec.
-func mostRows(stored dtype.Type, tokens int64) int64 {
-	if tokens > 1 {
-		return 2
-	}
-	return stored.Row().VecRows
-}

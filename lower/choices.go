@@ -122,6 +122,14 @@ func hinted(h kernels.Hint, settings func(sizes) []plan.Setting) *choice {
 	return &choice{h.String(), []string{h.String()}, true, settings}
 }
 
+// mostRows returns the maximum number of weight rows per simdgroup of linear_vec.
+func mostRows(stored dtype.Type, tokens int64) int64 {
+	if tokens > 1 {
+		return 2
+	}
+	return stored.Row().VecRows
+}
+
 // only returns the settings of a choice's only field.
 func only(field string, values ...int64) (all []plan.Setting) {
 	for _, v := range values {

@@ -32,6 +32,12 @@ func float(x float64) plan.Expr { return plan.Number(int64(math.Float32bits(floa
 // over returns the number of groups of n that cover the extent.
 func over(d ir.Dim, n int64) plan.Expr { return CeilDiv(d, n) }
 
+// number returns the value of a constant extent.
+func number(d ir.Dim) int64 {
+	n, _ := d.IsConst()
+	return n
+}
+
 func last(v *ir.Value) int64 { return v.Type.Shape.Last() }
 
 func lastDim(v *ir.Value) ir.Dim { return v.Type.Shape[len(v.Type.Shape)-1] }

@@ -54,7 +54,7 @@ func Lower(name string, ranges []Range, target *Target, opts Options) (*plan.Pla
 			b.Bytes = plan.Number(max(b.Bytes.Constant, p.ArenaBytes))
 		}
 	}
-	order(compiled, target, opts.Tuning)
+	chooseLayouts(compiled, target, opts.Tuning)
 	return compiled, compiled.Validate()
 }
 

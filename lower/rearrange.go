@@ -8,12 +8,12 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// order chooses the layout of each matrix, the file's or one of the device, and marks the matrices
-// with the latter. It considers only matrices that every dispatch reads by a kernel that knows both
-// layouts. On a CPU ([plan.Buffer.Rearrange]) the device copies the matrix to the layout of its
-// kernels. On a GPU ([plan.Buffer.Lines]) matrices keep the file's layout, whose pages the page
-// cache shares, unless separate scales and codes were measured to be faster.
-func order(p *plan.Plan, target *Target, tuning *Tuning) {
+// chooseLayouts chooses the layout of each matrix, the file's or one of the device, and marks the
+// matrices with the latter. It considers only matrices that every dispatch reads by a kernel that
+// knows both layouts. On a CPU ([plan.Buffer.Rearrange]) the device copies the matrix to the layout
+// of its kernels. On a GPU ([plan.Buffer.Lines]) matrices keep the file's layout, whose pages the
+// page cache shares, unless separate scales and codes were measured to be faster.
+func chooseLayouts(p *plan.Plan, target *Target, tuning *Tuning) {
 	shapes := make(map[string][]int, len(p.Tensors))
 	for i := range p.Tensors {
 		t := &p.Tensors[i]

@@ -73,12 +73,12 @@ func (p *phase) isVec(v *ir.Value, call linearCall, rows ir.Dim, tokens int64) b
 	if p.target.SameBits || !p.target.Launches || call.attr.Norm != ir.NoNorm {
 		return vec
 	}
-	d := p.decide(vecOrMat, v, ir.OpLinear.String(), call.sizes(p, v, rows), plan.Setting{"vec": int64(bit(vec))}, "")
+	d := p.decide(vecOrMat, v, ir.OpLinear.String(), call.inputs(p, v, rows), plan.Setting{"vec": int64(bit(vec))}, "")
 	return d.Setting["vec"] == 1
 }
 
-// sizes returns the inputs of the choices for a product.
-func (c linearCall) sizes(p *phase, v *ir.Value, rows ir.Dim) sizes {
+// inputs returns the sizes that decide the choices for a product.
+func (c linearCall) inputs(p *phase, v *ir.Value, rows ir.Dim) sizes {
 	stored := c.in.Weights[0].Type.DType
 	return sizes{
 		shape:  fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), last(c.in.X), last(v), stored),
@@ -146,21 +146,21 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 
 // linearLaunch chooses the grid of a product with activations of type act.
 func (e emitter) linearLaunch(v *ir.Value, call linearCall, act dtype.Type, rows ir.Dim, vec bool) {
-	p, at := e.p, call.sizes(e.p, v, rows)
+	p, at := e.p, call.inputs(e.p, v, rows)
 	at.act = act
 	if !p.target.Launches {
 		e.hints(v, at, streams, ahead, piece, pairs)
 	}
 	if vec {
-		e.vecLaunch(v, at, rows)
+		e.launchVec(v, at, rows)
 		return
 	}
-	e.matLaunch(v, at, call.attr.Gated, rows, 0)
+	e.launchMat(v, at, call.attr.Gated, rows, 0)
 }
 
-// matLaunch chooses the grid of linear_mat for rows rows of results, and adds more tiles for the
+// launchMat chooses the grid of linear_mat for rows rows of results, and adds more tiles for the
 // partial last tiles of experts.
-func (e emitter) matLaunch(v *ir.Value, at sizes, gated bool, rows ir.Dim, more int64) {
+func (e emitter) launchMat(v *ir.Value, at sizes, gated bool, rows ir.Dim, more int64) {
 	width := int64(kernels.MatColumns)
 	if gated {
 		width /= 2
@@ -174,8 +174,8 @@ func (e emitter) matLaunch(v *ir.Value, at sizes, gated bool, rows ir.Dim, more 
 	e.p.choseBy(v, e, at.shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), d)
 }
 
-// vecLaunch chooses the grid of linear_vec for rows rows of results.
-func (e emitter) vecLaunch(v *ir.Value, at sizes, rows ir.Dim) {
+// launchVec chooses the grid of linear_vec for rows rows of results.
+func (e emitter) launchVec(v *ir.Value, at sizes, rows ir.Dim) {
 	s, why := e.p.chip.vec(at.stored, at.n, at.tokens)
 	d := e.p.launch(vecLaunch, v, e, at, plan.Setting{"rows": s.rows, "simdgroups": s.simdgroups}, why)
 	s.rows, s.simdgroups = d.Setting["rows"], d.Setting["simdgroups"]

@@ -46,7 +46,7 @@ func expertLinear(p *phase, v *ir.Value) error {
 		d.bind("starts", starts, plan.Binding{Bytes: startsBytes(stack[0]), Read: true})
 		d.out("out", v)
 		at.tokens = ceilDiv(p.bound(Extent(rows)), number(stack[0]))
-		d.matLaunch(v, at, attr.Linear.Gated, rows, number(stack[0])+1)
+		d.launchMat(v, at, attr.Linear.Gated, rows, number(stack[0])+1)
 		return nil
 	}
 	d.in("expert", in.Experts)
@@ -61,7 +61,7 @@ func expertLinear(p *phase, v *ir.Value) error {
 	if !p.target.Launches {
 		d.hints(v, at, streams, ahead, piece)
 	}
-	d.vecLaunch(v, at, rows)
+	d.launchVec(v, at, rows)
 	return nil
 }
 
@@ -92,12 +92,6 @@ func orderBytes(rows ir.Dim) plan.Expr { return Extent(rows).Times(dtype.I32.Byt
 // startsBytes returns the bytes of one integer for each expert, one for the rows without an expert,
 // and one for the end.
 func startsBytes(stack ir.Dim) plan.Expr { return plan.Number(dtype.I32.Bytes(number(stack) + 2)) }
-
-// number returns the value of a constant extent.
-func number(d ir.Dim) int64 {
-	n, _ := d.IsConst()
-	return n
-}
 
 func weightedSum(p *phase, v *ir.Value) error {
 	x := v.Args[0]

@@ -36,12 +36,12 @@ func (p *phase) normApart(v *ir.Value, d emitter) {
 	if p.out.Bounds[sym.T] > p.target.NormTokens {
 		return
 	}
-	for _, product := range p.f.Values {
-		if product.Op != ir.OpLinear && product.Op != ir.OpFusedLinear || product.Args[0] != v {
+	for _, reader := range p.f.Values {
+		if reader.Op != ir.OpLinear && reader.Op != ir.OpFusedLinear || reader.Args[0] != v {
 			continue
 		}
-		if longer, spared := p.target.costs.NormRepeats(&p.target.Target, v, product, p.out.Bounds[sym.T], p.out.Bounds[sym.B]); longer > spared {
-			p.chose(v, d, fmt.Sprintf("%s × %d, for %d columns", p.upTo(v.Type.Shape[0]), last(v), last(product)), "a dispatch before the product",
+		if longer, spared := p.target.costs.NormRepeats(&p.target.Target, v, reader, p.out.Bounds[sym.T], p.out.Bounds[sym.B]); longer > spared {
+			p.chose(v, d, fmt.Sprintf("%s × %d, for %d columns", p.upTo(v.Type.Shape[0]), last(v), last(reader)), "a dispatch before the product",
 				fmt.Sprintf("in every tile of the product it would take %.1f µs longer, and spare %.1f µs, on %s", longer, spared, &p.chip))
 		}
 	}

@@ -530,12 +530,17 @@ func keyReaders(k *kernels.Kernel) tally {
 // headGroups returns the number of threadgroups of attention per token and partition.
 func (l *launch) headGroups() int64 { return l.dispatch.Grid[0].Eval(l.sizes) }
 
+// rotationWork is the cost of the cosine and sine of a rotation per element, in operations as
+// [ir.Op.Work] counts them: about 40 for each of the two, since the angle reaches the context's
+// length in radians.
+const rotationWork = 40
+
 // attentionWriteOps is attentionOps with the norm and rotation of every query head, and of the
 // token's key, which every threadgroup repeats.
 func attentionWriteOps(k *kernels.Kernel) tally {
 	attention, row, queries, norms := attentionOps(k), params("tokens", "head")(k), params("tokens", "heads", "head")(k), constantOf(k, "fc_norms")
 	return func(l *launch) int64 {
-		each := ir.OpRope.Work(nil) + RotationWork
+		each := ir.OpRope.Work(nil) + rotationWork
 		if l.constant(norms) {
 			each += ir.OpRMSNorm.Work(nil)
 		}

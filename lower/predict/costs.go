@@ -23,11 +23,6 @@ type Costs struct {
 	Groups, Heads, Elements int64
 }
 
-// RotationWork is the cost of the cosine and sine of a rotation per element, in operations as
-// [ir.Op.Work] counts them: about 40 for each of the two, since the angle reaches the context's
-// length in radians.
-const RotationWork = 40
-
 // SharedHeads returns the number of query heads of a KV head per threadgroup of attention, of heads
 // query heads and kv KV heads with head elements each; each is the number of tokens times
 // partitions. It is a power of two; the last threadgroup of a KV head may have fewer heads.
@@ -58,7 +53,7 @@ func (c Costs) WriteRepeats(t *ir.Target, write *ir.Value, tokens int64) (longer
 	one := float64(2 * cache.DType.Bytes(head))     // a key and its value
 	waits := max(one*float64(kv)*c.Byte, one*float64(keys)*c.Cached)
 	if float64(heads*(2*ir.OpMatmul.Work(nil)*head+ir.OpScale.Work(nil)+ir.OpSoftmax.Work(nil)))*c.Op > waits {
-		longer = float64(tokens*head*((heads+keys)*(each+RotationWork)-(heads+kv)*each)) * c.Op
+		longer = float64(tokens*head*((heads+keys)*(each+rotationWork)-(heads+kv)*each)) * c.Op
 	}
 	moved := t.Act.Bytes(head*(2*heads+2*kv)) + cache.DType.Bytes(head*2*kv)
 	return longer, c.Wait + float64(tokens*moved)*c.Byte
