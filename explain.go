@@ -46,7 +46,7 @@ type Explanation struct {
 	Emulated []string `json:"emulated,omitempty"`
 
 	// Choices lists the kernel variants chosen by size, one for each kind of dispatch.
-	Choices []plan.Choice `json:"choices"`
+	Choices []plan.Decision `json:"choices"`
 }
 
 // Explain reports on the phase that [Program.Phase] returns: "prefill", "decode" or
@@ -60,7 +60,7 @@ func (p *Program) Explain(phase string, sequences ...int) (*Explanation, error) 
 		Phase: phase, Target: p.Plan.Target, Layers: len(p.Plan.Caches), Fusions: map[string]int{},
 		Dispatches: len(ph.Dispatches), CommandBuffers: len(ph.CommandBuffers),
 		ArenaBytes: ph.ArenaBytes, MinArenaBytes: ph.MinArenaBytes, UnplannedBytes: ph.UnplannedBytes, Kernels: map[string]int{},
-		Choices: append([]plan.Choice{}, ph.Choices...),
+		Choices: append([]plan.Decision{}, ph.Choices...),
 	}
 	if stages != nil {
 		e.stage("source", len(stages.Source.Values), opNames(stages.Source))

@@ -194,7 +194,7 @@ func TestWriteApartOnSmallChips(t *testing.T) {
 		require.Equal(t, tt.perLayer, e.DispatchesPerLayer, "%s, %d sequences", tt.chip, tt.sequences)
 		require.Equal(t, c.Layers, e.Fusions["rope_qkv_write"])
 		require.Equal(t, c.Layers*(6-tt.perLayer), e.Fusions["attention_write"])
-		said := slices.ContainsFunc(e.Choices, func(c plan.Choice) bool {
+		said := slices.ContainsFunc(e.Choices, func(c plan.Decision) bool {
 			return c.Op == "rope_qkv_write" && strings.Contains(c.Reason, "µs longer")
 		})
 		require.Equal(t, tt.perLayer == 6, said, "%v", e.Choices)
@@ -226,7 +226,7 @@ func TestNormApart(t *testing.T) {
 		e, err := p.Explain("prefill")
 		require.NoError(t, err)
 		require.Equal(t, []int{tt.perLayer, tt.outside}, []int{e.DispatchesPerLayer, e.DispatchesOutsideLayers}, tt.chip)
-		said := slices.ContainsFunc(e.Choices, func(c plan.Choice) bool {
+		said := slices.ContainsFunc(e.Choices, func(c plan.Decision) bool {
 			return c.Op == "rms_norm" && strings.Contains(c.Reason, "µs longer")
 		})
 		require.Equal(t, tt.chip != "", said, "%v", e.Choices)

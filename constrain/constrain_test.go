@@ -140,6 +140,7 @@ func TestExpressions(t *testing.T) {
 	for _, expr := range []string{
 		`a`, `^a`, `a$`, `^a$`, `^$`, `^a|b$`, `(^a|b)b`, `a*b+`, `^(?:ab){2,3}$`, `^.{3}$`, `^[^a]+$`, `\d\s`, `^\S+$`, `^\w*\W$`, `[\s\S]b`,
 		`^(?!ab)`, `^(?!.*b$).*$`, `(?=.*a)(?=.*b)`, `^(a|(?!b)b)`, `a(?=b)`, `a(?!b)`, `^(a?b?)*$`, `(a|^)b`, `(^|b)a`, `(a$|b)`, `^a{0,2}b{2}$`, `é`, `^\u65e5`, `[é-日]`, `^x*$`, `(?:)`, `a|`, `^a?^b`, `b$a?`, `^[\d.-]+$`, `[^\d\s]$`, `^(?=ab)a?b`, `^(?:(?!ab).)`, `a.b`,
+		`^(?:(?!ab).)*$`, `^(?:a|\b)*b$`, `\bb\B`, `^(?:(?=.b)a|b){6,}$`, `(?:^|a)+b`,
 	} {
 		want := regexp2.MustCompile(expr, regexp2.ECMAScript|regexp2.Unicode)
 		schema, _ := json.Marshal(map[string]any{"type": "string", "pattern": expr})
@@ -309,6 +310,12 @@ func TestTexts(t *testing.T) {
 		{`{"exclusiveMinimum":0}`, constrain.Options{}, []string{`1`, `0.01`, `1E+5`}, []string{`0`, `0.0`, `-1`, `0e4`, `-0`}},
 		{`{"multipleOf":0.25}`, constrain.Options{}, []string{`0.5`, `1.25`, `-7.750`, `3`, `0`}, []string{`0.3`, `1.255`, `0.1`}},
 		{`{"type":"integer","multipleOf":7,"minimum":8}`, constrain.Options{}, []string{`14`, `21`, `700`}, []string{`7`, `8`, `15`}},
+		{`{"pattern":"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"}`, constrain.Options{}, []string{`"1.5"`, `"-0.1"`, `"7"`}, []string{`""`, `"+"`, `"-"`, `"."`}},
+		{`{"pattern":"^(?!^$)[a-z]*$"}`, constrain.Options{}, []string{`"a"`}, []string{`""`}},
+		{`{"pattern":"^(?!.*(^|,)(,|$))[a-z,]*$"}`, constrain.Options{}, []string{`"a"`, `"a,b"`}, []string{`""`, `",a"`, `"a,"`}},
+		{`{"pattern":"(?!^)a"}`, constrain.Options{}, []string{`"ba"`, `"aa"`}, []string{`"a"`, `"ab"`}},
+		{`{"pattern":"^a*(?!^b)[a-z]+$"}`, constrain.Options{}, []string{`"ab"`, `"aab"`, `"c"`}, []string{`"b"`, `"ba"`}},
+		{`{"pattern":"^(?:a|)(?!^b)[a-z]+$"}`, constrain.Options{}, []string{`"ab"`, `"c"`}, []string{`"b"`}},
 		{`{"type":"string","enum":["a","ab","\n"],"minLength":2}`, constrain.Options{}, []string{`"ab"`}, []string{`"a"`, `"abc"`, `"\n"`}},
 		{`{"const":{"a":[1,{"b":null}]}}`, constrain.Options{}, []string{`{"a":[1,{"b":null}]}`}, []string{`{"a":[1]}`, `{"a":[1.00,{"b":null}]}`, `{}`, `{"a":[1,{"b":null}],"c":1}`}},
 		{`{"enum":[1.50,-0,1e2]}`, constrain.Options{}, []string{`1.5`, `0`, `100`, `100.0`}, []string{`1.50`, `1e2`, `15`}},

@@ -28,6 +28,8 @@ const (
 	opRepeat
 	opStart     // ^
 	opEnd       // $
+	opEdge      // \b
+	opNoEdge    // \B
 	opAhead     // (?=…)
 	opNotAhead  // (?!…)
 	opSomewhere // any text, the beginning of a search
@@ -186,7 +188,13 @@ func (p *exprParser) atom(depth int) (*expression, error) {
 	case '[':
 		return p.brackets()
 	case '\\':
-		s, err := p.escape(false)
+		if p.skip("b") { // behind [ it is a backspace
+			return &expression{op: opEdge, checks: true}, nil
+		}
+		if p.skip("B") {
+			return &expression{op: opNoEdge, checks: true}, nil
+		}
+		s, err := p.escape()
 		return class(s), err
 	case '*', '+', '?':
 		return nil, p.errorf("%q repeats nothing", c)
@@ -230,7 +238,7 @@ var (
 var controlEscapes = map[rune]rune{'t': '\t', 'n': '\n', 'v': '\v', 'f': '\f', 'r': '\r', '0': 0}
 
 // escape parses the escape behind a backslash and returns its set of characters.
-func (p *exprParser) escape(inClass bool) (runes, error) {
+func (p *exprParser) escape() (runes, error) {
 	if p.rest == "" {
 		return nil, p.errorf("ends with a backslash")
 	}
@@ -250,10 +258,7 @@ func (p *exprParser) escape(inClass bool) (runes, error) {
 	case 'S':
 		return spaces.negate(), nil
 	case 'b':
-		if inClass {
-			return one('\b')
-		}
-		return nil, p.errorf(`\b is not supported`)
+		return one('\b')
 	case 'c':
 		if p.rest != "" && (p.rest[0]|0x20 >= 'a' && p.rest[0]|0x20 <= 'z') {
 			return one(p.next() & 31)
@@ -389,7 +394,7 @@ func (p *exprParser) brackets() (*expression, error) {
 		if c := p.next(); c != '\\' {
 			return runes{{c, c}}, nil
 		}
-		return p.escape(true)
+		return p.escape()
 	}
 	for !p.skip("]") {
 		from, err := single()
@@ -426,160 +431,175 @@ func (p *exprParser) brackets() (*expression, error) {
 
 // search returns the expression for texts in which e matches somewhere.
 func (p *pool) search(e *expression) (re, error) {
-	return p.before(concatenation([]*expression{{op: opSomewhere, checks: true}, e}), p.text, true)
+	all, err := p.before(concatenation([]*expression{{op: opSomewhere, checks: true}, e}), anywhere(p.text))
+	return all[atStart], err
 }
 
 // whole returns the expression for texts that e matches from start to end.
-func (p *pool) whole(e *expression) (re, error) { return p.before(e, reEps, true) }
+func (p *pool) whole(e *expression) (re, error) {
+	all, err := p.before(e, anywhere(reEps))
+	return all[atStart], err
+}
 
-// before returns the expression for a match of e followed by rest, which reaches to the end of the
-// text. start reports whether e is at the start of the text, where ^ matches.
-func (p *pool) before(e *expression, rest re, start bool) (re, error) {
+// follow holds the expressions for the rest of a text, to its end, by what precedes the rest: ^ and
+// \b depend on nothing else.
+type follow [5]re
+
+const (
+	atStart     = iota // nothing: the start of the text
+	behindWord         // a character of \w, read before the current turn of a repetition
+	behindOther        // another character, likewise
+	movedWord          // a character of \w, read within the turn; equals behindWord outside of repetitions
+	movedOther         // another character, likewise
+)
+
+func anywhere(r re) follow { return follow{r, r, r, r, r} }
+
+// before returns the expressions for a match of e followed by rest.
+func (p *pool) before(e *expression, rest follow) (all follow, err error) {
 	p.spend(derivation)
 	if !e.checks {
 		r, err := p.plain(e)
-		return p.cat2(r, rest), err
+		return p.consumed(r, rest), err
 	}
 	switch e.op {
 	case opSomewhere:
-		return p.cat2(p.text, rest), nil
+		return p.consumed(p.text, rest), nil
 	case opStart:
-		if start {
-			return rest, nil
-		}
-		return reNone, nil
+		all[atStart] = rest[atStart]
 	case opEnd:
-		if p.at(rest).nullable {
-			return reEps, nil
+		for i, r := range rest {
+			if p.at(r).nullable {
+				all[i] = reEps
+			}
 		}
-		return reNone, nil
+	case opEdge, opNoEdge:
+		word, other := p.cat2(p.class(words), p.text), p.optional(p.cat2(p.class(words.negate()), p.text))
+		for i, r := range rest {
+			if (i == behindWord || i == movedWord) == (e.op == opEdge) {
+				all[i] = p.and(r, other)
+			} else {
+				all[i] = p.and(r, word)
+			}
+		}
 	case opAhead, opNotAhead:
-		r, err := p.before(e.kids[0], p.text, start)
-		if err != nil {
-			return reNone, err
+		ahead, err := p.before(e.kids[0], anywhere(p.text))
+		for i, r := range ahead {
+			if e.op == opNotAhead {
+				r = p.not(r)
+			}
+			all[i] = p.and(rest[i], r)
 		}
-		if e.op == opNotAhead {
-			r = p.not(r)
-		}
-		return p.and(rest, r), nil
+		return all, err
 	case opAlt:
-		var parts []re
 		for _, k := range e.kids {
-			r, err := p.before(k, rest, start)
+			one, err := p.before(k, rest)
 			if err != nil {
-				return reNone, err
+				return all, err
 			}
-			parts = append(parts, r)
+			for i, r := range one {
+				all[i] = p.or(all[i], r)
+			}
 		}
-		return p.or(parts...), nil
 	case opCat:
-		// Parts are composed from the right. A part is also possibly at the start of the text if
-		// all parts before it can match nothing.
-		atStart := make([]bool, len(e.kids))
-		for i, ok := 0, start; i < len(e.kids); i++ {
-			atStart[i] = ok
-			ok = ok && mayBeEmpty(e.kids[i])
-		}
-		later := rest
-		first := rest // rest if nothing has been matched before it
-		for i := len(e.kids) - 1; i >= 0; i-- {
-			k := e.kids[i]
-			var opening re
-			if atStart[i] {
-				// Either k matches at least one character, and later parts are not at the start, or
-				// k matches nothing.
-				r, err := p.before(k, later, true)
-				if err != nil {
-					return reNone, err
-				}
-				opening = r
-				if mayBeEmpty(k) {
-					empty, err := p.emptyBefore(k, first)
-					if err != nil {
-						return reNone, err
-					}
-					opening = p.or(opening, empty)
-				}
+		all = rest
+		for _, k := range slices.Backward(e.kids) {
+			if all, err = p.before(k, all); err != nil {
+				return all, err
 			}
-			r, err := p.before(k, later, false)
-			if err != nil {
-				return reNone, err
-			}
-			later, first = r, opening
 		}
-		if start {
-			return first, nil
-		}
-		return later, nil
 	case opRepeat:
-		k := e.kids[0]
-		if e.hi == unlimited || e.hi > 4 {
-			return reNone, fmt.Errorf("an anchor or a lookahead within a repetition is not supported")
-		}
-		var kids []*expression
-		for i := range e.hi {
-			if i < e.lo {
-				kids = append(kids, k)
-				continue
-			}
-			kids = append(kids, alternation([]*expression{k, {op: opCat}}))
-		}
-		return p.before(&expression{op: opCat, kids: kids, checks: true}, rest, start)
+		return p.turns(e, rest)
 	}
-	return reNone, fmt.Errorf("unknown part of an expression")
+	return all, nil
 }
 
-// emptyBefore returns rest restricted by k, where k is at the start of the text and matches no
-// character.
-func (p *pool) emptyBefore(k *expression, rest re) (re, error) {
-	switch k.op {
-	case opAlt:
-		var parts []re
-		for _, q := range k.kids {
-			if mayBeEmpty(q) {
-				r, err := p.emptyBefore(q, rest)
-				if err != nil {
-					return reNone, err
-				}
-				parts = append(parts, r)
-			}
-		}
-		return p.or(parts...), nil
-	case opCat:
-		for i := len(k.kids) - 1; i >= 0; i-- {
-			r, err := p.emptyBefore(k.kids[i], rest)
-			if err != nil {
-				return reNone, err
-			}
-			rest = r
-		}
-		return rest, nil
-	case opRepeat:
-		r, err := rest, error(nil)
-		if mayBeEmpty(k.kids[0]) && k.lo > 0 {
-			r, err = p.emptyBefore(k.kids[0], rest)
-		}
-		return r, err
-	case opEnd, opAhead, opNotAhead:
-		return p.before(k, rest, true)
+// consumed returns the expressions for a text of r followed by rest.
+func (p *pool) consumed(r re, rest follow) (all follow) {
+	some := r
+	if p.at(r).nullable {
+		some = p.and(r, p.repeat(p.char, 1, unlimited))
 	}
-	return rest, nil
+	then := rest[movedWord]
+	split := then != rest[movedOther]
+	if split {
+		last := func(s runes) re { return p.and(some, p.cat2(p.text, p.class(s))) }
+		some = p.or(p.cat2(last(words), then), p.cat2(last(words.negate()), rest[movedOther]))
+	} else {
+		some = p.cat2(some, then)
+	}
+	for i, then := range rest {
+		switch {
+		case !p.at(r).nullable:
+			all[i] = some
+		case !split && p.or(then, rest[movedWord]) == then: // r may match nothing here too
+			all[i] = p.or(p.cat2(r, rest[movedWord]), then)
+		default:
+			all[i] = p.or(some, then)
+		}
+	}
+	return all
 }
 
-// mayBeEmpty reports whether e can match the empty text.
-func mayBeEmpty(e *expression) bool {
-	switch e.op {
-	case opClass:
-		return false
-	case opCat:
-		return !slices.ContainsFunc(e.kids, func(k *expression) bool { return !mayBeEmpty(k) })
-	case opAlt:
-		return slices.ContainsFunc(e.kids, mayBeEmpty)
-	case opRepeat:
-		return e.lo == 0 || mayBeEmpty(e.kids[0])
+// turns returns the expressions for a repetition with checks, followed by rest. A turn that reads
+// nothing adds nothing behind the least number of turns, so an unlimited repetition is a loop whose
+// turns all read.
+func (p *pool) turns(e *expression, rest follow) (all follow, err error) {
+	k := e.kids[0]
+	all = rest
+	if e.hi == unlimited {
+		loop := follow{movedWord: p.loop(e, rest, movedWord), movedOther: p.loop(e, rest, movedOther)}
+		turn, err := p.before(k, loop)
+		if err != nil {
+			return all, err
+		}
+		for i, r := range rest {
+			all[i] = p.or(r, turn[[...]int{atStart, behindWord, behindOther, behindWord, behindOther}[i]])
+		}
+		p.close(loop[movedWord], all[movedWord])
+		p.close(loop[movedOther], all[movedOther])
+	} else if e.hi > maxTurns {
+		return all, fmt.Errorf("an anchor, a boundary or a lookahead within a repetition of up to %d turns, more than %d, is not supported", e.hi, maxTurns)
 	}
-	return true
+	for n := max(e.lo, e.hi); n > 0; n-- {
+		turn, err := p.before(k, all)
+		if err != nil {
+			return all, err
+		}
+		for i, r := range rest {
+			if n > e.lo {
+				turn[i] = p.or(turn[i], r)
+			}
+		}
+		all = turn
+	}
+	return all, nil
 }
+
+// loop returns the expression of a repetition of e, which close gives its first turn and what follows
+// it; i is what precedes it.
+func (p *pool) loop(e *expression, rest follow, i int) re {
+	var name strings.Builder
+	fmt.Fprint(&name, i)
+	for _, r := range rest {
+		fmt.Fprintf(&name, " %x", p.at(r).hash)
+	}
+	cuts := p.at(p.or(p.class(words), p.class(words.negate()))).cuts.or(p.at(rest[i]).cuts)
+	var add func(e *expression)
+	add = func(e *expression) {
+		fmt.Fprintf(&name, " %d(%v %d %d", e.op, e.set, e.lo, e.hi)
+		cuts = cuts.or(p.at(p.class(e.set)).cuts)
+		for _, k := range e.kids {
+			add(k)
+		}
+		name.WriteByte(')')
+	}
+	add(e)
+	nullable := p.at(rest[i]).nullable
+	return p.intern(reNode{kind: kindLoop, name: name.String(), cuts: cuts, nullable: nullable, sure: nullable, negative: true})
+}
+
+func (p *pool) close(loop, body re) { p.nodes[loop].a = body }
 
 func (p *pool) plain(e *expression) (re, error) {
 	switch e.op {

@@ -303,7 +303,7 @@ func (p *lark) quoted() (string, bool, error) {
 		p.rest = p.rest[n:]
 		if c == '\\' {
 			q := &exprParser{rest: p.rest, all: p.rest}
-			s, err := q.escape(true)
+			s, err := q.escape()
 			if err != nil || len(s) != 1 || s[0][0] != s[0][1] {
 				return "", false, p.errorf("unknown escape")
 			}

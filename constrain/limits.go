@@ -11,6 +11,7 @@ const (
 	maxSource   = 4 << 20  // bytes of a schema, an expression or a grammar
 	maxDepth    = 500      // nesting of an expression, a grammar or a schema
 	maxRepeat   = 100_000  // a count in an expression
+	maxTurns    = 100      // a count of what has an anchor, a boundary or a lookahead
 	maxNames    = 10_000   // of properties, values or items of one schema
 	maxNodes    = 200_000  // parts of regular expressions
 	maxRows     = 24_000   // rows of transitions, a kibibyte each, dropped when there are more

@@ -28,6 +28,7 @@ const (
 	kindNot     // everything that a does not match
 	kindRepeat  // a repeated lo to hi times
 	kindMachine // a machine in one of its states
+	kindLoop    // a, in which it stands itself, behind at least one byte
 )
 
 const unlimited = -1 // upper bound of a repetition without one
@@ -47,6 +48,7 @@ type reNode struct {
 	cuts     byteSet // contains b if the derivatives by b-1 and by b may differ
 	machine  machine
 	state    int32
+	name     string    // of a loop, equal in every pool
 	hash     [2]uint64 // of the structure, equal in every pool
 	row      *[256]re  // derivative + 1 by byte; 0 until computed
 }
@@ -147,6 +149,8 @@ func (p *pool) intern(n reNode) re {
 	case kindRepeat:
 		put(uint64(uint32(n.lo))<<32 | uint64(uint32(n.hi)))
 		child(n.a)
+	case kindLoop:
+		buf = append(buf, n.name...)
 	case kindMachine:
 		put(uint64(n.state))
 		buf = append(buf, n.machine.key()...)
@@ -498,6 +502,8 @@ func (p *pool) derive(r re, b byte, memo map[re]re) re {
 		} else {
 			d = p.and(parts...)
 		}
+	case kindLoop:
+		d = p.derive(n.a, b, memo)
 	case kindNot:
 		d = p.not(p.derive(n.a, b, memo))
 	case kindRepeat:

@@ -157,7 +157,7 @@ func (r *ruleSet) expr(x *rule) (e re, err error) {
 	switch x.op {
 	case ruleTerm:
 		if x.term.checks {
-			return reNone, fmt.Errorf("an anchor or a lookahead is not supported within a grammar")
+			return reNone, fmt.Errorf("an anchor, a boundary or a lookahead is not supported within a grammar")
 		}
 		e, err = r.plain(x.term)
 	case ruleBytes:

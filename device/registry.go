@@ -48,9 +48,6 @@ func Register(r Row) {
 	})
 }
 
-// Rows returns the registered devices, those that "auto" tries first.
-func Rows() []Row { return slices.Clone(rows) }
-
 // Names returns the names that [Open] accepts.
 func Names() []string {
 	names := []string{auto}

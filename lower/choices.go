@@ -145,8 +145,8 @@ type decision struct {
 	measured bool
 }
 
-// spot identifies a decision within a phase. Layers of the same shape share it.
-type spot struct {
+// decisionKey identifies a decision within a phase. Layers of the same shape share it.
+type decisionKey struct {
 	*choice
 	kernel, shape string
 }

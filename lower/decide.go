@@ -26,7 +26,7 @@ func (p *phase) noted(v *ir.Value, d emitter, shape, choice string, by decision)
 	if _, ok := v.Attr.(ir.AttentionWriteAttr); ok { // the choices are those of its attention
 		op = ir.OpAttention
 	}
-	c := plan.Choice{Op: op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: by.why, Measured: by.measured}
+	c := plan.Decision{Op: op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: by.why, Measured: by.measured}
 	p.out.Note(c)
 }
 
@@ -41,7 +41,7 @@ func (p *phase) upTo(d ir.Dim) string {
 // decide returns the setting that was measured to be fastest for a value's dispatches of a kernel,
 // or else by and why. It adds the value to the choice's site in the phase.
 func (p *phase) decide(c *choice, v *ir.Value, kernel string, at sizes, by plan.Setting, why string) decision {
-	where := spot{c, kernel, at.shape}
+	where := decisionKey{c, kernel, at.shape}
 	known, ok := p.decided[where]
 	if !ok {
 		site := c.site(kernel, at, by)

@@ -85,7 +85,7 @@ func newPhase(t *tables, r Range, target *Target, opts Options) *phase {
 	bounds[sym.Smax] = r.MaxContext
 	bounds[sym.C] = r.MaxC
 	return &phase{
-		tables: t, f: r.Func, target: target, chip: machineOf(target.chip), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
+		tables: t, f: r.Func, target: target, chip: machineOf(target.chip), products: opts.Products, tuning: opts.Tuning, decided: make(map[decisionKey]decided),
 		out:      plan.Phase{Name: r.Name, Least: sym.Sizes{sym.T: r.MinT, sym.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
 		matrices: r.Func.Matrices(),
 		places:   make([]place, r.Func.MaxID()),

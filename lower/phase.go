@@ -101,7 +101,7 @@ type phase struct {
 
 	products Placement
 	tuning   *Tuning
-	decided  map[spot]decided
+	decided  map[decisionKey]decided
 	out      plan.Phase
 
 	matrices map[*ir.Value]bool // weights that are bound as they are stored

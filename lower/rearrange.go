@@ -43,7 +43,7 @@ func chooseLayouts(p *plan.Plan, target *Target, tuning *Tuning) {
 		}
 		if w := tuning.at(&site); w != nil {
 			site.Taken = w.Setting
-			ph.Note(plan.Choice{Op: d.Op, Kernel: d.Kernel, Shape: site.Shape, Choice: w.Setting.String(), Reason: w.why(), Measured: true})
+			ph.Note(plan.Decision{Op: d.Op, Kernel: d.Kernel, Shape: site.Shape, Choice: w.Setting.String(), Reason: w.why(), Measured: true})
 		}
 		ph.Sites[ph.SiteOf(site)].Add(d.Value)
 		switch taken := site.Taken["rearranged"] == 1; {

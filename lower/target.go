@@ -58,7 +58,7 @@ var targets = map[string]Target{
 	// buffers that occupy a shared GPU for seconds.
 	"metal": {
 		Target: ir.Target{Name: "metal", Act: dtype.F16},
-		GPU:    true, Launches: true, FirstBuffer: 16, BufferGrowth: 3, BufferTime: 100e3, SplitContext: tunings[0].split, SplitKeys: tunings[0].partition,
+		GPU:    true, Launches: true, FirstBuffer: 16, BufferGrowth: 3, BufferTime: 100e3, SplitContext: perFamily[0].split, SplitKeys: perFamily[0].partition,
 	},
 	// A decoding CPU streams through all weights for every token, so that a layout made for its
 	// vectors saves more than the copy costs. A GPU reads the file's rows in place and shares

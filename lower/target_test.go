@@ -149,7 +149,7 @@ func TestLinesAreMeasured(t *testing.T) {
 				}
 			}
 		}
-		require.True(t, slices.ContainsFunc(compiled.Phases[i].Choices, func(c plan.Choice) bool { return c.Measured && c.Choice == "rearranged 1" }))
+		require.True(t, slices.ContainsFunc(compiled.Phases[i].Choices, func(c plan.Decision) bool { return c.Measured && c.Choice == "rearranged 1" }))
 	}
 	require.Greater(t, read, 28*7)
 

@@ -220,18 +220,11 @@ func truth(v Value) bool {
 
 // number returns a number's value; booleans are 0 and 1.
 func number(v Value) (float64, bool) {
-	switch v := v.(type) {
-	case Int:
-		return float64(v), true
-	case Float:
-		return float64(v), true
-	case Bool:
-		if v {
-			return 1, true
-		}
-		return 0, true
+	if f, ok := v.(Float); ok {
+		return float64(f), true
 	}
-	return 0, false
+	n, ok := integer(v)
+	return float64(n), ok
 }
 
 // integer returns an integer's value; booleans are 0 and 1.

@@ -252,7 +252,7 @@ func printFusions(w io.Writer, e *explanation) {
 }
 
 // printChoices prints the kernel variants chosen by size.
-func printChoices(w io.Writer, choices []plan.Choice) {
+func printChoices(w io.Writer, choices []plan.Decision) {
 	if len(choices) == 0 {
 		return
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/ir/sym"
-	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -133,14 +133,9 @@ func inspectGGUF(path string) (*sheet, error) {
 }
 
 func inspectPlan(path string) (*sheet, error) {
-	r, err := os.Open(path)
+	f, err := compiler.ReadPlan(path)
 	if err != nil {
 		return nil, err
-	}
-	defer r.Close()
-	f, err := plan.Read(r)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	s := &sheet{File: path, Format: "plan"}
 	p := f.Plan

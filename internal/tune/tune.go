@@ -298,15 +298,20 @@ func (r *runner) tuning(settings map[string]plan.Setting) *lower.Tuning {
 	return t
 }
 
-// try measures a variant.
-func (r *runner) try(ctx context.Context, v variant) error {
+// measure compares a variant with the defaults, less the settings that change bits; nil if none is left.
+func (r *runner) measure(ctx context.Context, v variant) (map[string]comparison, error) {
 	r.Progress(v.what)
 	l, err := r.sound(ctx, v)
 	if err != nil || l == nil {
-		return err
+		return nil, err
 	}
 	defer l.close()
-	all, err := r.compare(ctx, l, r.touched(v.settings))
+	return r.compare(ctx, l, r.touched(v.settings))
+}
+
+// try measures a variant, and notes the results.
+func (r *runner) try(ctx context.Context, v variant) error {
+	all, err := r.measure(ctx, v)
 	if err != nil {
 		return err
 	}
@@ -389,13 +394,7 @@ func (r *runner) confirm(ctx context.Context) error {
 	if len(v.settings) == 0 {
 		return nil
 	}
-	r.Progress(v.what)
-	l, err := r.sound(ctx, v)
-	if err != nil || l == nil {
-		return err
-	}
-	defer l.close()
-	all, err := r.compare(ctx, l, r.touched(v.settings))
+	all, err := r.measure(ctx, v)
 	if err != nil {
 		return err
 	}

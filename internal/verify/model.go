@@ -11,7 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// Job is a model's, on a device.
+// Job configures the verification of a model on a device.
 type Job struct {
 	Program smelt.Options // of the model as it would run on the device
 	Device  smelt.Device

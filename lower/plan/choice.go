@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Choice records a decision of lower, by size or measurement, for dispatches of one kind.
-type Choice struct {
+// Decision is the outcome of a choice, by size or measurement, for dispatches of one kind.
+type Decision struct {
 	Op         string `json:"op"`
 	Kernel     string `json:"kernel"` // host name
 	Shape      string `json:"shape"`  // the sizes that decided

@@ -158,7 +158,7 @@ type Phase struct {
 	ArenaBytes     int64 // with every size at its bound
 	UnplannedBytes int64 // size of the arena if no values shared memory
 	MinArenaBytes  int64 // largest sum of live bytes at one point: the lower bound of any arena
-	Choices        []Choice
+	Choices        []Decision
 	// Sites are the choices that can be measured, in the order in which lower made them; empty in
 	// a Plan from a file.
 	Sites []Site `cbor:"-"`
@@ -250,9 +250,9 @@ type Binding struct {
 	Read   bool
 }
 
-// Note records a choice for one dispatch: it adds c to Choices if new, and counts the dispatch.
-func (p *Phase) Note(c Choice) {
-	i := slices.IndexFunc(p.Choices, func(have Choice) bool {
+// Note records a decision for one dispatch: it adds c to Choices if new, and counts the dispatch.
+func (p *Phase) Note(c Decision) {
+	i := slices.IndexFunc(p.Choices, func(have Decision) bool {
 		have.Dispatches = 0
 		return have == c
 	})

@@ -94,11 +94,14 @@ func (f *File) Has(key string) bool {
 	return ok
 }
 
-// entry returns the value of a key for a getter of the kind want.
-func (f *File) entry(key, want string) (Value, error) {
+// entry returns the value of a key for a getter of the kind want, if is accepts it.
+func (f *File) entry(key, want string, is func(Value) bool) (Value, error) {
 	v, ok := f.Lookup(key)
-	if !ok {
+	switch {
+	case !ok:
 		return v, &KeyError{File: f.Name, Key: key, Want: want}
+	case !is(v):
+		return v, f.mismatch(key, want, v, "")
 	}
 	return v, nil
 }
@@ -115,13 +118,9 @@ func (f *File) mismatch(key, want string, v Value, detail string) error {
 
 // String returns a string entry.
 func (f *File) String(key string) (string, error) {
-	const want = "string"
-	v, err := f.entry(key, want)
+	v, err := f.entry(key, "string", func(v Value) bool { return v.kind == KindString })
 	if err != nil {
 		return "", err
-	}
-	if v.kind != KindString {
-		return "", f.mismatch(key, want, v, "")
 	}
 	return v.raw[8:], nil
 }
@@ -129,16 +128,12 @@ func (f *File) String(key string) (string, error) {
 // Uint returns a non-negative entry of any integer kind.
 func (f *File) Uint(key string) (uint64, error) {
 	const want = "unsigned integer"
-	v, err := f.entry(key, want)
+	v, err := f.entry(key, want, func(v Value) bool { is, _ := v.kind.isInteger(); return is })
 	if err != nil {
 		return 0, err
 	}
-	is, signed := v.kind.isInteger()
-	if !is {
-		return 0, f.mismatch(key, want, v, "")
-	}
 	x := v.kind.integer(v.raw)
-	if signed && int64(x) < 0 {
+	if _, signed := v.kind.isInteger(); signed && int64(x) < 0 {
 		return 0, f.mismatch(key, want, v, fmt.Sprintf(" %d", int64(x)))
 	}
 	return x, nil
@@ -147,16 +142,12 @@ func (f *File) Uint(key string) (uint64, error) {
 // Int returns an entry of any integer kind that fits int64.
 func (f *File) Int(key string) (int64, error) {
 	const want = "integer of 64 bits"
-	v, err := f.entry(key, want)
+	v, err := f.entry(key, want, func(v Value) bool { is, _ := v.kind.isInteger(); return is })
 	if err != nil {
 		return 0, err
 	}
-	is, signed := v.kind.isInteger()
-	if !is {
-		return 0, f.mismatch(key, want, v, "")
-	}
 	x := v.kind.integer(v.raw)
-	if !signed && x > math.MaxInt64 {
+	if _, signed := v.kind.isInteger(); !signed && x > math.MaxInt64 {
 		return 0, f.mismatch(key, want, v, fmt.Sprintf(" %d", x))
 	}
 	return int64(x), nil
@@ -164,52 +155,36 @@ func (f *File) Int(key string) (int64, error) {
 
 // Float returns an entry of a floating-point kind.
 func (f *File) Float(key string) (float64, error) {
-	const want = "float"
-	v, err := f.entry(key, want)
+	v, err := f.entry(key, "float", func(v Value) bool { return v.kind == KindFloat32 || v.kind == KindFloat64 })
 	if err != nil {
 		return 0, err
-	}
-	if v.kind != KindFloat32 && v.kind != KindFloat64 {
-		return 0, f.mismatch(key, want, v, "")
 	}
 	return v.kind.float(v.raw), nil
 }
 
 // Bool returns a bool entry.
 func (f *File) Bool(key string) (bool, error) {
-	const want = "bool"
-	v, err := f.entry(key, want)
+	v, err := f.entry(key, "bool", func(v Value) bool { return v.kind == KindBool })
 	if err != nil {
 		return false, err
-	}
-	if v.kind != KindBool {
-		return false, f.mismatch(key, want, v, "")
 	}
 	return v.raw[0] != 0, nil
 }
 
 // Strings returns an array of strings. They share the memory of the file's header.
 func (f *File) Strings(key string) ([]string, error) {
-	const want = "array of strings"
-	v, err := f.entry(key, want)
+	v, err := f.entry(key, "array of strings", func(v Value) bool { return v.kind == KindArray && v.elem == KindString })
 	if err != nil {
 		return nil, err
-	}
-	if v.kind != KindArray || v.elem != KindString {
-		return nil, f.mismatch(key, want, v, "")
 	}
 	return v.strings(), nil
 }
 
 // Floats returns an array of floats; 64-bit ones are rounded.
 func (f *File) Floats(key string) ([]float32, error) {
-	const want = "array of floats"
-	v, err := f.entry(key, want)
+	v, err := f.entry(key, "array of floats", func(v Value) bool { return v.kind == KindArray && (v.elem == KindFloat32 || v.elem == KindFloat64) })
 	if err != nil {
 		return nil, err
-	}
-	if v.kind != KindArray || v.elem != KindFloat32 && v.elem != KindFloat64 {
-		return nil, f.mismatch(key, want, v, "")
 	}
 	out, size := make([]float32, v.n), kinds[v.elem].min
 	for i := range out {
@@ -220,13 +195,9 @@ func (f *File) Floats(key string) ([]float32, error) {
 
 // Bools returns an array of bools.
 func (f *File) Bools(key string) ([]bool, error) {
-	const want = "array of bools"
-	v, err := f.entry(key, want)
+	v, err := f.entry(key, "array of bools", func(v Value) bool { return v.kind == KindArray && v.elem == KindBool })
 	if err != nil {
 		return nil, err
-	}
-	if v.kind != KindArray || v.elem != KindBool {
-		return nil, f.mismatch(key, want, v, "")
 	}
 	out := make([]bool, v.n)
 	for i := range out {
@@ -238,14 +209,11 @@ func (f *File) Bools(key string) ([]bool, error) {
 // Ints returns an array of any integer kind whose values fit int64.
 func (f *File) Ints(key string) ([]int64, error) {
 	const want = "array of integers of 64 bits"
-	v, err := f.entry(key, want)
+	v, err := f.entry(key, want, func(v Value) bool { is, _ := v.elem.isInteger(); return v.kind == KindArray && is })
 	if err != nil {
 		return nil, err
 	}
-	is, signed := v.elem.isInteger()
-	if v.kind != KindArray || !is {
-		return nil, f.mismatch(key, want, v, "")
-	}
+	_, signed := v.elem.isInteger()
 	out, size := make([]int64, v.n), kinds[v.elem].min
 	for i := range out {
 		x := v.elem.integer(v.raw[i*size:])

@@ -24,8 +24,8 @@ func TestChoicesForEveryChip(t *testing.T) {
 		require.Equal(t, chipNamed(t, name).Family, m.family, name)
 	}
 	none, later := machineOf(nil), machineOf(&predict.Chip{Family: 12})
-	require.Same(t, &tunings[0], none.tuning)
-	require.Same(t, &tunings[len(tunings)-1], later.tuning)
+	require.Same(t, &perFamily[0], none.thresholds)
+	require.Same(t, &perFamily[len(perFamily)-1], later.thresholds)
 }
 
 // Chosen launches are within the kernels' limits on rows, tokens and threads.

@@ -14,14 +14,14 @@ type vecShape struct {
 	tokens     int64 // that share a pass over the weights: 1, 2, 4 or 8
 }
 
-// tuning holds the thresholds by which lower chooses launches for a family of Apple GPUs. They do
+// thresholds holds the sizes by which lower chooses launches for a family of Apple GPUs. They do
 // not change what is computed: all launches of linear_vec give the same bits, and so do all of
 // linear_mat. Splitting attention changes the order of its sums.
 //
 // The figures come from published engines that measured on such chips (ggml's ggml-metal-impl.h,
 // MLX's scaled_dot_product_attention, vllm-metal's split-KV gate) and from arithmetic on the
 // chips' figures; none was measured here.
-type tuning struct {
+type thresholds struct {
 	family int // as Metal numbers them: 7 for Apple7; 0 for any
 
 	// vecTokens is the maximum number of tokens of a step whose products run as mat-vec. At 8
@@ -50,9 +50,9 @@ type tuning struct {
 	many, manySplit, manyPartition int64
 }
 
-// tunings has a row for each family, after one for no particular chip. Families differ little; the
+// perFamily has a row for each family, after one for no particular chip. Families differ little; the
 // number of cores matters more, and most thresholds are per core.
-var tunings = []tuning{
+var perFamily = []thresholds{
 	// An unknown chip splits attention early: on a small chip a needless split costs one dispatch
 	// per layer, on a large one a missing split leaves half of the cores idle.
 	{family: 0, vecTokens: 8, groups: 8, tiles: 4, attending: 2, split: 1024, partition: 512},
@@ -83,9 +83,9 @@ var anyChip = func() *predict.Chip {
 	return c
 }()
 
-// machine is a tuning applied to a chip.
+// machine is a chip with the thresholds of its family.
 type machine struct {
-	*tuning
+	*thresholds
 	name  string
 	cores int64
 	like  *predict.Chip // for predictions
@@ -95,12 +95,12 @@ type machine struct {
 // the last one of the table.
 func machineOf(chip *predict.Chip) machine {
 	if chip == nil {
-		return machine{&tunings[0], "an unnamed chip", predict.AnyCores, anyChip}
+		return machine{&perFamily[0], "an unnamed chip", predict.AnyCores, anyChip}
 	}
-	t := &tunings[len(tunings)-1]
-	for i := range tunings {
-		if tunings[i].family == chip.Family {
-			t = &tunings[i]
+	t := &perFamily[len(perFamily)-1]
+	for i := range perFamily {
+		if perFamily[i].family == chip.Family {
+			t = &perFamily[i]
 		}
 	}
 	return machine{t, fmt.Sprintf("apple%d (%s)", chip.Family, chip.Name), int64(chip.Cores), chip}
