@@ -558,7 +558,7 @@ type linearExtras struct {
 }
 
 // compare checks a result against the formula, which linear_mat applies to weights
-// rounded to the type of x.
+// rounded to the type of x, and norm_linear_mat to both rounded to the type of tiles.
 func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x tensor, weights []weight, extra linearExtras) {
 	t.Helper()
 	columns := c.columns()
@@ -580,6 +580,9 @@ func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x
 			}
 		case ir.LayerNorm:
 			layerNorm(row, extra.gain.values(), extra.shift.values(), linearEps)
+		}
+		if len(types) == 3 { // of x, of tiles and of out: a tile holds x once it is normalised
+			row = filled(tileOf(types), c.k, func(i int) float64 { return row[i] }).values()
 		}
 		var products []product
 		for _, w := range weights {
