@@ -1,7 +1,9 @@
 package chat_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
@@ -333,4 +335,38 @@ func TestNotKept(t *testing.T) {
 		var c chat.ToolChoice
 		require.ErrorContains(t, json.Unmarshal([]byte(raw), &c), want)
 	}
+}
+
+// TestConstraintOfManyParameters: a tool of very many parameters is not constrained, in a notation of
+// JSON or of members, and that is found in time linear in their number.
+func TestConstraintOfManyParameters(t *testing.T) {
+	var properties []string
+	for i := range 30_000 {
+		properties = append(properties, fmt.Sprintf(`"p%d":{"type":"string"}`, i))
+	}
+	c := chat.Conversation{
+		Messages: []chat.Message{{Role: "user", Content: "x"}}, Answer: true,
+		Tools: []json.RawMessage{json.RawMessage(`{"name":"f","parameters":{"type":"object","properties":{` + strings.Join(properties, ",") + `}}}`)},
+	}
+	const coder, hermes = 3, 0
+	for _, family := range []int{coder, hermes} {
+		template, prompt, _, v := asked(t, family, false, c)
+		_, err := template.Constraint(t.Context(), v, c, prompt, nil)
+		require.ErrorIs(t, err, chat.ErrNotKept)
+	}
+}
+
+// TestConstraintEnds: a constraint whose client has gone is not compiled, and not kept as an error.
+func TestConstraintEnds(t *testing.T) {
+	gone := errors.New("the client has gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	c := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Answer: true}
+	template, prompt, _, v := asked(t, 0, false, c)
+	schema := json.RawMessage(`{"type":"object","required":["a"]}`)
+	_, err := template.Constraint(ctx, v, c, prompt, schema)
+	require.ErrorIs(t, err, gone)
+	k, err := template.Constraint(t.Context(), v, c, prompt, schema)
+	require.NoError(t, err)
+	require.NotNil(t, k)
 }

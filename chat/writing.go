@@ -204,13 +204,15 @@ func object(raw json.RawMessage) (keys []string, values map[string]json.RawMessa
 	if err := json.Unmarshal(raw, &values); err != nil || values == nil {
 		return nil, nil, errors.Join(errors.New("want a JSON object"), err)
 	}
+	seen := make(map[string]bool, len(values))
 	d := json.NewDecoder(bytes.NewReader(raw))
 	_, _ = d.Token() // cannot fail: Unmarshal has read an object
 	for d.More() {
 		key, _ := d.Token()
 		var value json.RawMessage
 		_ = d.Decode(&value)
-		if name, ok := key.(string); ok && !slices.Contains(keys, name) {
+		if name, ok := key.(string); ok && !seen[name] {
+			seen[name] = true
 			keys = append(keys, name)
 		}
 	}
@@ -229,6 +231,8 @@ func unknownKeyword(raw json.RawMessage, known ...string) (string, error) {
 	}
 	return "", err
 }
+
+const maxMembers = 400 // properties of a tool; the form has a part for each pair of them
 
 // membersOf returns the form of arguments that are written one by one, in the schema's order.
 func (w *writer) membersOf(d *declaration, schema []byte) (constrain.Form, error) {
@@ -262,6 +266,9 @@ func (w *writer) membersOf(d *declaration, schema []byte) (constrain.Form, error
 		if _, ok := properties[r]; !ok {
 			return none, fmt.Errorf("parameters: %q is required, but not among the properties", r)
 		}
+	}
+	if len(names) > maxMembers {
+		return none, fmt.Errorf("parameters: %d properties, more than the %d that the model's call format is constrained for", len(names), maxMembers)
 	}
 	m := w.writing.members
 	var each []constrain.Form
