@@ -112,7 +112,7 @@ type schemaPart struct {
 // build returns the rule of a JSON text that matches the schema.
 func (s *schemaPart) build(g *grammar) (at place, err error) {
 	defer bounded(&err)
-	root, err := parseValue(string(s.document))
+	root, err := g.parseValue(string(s.document))
 	if err != nil {
 		return 0, err
 	}

@@ -18,7 +18,10 @@ func (s span) meets(t span) bool { return s.least <= t.most && t.least <= s.most
 // spans is a set of lengths as sorted, disjoint ranges.
 type spans []span
 
-const maxSpans = 64 // bound on the ranges of one set, since some sets have no short list
+const (
+	maxSpans = 64   // ranges of one set, since some sets have no short list
+	maxParts = 1024 // ranges of what is left of a string whose set is short
+)
 
 func (s spans) meets(t span) bool {
 	return slices.ContainsFunc(s, func(x span) bool { return x.meets(t) })
@@ -155,11 +158,17 @@ func (p *pool) lengths(r re) spans {
 			}
 		}
 	}
-	if len(s) == 0 || len(s) > maxSpans {
+	if len(s) == 0 || len(s) > maxParts {
 		s = nil
 	}
 	p.spans[r] = s
 	return s
+}
+
+// short reports whether the lengths of r are known and few enough to be counted.
+func (p *pool) short(r re) bool {
+	n := len(p.lengths(r))
+	return n > 0 && n <= maxSpans
 }
 
 // uncount splits a bound on the length of the whole text from r and returns the rest and the bound.
@@ -186,7 +195,7 @@ func (p *pool) uncount(r re) (re, span) {
 		rest = append(rest, p.repeat(n.a, 0, unlimited))
 	}
 	x := p.and(rest...)
-	if x == reNone || p.lengths(x) == nil {
+	if x == reNone || !p.short(x) {
 		return r, anyLength
 	}
 	s := span{n.lo, n.hi}

@@ -362,7 +362,7 @@ func (l *lexer) lengthsOf(s lexState) spans {
 func (l *lexer) known(r re) spans {
 	s := l.lengths(r)
 	if s == nil {
-		panic(limit("a string whose possible lengths form more than %d ranges", maxSpans))
+		panic(limit("a string whose possible lengths form more than %d ranges", maxParts))
 	}
 	return s
 }

@@ -16,11 +16,11 @@ type Options struct {
 // JSONSchema returns the constraint of a JSON schema of draft 4 to 2020-12. It fails, with the path
 // of the keyword, on a schema that cannot be enforced exactly.
 func (v *Vocabulary) JSONSchema(schema []byte, o Options) (*Constraint, error) {
-	root, err := parseValue(string(schema))
-	if err != nil {
-		return nil, err
-	}
 	return v.compile(context.Background(), func(g *grammar) (place, []string, error) {
+		root, err := g.parseValue(string(schema))
+		if err != nil {
+			return 0, nil, err
+		}
 		c := newSchemas(g, root, o)
 		start := c.compile()
 		for _, x := range c.intricate { // so that a bound exceeded here fails now and not within a text
@@ -679,7 +679,7 @@ func (c *schemas) compile() place {
 		for _, r := range []re{s.number, s.text.expr} {
 			c.checkConditions(r)
 		}
-		if r := s.text.expr; r != reNone && c.lengths(r) == nil && c.alive(r) {
+		if r := s.text.expr; r != reNone && !c.short(r) && c.alive(r) {
 			c.intricate = append(c.intricate, c.quoted(r))
 		}
 		for _, a := range s.arrays {

@@ -80,7 +80,8 @@ type valueParser struct {
 	at   int
 }
 
-func parseValue(text string) (*value, error) {
+func (b *budget) parseValue(text string) (*value, error) {
+	b.spend(len(text))
 	if len(text) > maxSource {
 		return nil, limit("a schema of more than %d bytes", maxSource)
 	}

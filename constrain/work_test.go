@@ -83,6 +83,37 @@ func TestWork(t *testing.T) {
 	}
 }
 
+// TestWorkOnGrammars: nor a grammar, nor an expression.
+func TestWorkOnGrammars(t *testing.T) {
+	v := bytewise(t)
+	chain := make([]string, 3000)
+	for i := range chain {
+		chain[i] = fmt.Sprintf("r%04d ::= [a-%c] r%04d? | \"x\"\n", i, 'b'+i%20, i+1)
+	}
+	for name, grammar := range map[string]string{
+		"chain":       "root ::= r0000\nr3000 ::= \"y\"\n" + strings.Join(chain, ""),
+		"repetitions": "root ::= (((root? \"a\"){1,90}){1,90}){1,90}\n",
+		"ambiguous":   "root ::= root root | root root root | \"a\"?\n",
+		"many calls":  "root ::= " + strings.ReplaceAll(list(3000, "a%d"), ",", " | ") + "\n" + strings.ReplaceAll(list(3000, "a%d ::= root? \"(\" a%[1]d? \")\""), ",", "\n") + "\n",
+		"folded":      "start: /[" + strings.Repeat(`\u0400-\u0b00`, 3000) + "]/" + strings.Repeat("i", 3000) + "\n",
+		"letters":     "start: /" + strings.Repeat(`\p{L}`, 100_000) + "/\n",
+		"expression":  "start: /" + strings.Repeat("(a|b?", 400) + strings.Repeat(")*", 400) + "/\n",
+		"counts":      "start: /((.{1,300}a){1,300}b){1,300}/ start?\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			start := threadTime()
+			c, err := v.Grammar(grammar)
+			if err == nil {
+				err = follow(c, `((aa((a))aaaaaaaaaaa`)
+			}
+			t.Logf("%d bytes, %v: %v", len(grammar), threadTime()-start, err)
+			require.Less(t, threadTime()-start, mostTime)
+		})
+	}
+}
+
 // TestEnds: work on a form ends with its context.
 func TestEnds(t *testing.T) {
 	v := bytewise(t)
