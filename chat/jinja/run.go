@@ -25,7 +25,7 @@ type Options struct {
 	Steps, Bytes int
 }
 
-// Bounds of a rendering. The most expensive public template takes 17,000 steps and allocates 160 kB
+// Bounds of a rendering. The most expensive public template takes 18,000 steps and allocates 160 kB
 // for a conversation of 2 kB with tools. Some are quadratic in the number of messages, so the
 // allowances per byte are large, and bounded in total.
 const (
@@ -99,7 +99,7 @@ func (r *run) step(n int) {
 	if r.steps < 0 {
 		fail("%w: too many steps", ErrLimit)
 	}
-	r.look = r.steps - lookEvery
+	r.look = max(r.steps-lookEvery, -1)
 	if r.ctx != nil && r.ctx.Err() != nil {
 		panic(failure{context.Cause(r.ctx)})
 	}
