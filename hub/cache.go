@@ -42,7 +42,7 @@ func (r repo) commit(revision string) (string, error) {
 	if commitForm.MatchString(revision) {
 		return revision, nil
 	}
-	data, err := os.ReadFile(r.ref(revision))
+	data, err := readSmall(r.ref(revision))
 	if err != nil {
 		return "", err
 	}
@@ -59,7 +59,7 @@ func (r repo) setCommit(revision, commit string) error {
 		return nil
 	}
 	path := r.ref(revision)
-	if old, err := os.ReadFile(path); err == nil && string(old) == commit {
+	if old, err := readSmall(path); err == nil && string(old) == commit {
 		return nil
 	}
 	return writeWhole(path, commit)
@@ -172,6 +172,9 @@ func readSmall(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
+	}
+	if !info.Mode().IsRegular() { // opening a FIFO waits for a writer
+		return nil, fmt.Errorf("open %s: not a regular file", path)
 	}
 	if info.Size() > longestJSON {
 		return nil, fmt.Errorf("file too large: %d bytes", info.Size())

@@ -73,7 +73,7 @@ func FromEnvironment() (*Hub, error) {
 	}
 	if h.Token = clean(cmp.Or(os.Getenv("HF_TOKEN"), os.Getenv("HUGGING_FACE_HUB_TOKEN"))); h.Token == "" {
 		file := cmp.Or(folderOf("HF_TOKEN_PATH"), filepath.Join(home, "token"))
-		data, err := os.ReadFile(file)
+		data, err := readSmall(file)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			h.tokenError = fmt.Errorf("the token of the hub: %w", err)
 		}

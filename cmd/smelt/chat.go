@@ -19,6 +19,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
 	"github.com/smelt-ml/smelt/constrain"
+	"github.com/smelt-ml/smelt/models/mapped"
 )
 
 func chatVerb() *cobra.Command {
@@ -272,12 +273,9 @@ const maxConversation = 64 << 20
 // readQuestion reads a list of messages, or an object with messages, tools, tool_choice and a
 // schema.
 func readQuestion(r io.Reader) (q question, err error) {
-	raw, err := io.ReadAll(io.LimitReader(r, maxConversation+1))
+	raw, err := mapped.ReadAll(r, "a conversation", maxConversation)
 	if err != nil {
 		return q, err
-	}
-	if len(raw) > maxConversation {
-		return q, fmt.Errorf("a conversation of more than %d bytes", maxConversation)
 	}
 	var c struct {
 		Messages   []chat.Message    `json:"messages"`
@@ -425,7 +423,7 @@ func (f *templateFlags) of(m *smelt.Model) (plain, tools *chat.Template, err err
 	}
 	source, ok := chat.Builtin(f.file)
 	if !ok {
-		raw, err := os.ReadFile(f.file)
+		raw, err := readNamed(f.file, maxRules)
 		if err != nil {
 			return nil, nil, fmt.Errorf("--template: %w", err)
 		}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -83,7 +82,7 @@ check. A GGUF file with a vocabulary alone suffices.`,
 }
 
 func fromFile(file string, compile func([]byte) (*constrain.Constraint, error)) (*constrain.Constraint, error) {
-	text, err := os.ReadFile(file)
+	text, err := readNamed(file, maxRules)
 	if err != nil {
 		return nil, err
 	}

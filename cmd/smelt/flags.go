@@ -26,6 +26,7 @@ import (
 	"github.com/smelt-ml/smelt/lower/predict"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/mapped"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -287,11 +288,15 @@ func (f *samplingFlags) add(flags *pflag.FlagSet) {
 
 // check validates the flags and draws a seed if none is given.
 func (f *samplingFlags) check() error {
-	for flag, s := range map[string]smelt.Sampling{
-		"temp": {Temperature: f.Temperature}, "top-k": {TopK: f.TopK}, "top-p": {TopP: f.TopP}, "min-p": {MinP: f.MinP},
+	for _, s := range []struct {
+		flag  string
+		alone smelt.Sampling
+	}{
+		{"temp", smelt.Sampling{Temperature: f.Temperature}}, {"top-k", smelt.Sampling{TopK: f.TopK}},
+		{"top-p", smelt.Sampling{TopP: f.TopP}}, {"min-p", smelt.Sampling{MinP: f.MinP}},
 	} {
-		if err := s.Validate(); err != nil {
-			return usageError{fmt.Errorf("--%s: %w", flag, err)}
+		if err := s.alone.Validate(); err != nil {
+			return usageError{fmt.Errorf("--%s: %w", s.flag, err)}
 		}
 	}
 	if f.Seed == 0 {
@@ -409,6 +414,24 @@ func program(path string, opts smelt.Options, compile *compileFlags, weightsPath
 		return nil, err
 	}
 	return p, nil
+}
+
+// Bounds in bytes of what is read whole: schemas, grammars, templates and keys; and texts.
+const maxRules, maxText = 16 << 20, 256 << 20
+
+// readNamed returns the bytes of a file that a flag names. A pipe is read as well, such as a
+// shell's <(command).
+func readNamed(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().IsRegular() || info.IsDir() {
+		return mapped.ReadFile(path, most)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return mapped.ReadAll(f, path, most)
 }
 
 // checkOutput returns an error for a destination that cannot be written, so that a verb fails

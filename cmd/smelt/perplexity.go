@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -54,7 +53,7 @@ dropped.`,
 		case compile.context != 0 && compile.context < window:
 			return usagef("--ctx %d: the window takes %d", compile.context, window)
 		}
-		text, err := os.ReadFile(file)
+		text, err := readNamed(file, maxText)
 		if err != nil {
 			return fmt.Errorf("--file: %w", err)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -341,19 +340,14 @@ func (f *serveFlags) cache(l *smelt.Loaded) (int64, error) {
 
 // readKeys reads a file of keys, one per line; it skips empty lines and lines that begin with #.
 func readKeys(path string) (keys []string, err error) {
-	file, err := os.Open(path)
+	text, err := readNamed(path, maxRules)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		if key := strings.TrimSpace(lines.Text()); key != "" && !strings.HasPrefix(key, "#") {
+	for line := range strings.Lines(string(text)) {
+		if key := strings.TrimSpace(line); key != "" && !strings.HasPrefix(key, "#") {
 			keys = append(keys, key)
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%s has no key", path)

@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/mapped"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -32,9 +32,9 @@ A GGUF file with a vocabulary alone suffices.`,
 		if err != nil {
 			return err
 		}
-		in, err := io.ReadAll(cmd.InOrStdin())
+		in, err := mapped.ReadAll(cmd.InOrStdin(), "standard input", maxText)
 		if err != nil {
-			return fmt.Errorf("reading standard input: %w", err)
+			return err
 		}
 		if decode {
 			ids, err := parseIDs(in, tok.Len())

@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/mapped"
 )
 
 // maxTemplateFile bounds the bytes read from a file that holds a chat template.
@@ -84,17 +83,9 @@ func wrapFile(file string, err error) error {
 }
 
 func readTemplate(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	raw, err := mapped.ReadFile(file, maxTemplateFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxTemplateFile+1))
-	if err == nil && len(raw) > maxTemplateFile {
-		err = fmt.Errorf("%s: more than %d bytes", file, maxTemplateFile)
 	}
 	return raw, err
 }

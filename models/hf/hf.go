@@ -17,9 +17,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/smelt-ml/smelt/models/mapped"
 )
 
 // ErrMissing is wrapped when a required field is absent or null.
@@ -104,7 +105,7 @@ func (c *Config) StopTokenIDs() []int {
 // Load reads the files of a folder. The folder may lack generation_config.json.
 func Load(dir string) (*Config, error) {
 	path := filepath.Join(dir, configName)
-	text, err := readFile(path)
+	text, err := mapped.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func Load(dir string) (*Config, error) {
 		return nil, err
 	}
 	path = filepath.Join(dir, generationName)
-	text, err = readFile(path)
+	text, err = mapped.ReadFile(path, maxFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return c, nil
 	}
@@ -125,20 +126,4 @@ func Load(dir string) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s: more than %d bytes", path, maxFile)
-	}
-	return text, nil
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/smelt-ml/smelt/models/mapped"
 )
 
 // Module is one of the modules of an embedding model, as sentence-transformers lists them in
@@ -24,7 +26,7 @@ const modulesName = "modules.json"
 // LoadModules reads the modules of a folder; none if it has no modules.json.
 func LoadModules(dir string) ([]Module, error) {
 	path := filepath.Join(dir, modulesName)
-	text, err := readFile(path)
+	text, err := mapped.ReadFile(path, maxFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -41,7 +43,7 @@ func LoadModules(dir string) ([]Module, error) {
 			continue
 		}
 		path := filepath.Join(dir, m.Path, configName)
-		text, err := readFile(path)
+		text, err := mapped.ReadFile(path, maxFile)
 		if err != nil {
 			return nil, err
 		}

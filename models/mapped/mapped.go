@@ -1,4 +1,5 @@
-// Package mapped maps whole files read-only, and allocates memory of the same kind.
+// Package mapped maps whole files read-only, allocates memory of the same kind, and reads small
+// files.
 //
 // Weights are gigabytes that several processes may share and that are read in
 // any order, so they are mapped, never copied to the heap. mmap-go does the mapping:
@@ -12,6 +13,8 @@ package mapped
 
 import (
 	"fmt"
+	"io"
+	"io/fs"
 	"math"
 	"os"
 
@@ -25,17 +28,12 @@ type File struct {
 
 // Open maps the regular file at path. An empty file gives an empty view.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, info, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // a mapping outlives its descriptor
-	info, err := f.Stat()
 	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("open %s: not a regular file", path)
 	case info.Size() > math.MaxInt:
 		return nil, fmt.Errorf("open %s: %d bytes exceed the address space", path, info.Size())
 	case info.Size() == 0:
@@ -47,6 +45,48 @@ func Open(path string) (*File, error) {
 	}
 	return &File{data}, nil
 }
+
+// openRegular opens a regular file. It asks for the kind first, since opening a FIFO waits for a
+// writer and opening a device may have effects.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("open %s: not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+	}
+	return f, info, err
+}
+
+// ReadFile returns the bytes of the regular file at path, or an error if there are more than most.
+// The size is compared before anything is read: a sparse file takes no disk.
+func ReadFile(path string, most int64) ([]byte, error) {
+	f, info, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info.Size() > most {
+		return nil, tooLong(path, most)
+	}
+	return ReadAll(f, path, most)
+}
+
+// ReadAll returns the bytes of a stream, or an error with its name if there are more than most.
+func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(data)) > most {
+		return nil, tooLong(name, most)
+	}
+	return data, err
+}
+
+func tooLong(name string, most int64) error { return fmt.Errorf("%s: more than %d bytes", name, most) }
 
 // New allocates writable memory of that size, zeroed, on pages of its own.
 func New(bytes int64) (*File, error) {

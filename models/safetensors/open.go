@@ -3,7 +3,6 @@ package safetensors
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,17 +114,9 @@ func readIndex(path string) (home map[string]string, shards []string, err error)
 	fail := func(field string, err error) (map[string]string, []string, error) {
 		return nil, nil, &FormatError{File: path, Field: field, Err: err}
 	}
-	file, err := os.Open(path)
+	text, err := mapped.ReadFile(path, maxHeader)
 	if err != nil {
 		return nil, nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxHeader+1))
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(text) > maxHeader {
-		return fail("index", fmt.Errorf("more than %d bytes", maxHeader))
 	}
 	fields, err := object(text)
 	if err != nil {
