@@ -16,8 +16,8 @@ type charsmap struct {
 	texts string
 }
 
-// longestReplacement bounds the bytes that one character can become. The longest of Unicode's
-// normal forms has 33 bytes.
+// longestReplacement bounds the bytes of a text to be replaced, and of its replacement. The longest
+// of Unicode's normal forms has 33 bytes.
 const longestReplacement = 256
 
 func newCharsmap(data string) (charsmap, error) {
@@ -46,6 +46,22 @@ func newCharsmap(data string) (charsmap, error) {
 	return m, nil
 }
 
+// growth returns a bound of the bytes that a byte can become.
+func (m *charsmap) growth() float64 {
+	longest := 0
+	for text := range strings.SplitSeq(m.texts, "\x00") {
+		longest = max(longest, len(text))
+	}
+	most := max(1, float64(longest)/3)
+	for pair := range 1 << 16 { // what is shorter than three bytes
+		m.matches(string([]byte{byte(pair >> 8), byte(pair)}), func(n int, at uint32) bool {
+			most = max(most, float64(len(m.text(at)))/float64(n))
+			return true
+		})
+	}
+	return most
+}
+
 // matches calls yield for every prefix of text in the table, the shortest first, with its length
 // and the offset of its replacement, until yield returns false. An edge that leads out of the table
 // ends the search.
@@ -55,7 +71,7 @@ func (m *charsmap) matches(text string, yield func(n int, at uint32) bool) {
 	}
 	offset := func(unit uint32) uint32 { return unit >> 10 << (unit & (1 << 9) >> 6) }
 	node := offset(m.units[0])
-	for i := range len(text) {
+	for i := range min(len(text), longestReplacement) {
 		node ^= uint32(text[i])
 		if text[i] == 0 || uint64(node) >= uint64(len(m.units)) || m.units[node]&(1<<31|0xFF) != uint32(text[i]) {
 			return

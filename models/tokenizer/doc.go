@@ -27,10 +27,10 @@
 //	text := t.Decode(ids, true)
 //
 // [Tokenizer.Encode] goes: special tokens are cut out of the text (special.go);
-// the text between them is normalised (normalize.go, charsmap.go) and given its space
+// the text between them is normalised (normalize.go, forms.go, charsmap.go) and given its space
 // prefix (encode.go); it is cut into words (pretokenize.go, or steps.go as a
 // tokenizer.json says); neighbours are joined (merge.go), the best sum of scores is
-// found (unigram.go), or the longest pieces are taken (encode.go).
+// found (unigram.go), or the longest pieces are taken (wordpiece.go).
 //
 // # Laws
 //
@@ -38,12 +38,14 @@
 //     tokenizers library does. Where the two differ (Qwen's NFC, which only the
 //     Hugging Face file asks for), so do the two forms here; docs/tokenizers.md
 //     lists where. The one exception is in endings.go: an ordinary token of text
-//     is not taken for a control token.
-//   - Any string encodes, in time close to linear in its length. Bytes that are
+//     is not taken for a control token, and a token that ends a generation is one.
+//   - Any string encodes, in time close to linear in its length, whatever the vocabulary:
+//     [New] refuses what could take longer or make a text grow without a bound. Bytes that are
 //     not UTF-8 are kept: a byte-level vocabulary with all 256 byte tokens, or a
 //     SentencePiece one with all <0xNN> tokens, decodes them byte for byte.
 //     (llama.cpp replaces them with U+FFFD in byte-level vocabularies.) A WordPiece
 //     vocabulary drops them, a Unigram one has U+FFFD.
-//   - With special false, no text is encoded as a control token.
+//   - With special false, no text is encoded as a control token, but text that cannot be
+//     spelled may be one that stands for such text alone.
 //   - A [Tokenizer] is safe for use by several goroutines; a [Decoder] is not.
 package tokenizer

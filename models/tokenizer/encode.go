@@ -7,7 +7,8 @@ import (
 
 // Encode returns the ids of a text, without a start token. If special is set, the texts of control
 // tokens in it become those tokens; user-defined tokens always do. Text that the vocabulary cannot
-// spell becomes UNK, or nothing if there is no such token; see the package's laws.
+// spell becomes UNK, or nothing if there is no such token or it is a control token; see the
+// package's laws.
 func (t *Tokenizer) Encode(text string, special bool) []int32 {
 	return t.EncodeAfter(nil, text, special)
 }
@@ -95,7 +96,7 @@ type encoder struct {
 func (e *encoder) text(text string, after joint) {
 	text = e.t.normalized(text, after != afterText)
 	p := e.t.specials()
-	if len(p.normalized.ids) == 0 {
+	if len(p.normalized.ids) == 1 {
 		e.plain(text, after)
 		return
 	}
@@ -177,8 +178,11 @@ func (e *encoder) byteWord(word string) {
 			return
 		}
 	}
+	dropped := e.t.spec.LeftmostSpecial && e.t.unk == None // before merges, as Hugging Face does, or after them
 	for i := range len(word) {
-		e.add(e.bytes[word[i]], i, i+1)
+		if id := e.bytes[word[i]]; id != None || !dropped {
+			e.add(id, i, i+1)
+		}
 	}
 	e.run(word, e.mergePair, func(s symbol) { e.emit(s, word) })
 }
@@ -215,26 +219,16 @@ func (e *encoder) pieceWord(word string) {
 	start := len(e.ids)
 	s := &e.t.spec
 	known := s.MaxWord == 0 || utf8.RuneCountInString(word) <= s.MaxWord
-	mark := ""
 	if s.Continuing == "" {
 		word = Space + word
 	}
-	for known && word != "" {
-		e.scratch = append(append(e.scratch[:0], mark...), word[:min(len(word), e.widest)]...)
-		n := len(e.scratch)
-		for ; n > len(mark); n-- {
-			if id, ok := e.tables.ids[string(e.scratch[:n])]; ok {
-				e.ids = append(e.ids, id)
-				break
-			}
-		}
-		known, word = n > len(mark), word[n-len(mark):]
-		mark = s.Continuing
+	if known {
+		e.ids, known = e.wordPieces.split(e.ids, word)
 	}
 	if !known {
 		e.ids = e.ids[:start]
-		if s.UNK != None {
-			e.ids = append(e.ids, s.UNK)
+		if e.t.unk != None {
+			e.ids = append(e.ids, e.t.unk)
 		}
 	}
 }
@@ -253,11 +247,11 @@ func (e *encoder) unknownChar(char string, at int) {
 		for j := range len(char) {
 			e.add(e.bytes[char[j]], at+j, at+j+1)
 		}
-	case s.UNK == None:
-	case s.FuseUNK && last >= 0 && e.symbols[last].id == s.UNK && int(e.symbols[last].end) == at:
+	case e.t.unk == None:
+	case s.FuseUNK && last >= 0 && e.symbols[last].id == e.t.unk && int(e.symbols[last].end) == at:
 		e.symbols[last].end += int32(len(char))
 	default:
-		e.add(s.UNK, at, at+len(char))
+		e.add(e.t.unk, at, at+len(char))
 	}
 }
 
@@ -289,7 +283,7 @@ func (e *encoder) emit(s symbol, word string) {
 	for _, b := range []byte(word[s.start:s.end]) {
 		id := e.bytes[b]
 		if id == None || int(id) >= e.t.Len() {
-			id = e.t.spec.UNK
+			id = e.t.unk
 		}
 		if id != None {
 			e.ids = append(e.ids, id)

@@ -76,8 +76,24 @@ func endings(s *Spec) ([]Type, []int32) {
 			stop = slices.DeleteFunc(stop, func(stop int32) bool { return stop == id })
 		}
 	}
+	for _, id := range stop {
+		if types[id] == UserDefined { // else any text that has it would end a generation
+			types[id] = Control
+		}
+	}
 	slices.Sort(stop)
 	return types, slices.Compact(stop)
+}
+
+// unknown returns the token that stands for text that the vocabulary cannot spell, or [None] if
+// that is a control token with another meaning: where bytes are spelled, or where it begins or ends
+// something. llama.cpp and Hugging Face's library drop such bytes.
+func unknown(s *Spec, types []Type, stop []int32) int32 {
+	_, known := knownTexts[s.text(s.UNK)]
+	if s.UNK != None && types[s.UNK] == Control && (known || s.Algorithm == GPT2 || s.UNK == s.BOS || slices.Contains(stop, s.UNK)) {
+		return None
+	}
+	return s.UNK
 }
 
 // merges reports whether some merge results in the text.

@@ -146,7 +146,10 @@ func (s *Spec) scoreMerges() error {
 		}
 		last = id
 	}
-	for text := range ids {
+	for id, text := range s.Tokens {
+		if first, ok := ids[text]; !ok || first != int32(id) {
+			continue
+		}
 		for cut := range text {
 			_, left := ids[text[:cut]]
 			if _, right := ids[text[cut:]]; left && right && !listed[text[:cut]+" "+text[cut:]] {

@@ -228,6 +228,9 @@ func (r *reader) types(key string) []Type {
 	}
 	types := make([]Type, len(list))
 	for i, n := range list {
+		if n < int64(Undefined) || n > int64(Byte) {
+			r.fail("%s: %d is no type", key, n)
+		}
 		types[i] = Type(n)
 	}
 	return types

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -299,17 +300,18 @@ func (f *hfFile) readBPE(s *Spec) error {
 
 // readTokens lists vocabulary and added tokens by id. Gaps become unused tokens without text.
 func (f *hfFile) readTokens(s *Spec) error {
-	n := int64(0)
+	last := int64(-1)
 	for _, id := range f.Model.Vocab.ids {
-		n = max(n, id+1)
+		last = max(last, id)
 	}
 	for _, t := range f.AddedTokens {
-		n = max(n, t.ID+1)
+		last = max(last, t.ID)
 	}
 	known := int64(len(f.Model.Vocab.ids) + len(f.AddedTokens))
-	if n > 2*known+1024 {
-		return specError("ids up to %d for %d tokens", n-1, known)
+	if last >= 2*known+1024 {
+		return specError("ids up to %d for %d tokens", last, known)
 	}
+	n := last + 1
 	s.Tokens = make([]string, n)
 	s.Types = make([]Type, n)
 	for id := range s.Types {
@@ -317,7 +319,7 @@ func (f *hfFile) readTokens(s *Spec) error {
 	}
 	for text, id := range f.Model.Vocab.ids {
 		if id < 0 || s.Types[id] != Unused {
-			return specError("model.vocab: id %d of %q is negative or taken", id, text)
+			return f.Model.Vocab.conflict()
 		}
 		s.Tokens[id], s.Types[id] = text, Normal
 		if _, ok := byteToken(text); ok && s.ByteFallback {
@@ -357,6 +359,19 @@ func (f *hfFile) readTokens(s *Spec) error {
 		if t.Normalized != nil && *t.Normalized || t.Normalized == nil && !t.Special {
 			s.Normalized = append(s.Normalized, id)
 		}
+	}
+	return nil
+}
+
+// conflict returns the error of the first text, in order, whose id is negative or that of another.
+func (v *hfVocab) conflict() error {
+	taken := map[int64]bool{}
+	for _, text := range slices.Sorted(maps.Keys(v.ids)) {
+		id := v.ids[text]
+		if id < 0 || taken[id] {
+			return specError("model.vocab: id %d of %q is negative or taken", id, text)
+		}
+		taken[id] = true
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func TestPipelines(t *testing.T) {
 		}
 	}
 	for _, p := range pipelines {
-		require.Equal(t, 200, compared[p.Name], p.Name)
+		require.Equal(t, 206, compared[p.Name], p.Name)
 	}
 }
 

@@ -14,57 +14,85 @@ type Normalizer struct {
 	Old, New string // parameters of the kind: text to replace, and its replacement
 }
 
+// A normalizerKind makes normalizers.
+type normalizerKind struct {
+	make   func(n Normalizer) (func(string) string, error)
+	growth func(n Normalizer) float64 // a bound of the bytes that a byte can become
+}
+
 // normalizers holds the normalizers by kind: those of tokenizer.json, split into elementary ones,
 // and llama.cpp's own.
-var normalizers = map[string]func(n Normalizer) (func(string) string, error){
-	"NFC":  form(norm.NFC),
-	"NFD":  form(norm.NFD),
-	"NFKC": form(norm.NFKC),
-	"NFKD": form(norm.NFKD),
+var normalizers = map[string]normalizerKind{
+	// The growth of normal forms is Unicode's own (UAX 15, "Normalization Forms", factors in UTF-8).
+	"NFC":  {always(unicodeForm{norm.NFC, norm.NFD, true}.normalize), times(3)},
+	"NFD":  {always(unicodeForm{norm.NFD, norm.NFD, false}.normalize), times(3)},
+	"NFKC": {always(unicodeForm{norm.NFKC, norm.NFKD, true}.normalize), times(11)},
+	"NFKD": {always(unicodeForm{norm.NFKD, norm.NFKD, false}.normalize), times(11)},
 
-	"Lowercase":    always(lowercase),
-	"StripAccents": always(dropRunes(unicode.IsMark)),
-	"StripLeft":    always(func(s string) string { return strings.TrimLeftFunc(s, unicode.IsSpace) }),
-	"StripRight":   always(func(s string) string { return strings.TrimRightFunc(s, unicode.IsSpace) }),
-	"Prepend":      prepend,
-	"Replace": func(n Normalizer) (func(string) string, error) {
-		return func(s string) string { return strings.ReplaceAll(s, n.Old, n.New) }, nil
+	"Lowercase":    {always(lowercase), times(1.5)},
+	"StripAccents": {always(dropRunes(func(r rune) bool { return unicode.IsMark(r) && assigned9(r) })), times(1)},
+	"StripLeft":    {always(func(s string) string { return strings.TrimLeftFunc(s, unicode.IsSpace) }), times(1)},
+	"StripRight":   {always(func(s string) string { return strings.TrimRightFunc(s, unicode.IsSpace) }), times(1)},
+	"Prepend":      {prepend, func(n Normalizer) float64 { return 1 + float64(len(n.New)) }},
+	"Replace": {
+		func(n Normalizer) (func(string) string, error) {
+			return func(s string) string { return strings.ReplaceAll(s, n.Old, n.New) }, nil
+		},
+		func(n Normalizer) float64 {
+			if n.Old == "" {
+				return 1 + float64(len(n.New))
+			}
+			return max(1, float64(len(n.New))/float64(len(n.Old)))
+		},
 	},
-	"ReplaceRegex": replaceRegex,
-	"Nmt":          always(nmt),
-	"Precompiled": func(n Normalizer) (func(string) string, error) {
-		m, err := newCharsmap(n.Old)
-		return m.precompiled, err
+	"ReplaceRegex": {replaceRegex, func(n Normalizer) float64 { return 1 + float64(len(n.New)) }},
+	"Nmt":          {always(nmt), times(1)},
+	"Precompiled": {
+		func(n Normalizer) (func(string) string, error) {
+			m, err := newCharsmap(n.Old)
+			return m.precompiled, err
+		},
+		charsmapGrowth,
 	},
 
 	// The parts of BertNormalizer.
-	"BertCleanText":    always(bertCleanText),
-	"BertIdeographs":   always(bertIdeographs),
-	"BertStripAccents": always(dropRunes(func(r rune) bool { return unicode.Is(unicode.Mn, r) })),
+	"BertCleanText":    {always(bertCleanText), times(1)},
+	"BertIdeographs":   {always(bertIdeographs), times(5. / 3)},
+	"BertStripAccents": {always(dropRunes(func(r rune) bool { return unicode.Is(unicode.Mn, r) && assigned8(r) })), times(1)},
 
 	// BERT's normalizer in llama.cpp (llm_tokenizer_wpm_session), applied between spaces. It keeps
 	// the first character of a decomposition, even if that is a letter rather than a base: of
 	// Hangul syllables the first letter.
-	kindGGMLBERT: func(n Normalizer) (func(string) string, error) {
-		return readGGMLBERT(n).normalize, nil
+	kindGGMLBERT: {
+		func(n Normalizer) (func(string) string, error) { return readGGMLBERT(n).normalize, nil },
+		times(5),
 	},
-	kindGGMLUnigram: func(n Normalizer) (func(string) string, error) {
-		u, err := readGGMLUnigram(n)
-		return u.normalize, err
+	kindGGMLUnigram: {
+		func(n Normalizer) (func(string) string, error) {
+			u, err := readGGMLUnigram(n)
+			return u.normalize, err
+		},
+		func(n Normalizer) float64 { return 4 * charsmapGrowth(n) }, // Space for a space, and before words
 	},
 }
 
-// firstHangul
 const (
 	kindGGMLBERT    = "llama.cpp BERT"
 	kindGGMLUnigram = "llama.cpp Unigram"
 )
 
+func times(factor float64) func(Normalizer) float64 {
+	return func(Normalizer) float64 { return factor }
+}
+
+func charsmapGrowth(n Normalizer) float64 {
+	m, _ := newCharsmap(n.Old) // its error is that of make
+	return m.growth()
+}
+
 func always(f func(string) string) func(Normalizer) (func(string) string, error) {
 	return func(Normalizer) (func(string) string, error) { return f, nil }
 }
-
-func form(f norm.Form) func(Normalizer) (func(string) string, error) { return always(f.String) }
 
 func prepend(n Normalizer) (func(string) string, error) {
 	return func(s string) string {
@@ -142,7 +170,7 @@ func bertCleanText(s string) string {
 		switch {
 		case r == '\t' || r == '\n' || r == '\r':
 			out.WriteByte(' ')
-		case r == 0 || r == utf8.RuneError || isOther(r):
+		case r == 0 || r == utf8.RuneError || isOther(r) && assigned8(r):
 		case unicode.IsSpace(r):
 			out.WriteByte(' ')
 		default:
@@ -232,12 +260,6 @@ func (b ggmlBERT) normalize(s string) string {
 	}
 	return out.String()
 }
-
-// Hangul syllables, by the letters that they begin with (Unicode, 3.12).
-const (
-	firstHangul, lastHangul  = 0xAC00, 0xD7A3
-	firstJamo, hangulPerJamo = 0x1100, 588
-)
 
 // baseRune returns the first character of the canonical decomposition.
 func baseRune(r rune) rune {

@@ -96,6 +96,11 @@ func specError(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrSpec}, args...)...)
 }
 
+// Bounds of what a file can ask for: normalizers and steps, each of which reads the whole text; the
+// factor by which normalizers make a text longer (those of ALBERT's files could by 181); the bytes
+// of a token that is searched at every place of a text.
+const maxParts, maxGrowth, maxSearched = 100, 256, 1024
+
 // validate returns the first inconsistency; the error names the field.
 func (s *Spec) validate() error {
 	n := len(s.Tokens)
@@ -117,8 +122,8 @@ func (s *Spec) validate() error {
 			return specError("%d scores for %d tokens", len(s.Scores), n)
 		}
 		for id, score := range s.Scores {
-			if score != score {
-				return specError("score of token %d is not a number", id)
+			if score != score || s.Algorithm == Unigram && math.IsInf(float64(score), 0) {
+				return specError("score of token %d is %v: want a number", id, score)
 			}
 		}
 	case WordPiece:
@@ -144,12 +149,30 @@ func (s *Spec) validate() error {
 	default:
 		return specError("unknown model %q", s.Algorithm)
 	}
+	for id, text := range s.Tokens {
+		searched := s.Algorithm == Unigram
+		switch s.typeOf(id) {
+		case Control, Unknown, UserDefined:
+			searched = true
+		}
+		if searched && len(text) > maxSearched {
+			return specError("token %d has %d bytes: more than %d", id, len(text), maxSearched)
+		}
+	}
+	if len(s.Normalize) > maxParts || len(s.Steps) > maxParts {
+		return specError("%d normalizers and %d steps: more than %d", len(s.Normalize), len(s.Steps), maxParts)
+	}
+	growth := 1.0
 	for _, n := range s.Normalize {
-		if normalizers[n.Kind] == nil {
+		kind, ok := normalizers[n.Kind]
+		if !ok {
 			return specError("unknown normalizer %q", n.Kind)
 		}
-		if _, err := normalizers[n.Kind](n); err != nil {
+		if _, err := kind.make(n); err != nil {
 			return fmt.Errorf("normalizer %s: %w", n.Kind, err)
+		}
+		if growth *= kind.growth(n); growth > maxGrowth {
+			return specError("normalizer %s: with those before it, a text can get more than %d times as long", n.Kind, maxGrowth)
 		}
 	}
 	if _, err := newStages(s.Steps); err != nil {
@@ -196,6 +219,14 @@ func (s *Spec) typeOf(id int) Type {
 		return Normal
 	}
 	return s.Types[id]
+}
+
+// text returns the text of a token, nothing for [None].
+func (s *Spec) text(id int32) string {
+	if id == None {
+		return ""
+	}
+	return s.Tokens[id]
 }
 
 // spaced reports whether encoding puts a space before text.

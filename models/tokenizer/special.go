@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"container/heap"
 	"slices"
 	"strings"
 	"unicode"
@@ -8,16 +9,12 @@ import (
 )
 
 // specials finds special tokens in text by llama.cpp's rules (tokenizer_st_partition): the longest
-// token text first, wherever it is, from left to right; then the next longest in the rest.
+// token text first, wherever it is, from left to right; then the next longest in the rest. With
+// Spec.LeftmostSpecial it goes by Hugging Face's.
 type specials struct {
-	order []special         // longest first
-	trie  map[uint64]int32  // node << 8 | byte → node
-	first [256]int32        // the root's children; 0: none
-	ends  map[int32][]int32 // node → indices into order
-
-	// With Spec.LeftmostSpecial only these are used: indices into order by text.
 	leftmost        bool
-	raw, normalized pieces
+	order           []special // longest first
+	raw, normalized pieces    // indices into order by text: of the raw text, and of the normalized one
 }
 
 type special struct {
@@ -26,6 +23,7 @@ type special struct {
 	control               bool // found on request only
 	stripLeft, stripRight bool
 	singleWord            bool
+	next                  int32 // in order: what else the text is or begins with, the longest first; None
 }
 
 // A fragment is a special token, or a text with id None.
@@ -37,48 +35,51 @@ type fragment struct {
 
 func newSpecials(t *Tokenizer) *specials {
 	s, types := &t.spec, t.types
-	p := &specials{leftmost: s.LeftmostSpecial, trie: map[uint64]int32{}, ends: map[int32][]int32{}}
+	p := &specials{leftmost: s.LeftmostSpecial, raw: newPieces(), normalized: newPieces()}
 	left, right, single, normalized := idSet(s.StripLeft), idSet(s.StripRight), idSet(s.SingleWord), idSet(s.Normalized)
 	for id, text := range s.Tokens {
 		if k := types[id]; text != "" && (k == Control || k == Unknown || k == UserDefined) {
 			p.order = append(p.order, special{
-				id: int32(id), text: text, control: k != UserDefined,
+				id: int32(id), text: text, control: k != UserDefined, next: None,
 				stripLeft: left[int32(id)], stripRight: right[int32(id)], singleWord: single[int32(id)],
 			})
 		}
 	}
 	slices.SortStableFunc(p.order, func(a, b special) int { return len(b.text) - len(a.text) })
-	if p.leftmost {
-		for i, sp := range p.order {
-			// Quotes are ranges of the raw text, so control tokens are searched there even if the
-			// file marks them as normalized.
-			if sp.control || !normalized[sp.id] {
-				p.raw.add(sp.text, int32(i))
-			} else if text := t.normalized(sp.text, true); text != "" {
-				p.normalized.add(text, int32(i))
-			}
-		}
-		return p
-	}
-	nodes := int32(0)
 	for i, sp := range p.order {
-		node := int32(0)
-		for j := range len(sp.text) {
-			next := p.child(node, sp.text[j])
-			if next == 0 {
-				nodes++
-				next = nodes
-				if node == 0 {
-					p.first[sp.text[j]] = next
-				} else {
-					p.trie[edge(node, sp.text[j])] = next
-				}
-			}
-			node = next
+		// Quotes are ranges of the raw text, so control tokens are searched there even if the
+		// file marks them as normalized.
+		if !p.leftmost || sp.control || !normalized[sp.id] {
+			p.raw.add(0, sp.text, int32(i))
+		} else if text := t.normalized(sp.text, true); text != "" && len(text) <= maxSearched {
+			p.normalized.add(0, text, int32(i))
 		}
-		p.ends[node] = append(p.ends[node], int32(i))
+	}
+	p.raw.freeze()
+	p.normalized.freeze()
+	if !p.leftmost {
+		p.chain()
 	}
 	return p
+}
+
+// chain sets what each special token begins with. Of equal texts the trie has the last; it gets the
+// first instead.
+func (p *specials) chain() {
+	for i := len(p.order) - 1; i >= 0; i-- {
+		node := int32(0)
+		sp := &p.order[i]
+		for j := range len(sp.text) {
+			if k := p.raw.ids[node]; k != None {
+				sp.next = k
+			}
+			node = p.raw.child(node, sp.text[j])
+		}
+		if k := p.raw.ids[node]; int(k) != i {
+			sp.next = k
+		}
+		p.raw.ids[node] = int32(i)
+	}
 }
 
 func idSet(ids []int32) map[int32]bool {
@@ -87,41 +88,6 @@ func idSet(ids []int32) map[int32]bool {
 		set[id] = true
 	}
 	return set
-}
-
-func edge(node int32, b byte) uint64 { return uint64(node)<<8 | uint64(b) }
-
-// child returns the child of a node, or 0, since the root is never one.
-func (p *specials) child(node int32, b byte) int32 {
-	if node == 0 {
-		return p.first[b]
-	}
-	return p.trie[edge(node, b)]
-}
-
-// present returns the special tokens whose text occurs, longest first. Searching these only bounds
-// the cost of vocabularies with thousands of them.
-func (p *specials) present(text string, control bool) []int32 {
-	found := map[int32]bool{}
-	for i := range len(text) {
-		for node, j := p.first[text[i]], i+1; node != 0; j++ {
-			for _, k := range p.ends[node] {
-				if control || !p.order[k].control {
-					found[k] = true
-				}
-			}
-			if j == len(text) {
-				break
-			}
-			node = p.child(node, text[j])
-		}
-	}
-	list := make([]int32, 0, len(found))
-	for k := range found {
-		list = append(list, k)
-	}
-	slices.Sort(list)
-	return list
 }
 
 // split splits text into fragments, of which no text is empty. A control token is not found where a
@@ -133,47 +99,78 @@ func (p *specials) split(text string, control bool, quoted []Range) []fragment {
 	if p.leftmost {
 		return p.splitLeftmost(&p.raw, text, control, quoted)
 	}
-	list := []fragment{{text, None, 0}}
-	for _, k := range p.present(text, control) {
-		sp := &p.order[k]
-		var out []fragment
-		for _, f := range list {
-			if f.id != None {
-				out = append(out, f)
-				continue
-			}
-			rest, place := f.text, f.at
-			for from := 0; ; {
-				at := strings.Index(rest[from:], sp.text)
-				if at < 0 {
-					break
-				}
-				at += from
-				if sp.control && touches(quoted, place+at, place+at+len(sp.text)) {
-					from = at + 1
-					continue
-				}
-				left, right := rest[:at], rest[at+len(sp.text):]
-				if sp.stripLeft {
-					left = strings.TrimRight(left, asciiSpace)
-				}
-				if sp.stripRight {
-					right = strings.TrimLeft(right, asciiSpace)
-				}
-				if left != "" {
-					out = append(out, fragment{left, None, place})
-				}
-				out = append(out, fragment{id: sp.id})
-				place += len(rest) - len(right)
-				rest, from = right, 0
-			}
-			if rest != "" {
-				out = append(out, fragment{rest, None, place})
+	// Of the tokens at a place only the longest one waits; the next takes its turn where that one
+	// overlaps what was found before.
+	var queue queue
+	offer := func(k int32, at int) {
+		for ; k != None; k = p.order[k].next {
+			if sp := &p.order[k]; !sp.control || control && !touches(quoted, at, at+len(sp.text)) {
+				heap.Push(&queue, uint64(k)<<32|uint64(at))
+				return
 			}
 		}
-		list = out
+	}
+	for at := range len(text) {
+		longest := None
+		p.raw.walk(text[at:], func(_ int, k int32) { longest = k })
+		offer(longest, at)
+	}
+	if len(queue) == 0 {
+		return []fragment{{text, None, 0}}
+	}
+	taken := make([]bool, len(text))
+	var found []fragment // their texts are what they absorb
+	for len(queue) > 0 {
+		key := heap.Pop(&queue).(uint64)
+		sp, at := &p.order[key>>32], int(uint32(key))
+		// What was taken before is no shorter, so that it has the first or the last byte if any.
+		from, to := at, at+len(sp.text)
+		switch {
+		case taken[from]:
+			continue
+		case taken[to-1]:
+			offer(sp.next, at)
+			continue
+		}
+		for sp.stripLeft && from > 0 && !taken[from-1] && strings.IndexByte(asciiSpace, text[from-1]) >= 0 {
+			from--
+		}
+		for sp.stripRight && to < len(text) && !taken[to] && strings.IndexByte(asciiSpace, text[to]) >= 0 {
+			to++
+		}
+		for i := from; i < to; i++ {
+			taken[i] = true
+		}
+		found = append(found, fragment{text[from:to], sp.id, from})
+	}
+	slices.SortFunc(found, func(a, b fragment) int { return a.at - b.at })
+	var list []fragment
+	last := 0
+	for _, f := range found {
+		if f.at > last {
+			list = append(list, fragment{text[last:f.at], None, last})
+		}
+		list = append(list, fragment{id: f.id})
+		last = f.at + len(f.text)
+	}
+	if last < len(text) {
+		list = append(list, fragment{text[last:], None, last})
 	}
 	return list
+}
+
+// queue is a heap of special tokens and their places in a text: the first in order, then leftmost.
+type queue []uint64
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i] < q[j] }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)        { *q = append(*q, x.(uint64)) }
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
+	return x
 }
 
 // touches reports whether a range overlaps one of a sorted list.
@@ -209,7 +206,7 @@ func (p *specials) splitLeftmost(tree *pieces, text string, control bool, quoted
 			continue
 		}
 		if sp.stripLeft {
-			start = max(last, len(strings.TrimRightFunc(text[:start], unicode.IsSpace)))
+			start = last + len(strings.TrimRightFunc(text[last:start], unicode.IsSpace))
 		}
 		if sp.stripRight {
 			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))

@@ -159,15 +159,21 @@ func runSteps(stages []stage, text string, prefixed, first bool, yield func(word
 	if text == "" {
 		return
 	}
+	cuts := 0
+	for cuts < len(stages) && stages[cuts].Kind == stepCut && stages[cuts].Alphabet == stages[0].Alphabet {
+		cuts++
+	}
+	if cuts > 0 {
+		rest := stages[cuts:]
+		runCuts(stages[:cuts], text, func(at int, word string) { runSteps(rest, word, prefixed, first && at == 0, yield) })
+		return
+	}
 	if len(stages) == 0 {
 		yield(text)
 		return
 	}
 	s, rest := &stages[0], stages[1:]
 	switch s.Kind {
-	case stepCut:
-		s.run(text, func(at int, word string) { runSteps(rest, word, prefixed, first && at == 0, yield) })
-		return
 	case stepPrefixSpace:
 		if prefixed && text[0] != ' ' {
 			text = " " + text
@@ -181,10 +187,11 @@ func runSteps(stages []stage, text string, prefixed, first bool, yield func(word
 	runSteps(rest, text, prefixed, first, yield)
 }
 
-// run calls yield with each part that a cut keeps, and its offset.
-func (s *stage) run(text string, yield func(at int, word string)) {
+// runCuts calls yield with each word that successive cuts of one alphabet keep, and its offset.
+func runCuts(stages []stage, text string, yield func(at int, word string)) {
+	alphabet := stages[0].Alphabet
 	runes := make([]rune, 0, len(text))
-	if s.Alphabet {
+	if alphabet {
 		for i := range len(text) {
 			r, _ := utf8.DecodeRuneInString(byteText[text[i]])
 			runes = append(runes, r)
@@ -194,15 +201,20 @@ func (s *stage) run(text string, yield func(at int, word string)) {
 			runes = append(runes, r)
 		}
 	}
-	at, last := 0, 0
-	s.parts(runes, func(end int, kept bool) {
+	cuts := make([]cut, len(stages))
+	for i := range stages {
+		cuts[i] = stages[i].cut
+	}
+	at := 0
+	split(cuts, runes, func(n int, kept bool) {
 		start := at
-		for ; last < end; last++ {
-			size := 1
-			if !s.Alphabet {
-				_, size = utf8.DecodeRuneInString(text[at:])
+		if alphabet {
+			at += n
+		} else {
+			for range n {
+				_, size := utf8.DecodeRuneInString(text[at:])
+				at += size
 			}
-			at += size
 		}
 		if kept && at > start {
 			yield(start, text[start:at])

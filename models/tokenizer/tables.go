@@ -9,13 +9,14 @@ import (
 // tables are the indices that encoding needs. They are built when a text is first encoded, since
 // decoding and planning need none of them.
 type tables struct {
-	ids     map[string]int32 // of tokens that text can become; the first of equal texts
-	bytes   [256]int32       // token of a single byte, or None
-	pairs   map[uint64]merge // by left id << 32 | right id; GPT2 and BPE
-	extra   []string         // texts that only occur in merges: extra[i] has id len(Tokens)+i
-	ranks   []uint32         // of each token by its score, best first; Llama
-	unigram *unigram         // Unigram
-	widest  int              // bytes of the longest text in ids
+	ids        map[string]int32 // of tokens that text can become; the first of equal texts
+	bytes      [256]int32       // token of a single byte, or None
+	pairs      map[uint64]merge // by left id << 32 | right id; GPT2 and BPE
+	extra      []string         // texts that only occur in merges: extra[i] has id len(Tokens)+i
+	ranks      []uint32         // of each token by its score, best first; Llama
+	unigram    *unigram         // Unigram
+	wordPieces *wordPieces      // WordPiece
+	widest     int              // bytes of the longest text in ids
 
 	// wordwise marks vocabularies without a token that has a Space after another character: no
 	// merge spans words, so that a text is encoded word by word.
@@ -34,10 +35,11 @@ func newTables(s *Spec, types []Type) *tables {
 	}
 	apart := idSet(s.Apart)
 	for id, text := range s.Tokens {
-		if b, ok := byteToken(text); ok && s.Algorithm != GPT2 {
+		k := types[id]
+		if b, ok := byteToken(text); ok && s.Algorithm != GPT2 && k != Control {
 			t.bytes[b] = int32(id)
 		}
-		if k := types[id]; text == "" || k == Control || k == Unknown || k == Byte || apart[int32(id)] {
+		if text == "" || k == Control || k == Unknown || k == Byte || apart[int32(id)] {
 			continue
 		}
 		if _, ok := t.ids[text]; !ok {
@@ -57,6 +59,8 @@ func newTables(s *Spec, types []Type) *tables {
 		t.readMerges(s)
 	case Unigram:
 		t.unigram = newUnigram(s, types)
+	case WordPiece:
+		t.wordPieces = newWordPieces(s.Continuing, t.ids)
 	}
 	return t
 }

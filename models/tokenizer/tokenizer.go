@@ -1,11 +1,14 @@
 package tokenizer
 
 import (
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/smelt-ml/smelt/models/mapped"
 )
 
 // Tokenizer encodes and decodes text by one vocabulary.
@@ -13,6 +16,7 @@ type Tokenizer struct {
 	spec      Spec
 	types     []Type // by id, with the corrections of endings
 	stop      []int32
+	unk       int32 // what text becomes that the vocabulary cannot spell: UNK, or None
 	pre       pretokenizer
 	normalize []func(string) string
 	stages    []stage
@@ -29,9 +33,10 @@ func New(s Spec) (*Tokenizer, error) {
 	}
 	t := &Tokenizer{spec: s}
 	t.types, t.stop = endings(&s)
+	t.unk = unknown(&s, t.types, t.stop)
 	t.pre = pretokenizers[s.Pre]
 	for _, n := range s.Normalize {
-		normalize, _ := normalizers[n.Kind](n) // validate has built it and the steps without error
+		normalize, _ := normalizers[n.Kind].make(n) // validate has built it and the steps without error
 		t.normalize = append(t.normalize, normalize)
 	}
 	t.stages, _ = newStages(s.Steps)
@@ -50,13 +55,16 @@ func FromGGUF(file Metadata) (*Tokenizer, error) {
 	return New(s)
 }
 
+// maxFile bounds the bytes of a tokenizer.json. Vocabularies of 262,144 tokens have 33 MB.
+const maxFile = 128 << 20
+
 // FromHF returns the tokenizer of a Hugging Face folder, from tokenizer.json and, if they exist,
 // tokenizer_config.json and generation_config.json.
 func FromHF(dir string) (*Tokenizer, error) {
 	var data [3][]byte
 	for i, name := range []string{"tokenizer.json", "tokenizer_config.json", "generation_config.json"} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil && (i == 0 || !os.IsNotExist(err)) {
+		b, err := mapped.ReadFile(filepath.Join(dir, name), maxFile)
+		if err != nil && (i == 0 || !errors.Is(err, fs.ErrNotExist)) {
 			return nil, fmt.Errorf("tokenizer: %w", err)
 		}
 		data[i] = b

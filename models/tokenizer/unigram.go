@@ -19,7 +19,7 @@ type unigram struct {
 const unknownPenalty = 10
 
 func newUnigram(s *Spec, types []Type) *unigram {
-	u := &unigram{scores: make([]float64, len(s.Tokens))}
+	u := &unigram{trie: newPieces(), scores: make([]float64, len(s.Tokens))}
 	least, apart := math.MaxFloat32, idSet(s.Apart)
 	for id, text := range s.Tokens {
 		k := types[id]
@@ -32,9 +32,10 @@ func newUnigram(s *Spec, types []Type) *unigram {
 			if k == Unused {
 				u.scores[id] = float64(s.Scores[id])
 			}
-			u.trie.add(text, int32(id))
+			u.trie.add(0, text, int32(id))
 		}
 	}
+	u.trie.freeze()
 	u.unknown = float64(float32(least) - unknownPenalty)
 	return u
 }
@@ -49,7 +50,7 @@ type path struct {
 // unigramWord encodes one word. A run of unknown characters becomes one unknown piece.
 func (e *encoder) unigramWord(word string) {
 	u := e.tables.unigram
-	unk := e.t.spec.UNK
+	unk := e.t.unk
 	e.paths = append(e.paths[:0], path{})
 	for range len(word) {
 		e.paths = append(e.paths, path{score: math.Inf(-1)})
@@ -103,56 +104,7 @@ func (e *encoder) unknownBackwards(text string) {
 			e.ids = append(e.ids, id)
 		}
 	}
-	if unk := e.t.spec.UNK; len(e.ids) == first && unk != None {
+	if unk := e.t.unk; len(e.ids) == first && unk != None {
 		e.ids = append(e.ids, unk)
-	}
-}
-
-// pieces is a trie of texts by their bytes.
-type pieces struct {
-	next  map[uint64]int32 // edge → node; the root is 0
-	first [256]int32       // the root's edges, which are looked up most
-	ids   []int32          // of the text that ends at a node, or None
-}
-
-func (p *pieces) add(text string, id int32) {
-	if p.next == nil {
-		p.next, p.ids = map[uint64]int32{}, []int32{None}
-	}
-	node := int32(0)
-	for i := range len(text) {
-		next := p.child(node, text[i])
-		if next == 0 {
-			next = int32(len(p.ids))
-			p.ids = append(p.ids, None)
-			if node == 0 {
-				p.first[text[i]] = next
-			} else {
-				p.next[edge(node, text[i])] = next
-			}
-		}
-		node = next
-	}
-	p.ids[node] = id
-}
-
-func (p *pieces) child(node int32, b byte) int32 {
-	if node == 0 {
-		return p.first[b]
-	}
-	return p.next[edge(node, b)]
-}
-
-// walk calls yield with the length and the id of every prefix of text in the trie, the shortest
-// first.
-func (p *pieces) walk(text string, yield func(n int, id int32)) {
-	node := int32(0)
-	for i := range len(text) {
-		if node = p.child(node, text[i]); node == 0 {
-			return
-		}
-		if id := p.ids[node]; id != None {
-			yield(i+1, id)
-		}
 	}
 }
