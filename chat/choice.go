@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/smelt-ml/smelt/constrain"
@@ -182,7 +184,7 @@ func (w *writer) begun(at place, calls constrain.Form) constrain.Form {
 	} else {
 		begin, _, _ := strings.Cut(w.writing.each, "@")
 		for _, lines := range blanks {
-			for name := range w.tools {
+			for _, name := range slices.Sorted(maps.Keys(w.tools)) {
 				text.Begins = append(text.Begins, lines+strings.ReplaceAll(begin, "$", quotedName(name)))
 			}
 		}

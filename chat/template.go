@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -148,8 +149,8 @@ func (t *Template) render(ctx context.Context, c Conversation, argumentsAsText b
 	for name, text := range t.special {
 		set(name, jinja.Plain(text))
 	}
-	for name, raw := range c.Variables {
-		value, err := jinja.FromJSON(raw, jinja.Marked)
+	for _, name := range slices.Sorted(maps.Keys(c.Variables)) {
+		value, err := jinja.FromJSON(c.Variables[name], jinja.Marked)
 		if err != nil {
 			return Prompt{}, fmt.Errorf("chat template: variable %s: %w", name, err)
 		}
@@ -161,7 +162,11 @@ func (t *Template) render(ctx context.Context, c Conversation, argumentsAsText b
 	}
 	set("messages", messages)
 	set("add_generation_prompt", jinja.Bool(c.Answer))
-	for name, raws := range map[string][]json.RawMessage{"tools": c.Tools, "documents": c.Documents} {
+	for _, given := range []struct {
+		name string
+		raws []json.RawMessage
+	}{{"tools", c.Tools}, {"documents", c.Documents}} {
+		name, raws := given.name, given.raws
 		if len(raws) == 0 {
 			continue
 		}

@@ -83,9 +83,9 @@ func (w *writer) free(marks ...string) constrain.Free {
 	f := constrain.Free{Tokens: true}
 next:
 	for _, m := range marks {
-		for control, id := range w.controls {
+		for _, control := range slices.Sorted(maps.Keys(w.controls)) {
 			if strings.Contains(m, control) {
-				f.WithoutTokens = append(f.WithoutTokens, id)
+				f.WithoutTokens = append(f.WithoutTokens, w.controls[control])
 				continue next
 			}
 		}

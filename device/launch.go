@@ -3,6 +3,8 @@ package device
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -81,11 +83,11 @@ func (l *Launch) plan() (*plan.Plan, error) {
 		return nil, fmt.Errorf("%w: threadgroups of %d threads; it runs with 1 to %d", ErrStep, threads, k.MaxThreads)
 	}
 	d := plan.Dispatch{Kernel: l.Kernel, Layer: -1, ParamsAt: uint32(k.ParamsIndex), Group: l.Group}
-	for i, bits := range l.Constants {
+	for _, i := range slices.Sorted(maps.Keys(l.Constants)) {
 		if i >= MaxConstants {
 			return nil, fmt.Errorf("%w: function constant %d", ErrStep, i)
 		}
-		d.Constants = append(d.Constants, plan.Constant{Index: i, Bits: bits})
+		d.Constants = append(d.Constants, plan.Constant{Index: i, Bits: l.Constants[i]})
 	}
 	for i, n := range l.Grid {
 		d.Grid[i] = plan.Number(int64(n))

@@ -208,7 +208,8 @@ func indexed(read func(file string) ([]byte, error)) ([]string, error) {
 		return nil, err
 	}
 	shards := map[string]bool{}
-	for _, shard := range index.WeightMap {
+	for _, tensor := range slices.Sorted(maps.Keys(index.WeightMap)) {
+		shard := index.WeightMap[tensor]
 		if err := checkFile(shard); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,10 @@
 package kernels
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Bind converts a kernel's arguments and function constants from names to indices: buffers
 // holds memory and the encoded parameter struct by [[buffer(i)]], nil where nothing is bound,
@@ -17,12 +21,12 @@ func Bind(kernel string, args map[string][]byte, params Params, constants map[st
 		}
 		buffers[index] = memory
 	}
-	for name, memory := range args {
+	for _, name := range slices.Sorted(maps.Keys(args)) {
 		a, ok := k.Named(name)
 		if !ok {
 			return nil, nil, fmt.Errorf("kernel %s has no argument %q", kernel, name)
 		}
-		put(a.Index, memory)
+		put(a.Index, args[name])
 	}
 	if params != nil {
 		if name := structName(params); name != k.Params {
@@ -31,12 +35,12 @@ func Bind(kernel string, args map[string][]byte, params Params, constants map[st
 		put(k.ParamsIndex, Encode(params))
 	}
 	bits = make(map[uint32]uint32, len(constants))
-	for name, v := range constants {
+	for _, name := range slices.Sorted(maps.Keys(constants)) {
 		c, ok := k.Constant(name)
 		if !ok {
 			return nil, nil, fmt.Errorf("kernel %s has no function constant %q", kernel, name)
 		}
-		bits[uint32(c.Index)] = v
+		bits[uint32(c.Index)] = constants[name]
 	}
 	return buffers, bits, nil
 }

@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -89,8 +90,8 @@ func (c *checker) general() {
 		c.require(set || k.Constants[i].Optional, k.Constants[i].Name, "the function constant is not set")
 		c.require(k.Constants[i].Type != "bool" || v <= 1, k.Constants[i].Name, "%d is no truth value", v)
 	}
-	for index, v := range c.Constants {
-		if v != 0 && !slices.ContainsFunc(k.Constants, func(have Constant) bool { return uint32(have.Index) == index }) {
+	for _, index := range slices.Sorted(maps.Keys(c.Constants)) {
+		if v := c.Constants[index]; v != 0 && !slices.ContainsFunc(k.Constants, func(have Constant) bool { return uint32(have.Index) == index }) {
 			c.refuse(fmt.Sprintf("function constant %d", index), "%d, but the kernel has none", v)
 		}
 	}

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -65,7 +66,7 @@ func (e emitter) params(given words) {
 		}
 		d.Params[i] = word
 	}
-	for name := range given {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(e.kernel.ParamNames, name) {
 			e.lacks("parameter", name)
 		}

@@ -3,6 +3,7 @@ package passes
 import (
 	"fmt"
 	"io"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -66,7 +67,7 @@ func (e *Error) Unwrap() error { return e.Err }
 func Compile(f *ir.Func, target *ir.Target, step ir.Steps, opts Options) (*Report, error) {
 	start := time.Now()
 	off := slices.Clone(opts.Disabled)
-	for name := range opts.Debug.flags {
+	for _, name := range slices.Sorted(maps.Keys(opts.Debug.flags)) {
 		if opts.Debug.has(name, offFlag) {
 			off = append(off, name)
 		}

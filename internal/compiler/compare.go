@@ -3,6 +3,7 @@ package compiler
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir/sym"
@@ -87,9 +88,9 @@ func (p *Program) Savings(phase, chip string, sequences ...int) (*Savings, error
 	}
 	out := &Savings{Chip: c.Name, ByRule: map[string]Saving{}}
 	var all []string
-	for rule, matches := range stages.Report.Fusions {
+	for _, rule := range slices.Sorted(maps.Keys(stages.Report.Fusions)) {
 		all = append(all, rule)
-		if matches == 0 { // removing it changes nothing
+		if stages.Report.Fusions[rule] == 0 { // removing it changes nothing
 			out.ByRule[rule] = Saving{}
 			continue
 		}

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 )
 
 // Adjustments change logits before a token is chosen from them. Zero fields change nothing.
@@ -23,8 +25,8 @@ func (a *Adjustments) check() error {
 			return fmt.Errorf("a penalty of %g: want a number", p)
 		}
 	}
-	for id, by := range a.Bias {
-		if id < 0 || by != by || by > math.MaxFloat32 {
+	for _, id := range slices.Sorted(maps.Keys(a.Bias)) {
+		if by := a.Bias[id]; id < 0 || by != by || by > math.MaxFloat32 {
 			return fmt.Errorf("a bias of %g for token %d: want a number, or -Inf, for a token of the vocabulary", by, id)
 		}
 	}

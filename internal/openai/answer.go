@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -264,7 +266,8 @@ func (q *question) bias(p *params) {
 		return
 	}
 	q.generation.Bias = make(map[int32]float32, len(raw))
-	for name, by := range raw {
+	for _, name := range slices.Sorted(maps.Keys(raw)) {
+		by := raw[name]
 		var id int32
 		if json.Unmarshal([]byte(name), &id) != nil || id < 0 || int(id) >= q.model.Engine.Vocab() {
 			p.fail(invalid("logit_bias", "logit_bias: %q is not the id of one of the model's %d tokens", name, q.model.Engine.Vocab()))

@@ -448,7 +448,9 @@ func (r *runner) compare(ctx context.Context, l *loaded, trials []int) (map[stri
 	}
 	logs := map[string][][2]float64{}
 	all := map[string]comparison{}
-	for at, us := range with {
+	phases := slices.SortedFunc(maps.Keys(with), func(a, b place) int { return cmp.Or(cmp.Compare(a.phase, b.phase), cmp.Compare(a.key, b.key)) })
+	for _, at := range phases { // in order, since sums of floats depend on it
+		us := with[at]
 		each := make([]float64, len(us))
 		for i := range us {
 			each[i] = us[i] / max(without[at][i], 1e-3)

@@ -262,8 +262,12 @@ func halves(v *ir.Value) bool {
 // device's.
 func (f *follower) written(v *ir.Value, cache *ref.Cache) error {
 	total := f.rig.length
-	for part, to := range map[string][]float64{"keys": cache.K, "values": cache.V} {
-		s, ok := f.seen[key(v, part)]
+	for _, side := range []struct {
+		part string
+		to   []float64
+	}{{"keys", cache.K}, {"values", cache.V}} {
+		to := side.to
+		s, ok := f.seen[key(v, side.part)]
 		if !ok {
 			continue
 		}

@@ -206,7 +206,8 @@ func (c *Config) Rope() Rope {
 	}
 	inner := &fields{file: f.file, values: members}
 	s := &RopeScaling{Raw: f.values[name], Numbers: map[string]float64{}, file: f.file, field: name}
-	for member, v := range members {
+	for _, member := range slices.Sorted(maps.Keys(members)) {
+		v := members[member]
 		var x float64
 		var object map[string]json.RawMessage
 		switch {

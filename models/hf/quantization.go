@@ -3,6 +3,8 @@ package hf
 import (
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 )
 
 // Quantization is the member "quantization" of a folder written by MLX: the packing of the matrices
@@ -48,7 +50,8 @@ func (c *Config) Quantization() (*Quantization, error) {
 		return nil, err
 	}
 	q.modules = make(map[string]*Quantization)
-	for module, text := range members.values {
+	for _, module := range slices.Sorted(maps.Keys(members.values)) {
+		text := members.values[module]
 		var on bool
 		switch {
 		case module == "group_size" || module == "bits" || module == "mode" || !members.has(module):

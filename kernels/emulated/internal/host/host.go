@@ -23,8 +23,10 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -145,11 +147,11 @@ func (l Library) Run(launch Launch, o Options) error {
 	c.buffers, c.buffer_bytes = &pointers[0], &sizes[0]
 	constants := unsafe.Slice((*C.uint32_t)(alloc(maxConstants*4)), maxConstants)
 	clear(constants)
-	for i, v := range launch.Constants {
+	for _, i := range slices.Sorted(maps.Keys(launch.Constants)) {
 		if i >= maxConstants {
 			return fmt.Errorf("kernel %s: function constant index %d, at most %d", launch.Kernel, i, maxConstants-1)
 		}
-		constants[i] = C.uint32_t(v)
+		constants[i] = C.uint32_t(launch.Constants[i])
 		c.constants_set |= 1 << i
 	}
 	c.constants = &constants[0]

@@ -22,6 +22,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
 	"runtime"
@@ -210,11 +211,11 @@ func (l Library) fill(c *C.smelt_launch, pin *runtime.Pinner, m *Memory, launch 
 	}
 	c.buffers, c.buffer_bytes = &pointers[0], &sizes[0]
 	constants := unsafe.Slice((*C.uint32_t)(alloc(maxConstants*4)), maxConstants)
-	for i, v := range launch.Constants {
+	for _, i := range slices.Sorted(maps.Keys(launch.Constants)) {
 		if i >= maxConstants {
 			return free, fmt.Errorf("kernel %s: function constant index %d, at most %d", launch.Kernel, i, maxConstants-1)
 		}
-		constants[i] = C.uint32_t(v)
+		constants[i] = C.uint32_t(launch.Constants[i])
 		c.constants_set |= 1 << i
 	}
 	c.constants = &constants[0]
