@@ -233,6 +233,9 @@ func TestDrafts(t *testing.T) {
 		{"https://json-schema.org/draft/2019-09/schema", `"dependentRequired":{"a":["b"]}`, `{"a":1}`, ""},
 		{"https://json-schema.org/draft/2019-09/schema", `"prefixItems":[false]`, `[1]`, "#/prefixItems"},
 		{"https://json-schema.org/draft/2020-12/schema", `"prefixItems":[{"type":"null"}]`, `[1]`, ""},
+		{"http://json-schema.org/draft-07/schema#", `"contentEncoding":"base64"`, `"%"`, "#/contentEncoding"},
+		{"http://json-schema.org/draft-07/schema#", `"items":{"contentMediaType":"application/json"}`, `["{"]`, "#/items/contentMediaType"},
+		{"http://json-schema.org/draft-06/schema#", `"contentMediaType":"application/json"`, `"{"`, "#/contentMediaType"},
 	} {
 		k, err := v.JSONSchema([]byte(`{"$schema":"`+c.draft+`",`+c.schema+`}`), constrain.Options{})
 		require.NoError(t, err, c.schema)
@@ -242,6 +245,28 @@ func TestDrafts(t *testing.T) {
 		} else {
 			require.Contains(t, k.Notes()[0], c.note)
 		}
+	}
+}
+
+// TestIdentifiers: what a reference means depends on which schemas an identifier names.
+func TestIdentifiers(t *testing.T) {
+	v := bytewise(t)
+	const (
+		beside  = `"$id":"http://x/root","definitions":{"a":{"$id":"b/","$ref":"n"},"b":{"$id":"http://x/b/n","type":"null"},"c":{"$id":"http://x/n","type":"string"}},"allOf":[{"$ref":"#/definitions/a"}]`
+		unknown = `"definitions":{"a":{"unknown":{"$id":"http://x/i","type":"null"}},"b":{"const":{"$id":"http://x/i"}},"c":{"properties":{"enum":{"$id":"http://x/i","type":"string"}}}},"items":{"$ref":"http://x/i"}`
+	)
+	for _, c := range []struct{ draft, schema, yes, no string }{
+		{"http://json-schema.org/draft-07/schema#", beside, `"s"`, `null`},
+		{"http://json-schema.org/draft-06/schema#", beside, `"s"`, `null`},
+		{"https://json-schema.org/draft/2019-09/schema", beside, `null`, `"s"`},
+		{"http://json-schema.org/draft-07/schema#", unknown, `["s"]`, `[null]`},
+		{"https://json-schema.org/draft/2020-12/schema", unknown, `["s"]`, `[null]`},
+		{"http://json-schema.org/draft-04/schema#", strings.ReplaceAll(beside, "$id", "id"), `"s"`, `null`},
+	} {
+		k, err := v.JSONSchema([]byte(`{"$schema":"`+c.draft+`",`+c.schema+`}`), constrain.Options{})
+		require.NoError(t, err, c.schema)
+		require.True(t, reads(t, k, c.yes), "%s of %s", c.schema, c.draft)
+		require.False(t, reads(t, k, c.no), "%s of %s", c.schema, c.draft)
 	}
 }
 
@@ -330,7 +355,10 @@ func TestTexts(t *testing.T) {
 		{`{"format":"date-time"}`, constrain.Options{}, []string{`"2024-02-29T23:59:60Z"`, `"2023-01-31T00:00:00.5+01:00"`}, []string{`"2023-02-29T00:00:00Z"`, `"2023-04-31T00:00:00Z"`, `"2023-01-01 00:00:00Z"`, `"2023-01-01T24:00:00Z"`}},
 		{`{"format":"ipv6"}`, constrain.Options{}, []string{`"::1"`, `"1:2:3:4:5:6:7:8"`, `"::ffff:1.2.3.4"`, `"fe80::"`}, []string{`"1:2:3"`, `"::1::"`, `"12345::"`}},
 		{`{"format":"email"}`, constrain.Options{}, []string{`"a.b+c@d.e"`, `"` + strings.Repeat("a", 64) + `@b"`}, []string{`"a..b@c"`, `"@c"`, `"a@"`, `"` + strings.Repeat("a", 65) + `@b"`, `"a@` + strings.Repeat("b.", 126) + `b"`}},
-		{`{"format":"hostname"}`, constrain.Options{}, []string{`"a.b-c.d"`}, []string{`"-a.b"`, `""`, `"a..b"`}},
+		{`{"format":"email"}`, constrain.Options{}, []string{`"\"joe bloggs\"@a.b"`, `"\"a..@\"@a"`, `"a@[127.0.0.1]"`, `"a@[IPv6:::1]"`}, []string{`"\"a\"\"@b"`, `"\"a\\\"@b"`, `"a@[127.0.0.300]"`, `"a@[::1]"`, `"a@[IPv6::]"`, `"a b@c"`}},
+		{`{"format":"time"}`, constrain.Options{}, []string{`"23:59:60Z"`, `"23:59:60.25z"`, `"15:59:60-08:00"`, `"01:29:60+01:30"`, `"23:29:60+23:30"`, `"00:29:60-23:30"`, `"08:59:60.0+09:00"`, `"12:00:00+00:00"`}, []string{`"22:59:60Z"`, `"23:58:60Z"`, `"15:59:60-07:00"`, `"01:29:60-01:30"`, `"23:59:60.Z"`, `"23:59:61Z"`, `"24:59:60Z"`, `"23:59:60"`}},
+		{`{"format":"date-time"}`, constrain.Options{}, []string{`"1990-12-31T15:59:60-08:00"`}, []string{`"1990-12-31T15:59:60-07:00"`, `"1990-02-31T15:59:60-08:00"`}},
+		{`{"format":"hostname"}`, constrain.Options{}, []string{`"a.b-c.d"`, `"a-b--c"`, `"1"`, `"` + strings.Repeat("a", 63) + `"`, `"abcd"`, `"ab-d"`, `"a-cd"`}, []string{`"-a.b"`, `""`, `"a..b"`, `"xn--X"`, `"ab--c"`, `"a.xn--07jt112bpxg"`, `"ab-.c"`, `"` + strings.Repeat("a", 64) + `"`}},
 	} {
 		k, err := v.JSONSchema([]byte(c.schema), c.options)
 		require.NoError(t, err, c.schema)

@@ -596,7 +596,7 @@ func (p *pool) loop(e *expression, rest follow, i int) re {
 	}
 	add(e)
 	nullable := p.at(rest[i]).nullable
-	return p.intern(reNode{kind: kindLoop, name: name.String(), cuts: cuts, nullable: nullable, sure: nullable, negative: true})
+	return p.intern(reNode{kind: kindLoop, name: name.String(), cuts: cuts, nullable: nullable, sure: nullable, negative: true, loops: true})
 }
 
 func (p *pool) close(loop, body re) { p.nodes[loop].a = body }

@@ -36,7 +36,7 @@ func newReferences(root *value, b *budget) *references {
 	}
 	r.base[root] = &url.URL{}
 	r.byID[""] = root
-	r.walk(root, &url.URL{})
+	r.walk(root, oneSchema, &url.URL{})
 	return r
 }
 
@@ -54,55 +54,84 @@ var drafts = []struct {
 // modern reports whether keywords beside $ref are read: from 2019-09 on.
 func (r *references) modern() bool { return r.draft >= 2019 }
 
-// literal are the keywords whose values contain no schemas.
-var literal = []string{"enum", "const", "default", "examples", "example"}
+// schemaKeys are the keywords whose values are or contain schemas, by the kind of the values. An
+// identifier in the value of any other keyword names nothing, although a pointer reaches it.
+var schemaKeys = map[string]holder{
+	"additionalItems": oneSchema, "additionalProperties": oneSchema, "unevaluatedItems": oneSchema, "unevaluatedProperties": oneSchema,
+	"contains": oneSchema, "propertyNames": oneSchema, "not": oneSchema, "if": oneSchema, "then": oneSchema, "else": oneSchema, "contentSchema": oneSchema,
+	"items": oneSchema, "prefixItems": schemaList, "allOf": schemaList, "anyOf": schemaList, "oneOf": schemaList,
+	"properties": schemaDictionary, "patternProperties": schemaDictionary, "definitions": schemaDictionary, "$defs": schemaDictionary,
+	"dependencies": schemaDictionary, "dependentSchemas": schemaDictionary,
+}
 
-func (r *references) walk(v *value, base *url.URL) {
-	if v.kind == isObject {
-		for _, key := range []string{"$id", "id"} {
-			id := v.get(key)
-			if id == nil || id.kind != isString || key == "id" && r.modern() {
-				continue
-			}
-			r.spend(len(id.text) + weight(base))
-			u, err := base.Parse(id.text)
-			if err != nil {
-				continue
-			}
-			if name := u.Fragment; name != "" && strings.HasPrefix(id.text, "#") {
-				r.anchors[base.String()+"#"+name] = v
-				continue
-			}
-			u.Fragment = ""
-			base = u
-			r.base[v] = u
-			if _, taken := r.byID[u.String()]; !taken {
-				r.byID[u.String()] = v
-			}
-			break
-		}
-		for _, key := range []string{"$anchor", "$dynamicAnchor"} {
-			if a := v.get(key); a != nil && a.kind == isString {
-				r.spend(weight(base))
-				r.anchors[base.String()+"#"+a.text] = v
-			}
-		}
-		if a := v.get("$recursiveAnchor"); a != nil && a.kind == isTrue {
-			r.recursiveAnchor = true
-		}
+type holder uint8
+
+const (
+	noSchema holder = iota
+	oneSchema
+	schemaList
+	schemaDictionary
+)
+
+// walk records the parents of all values within v, and the identifiers of the schemas among them.
+func (r *references) walk(v *value, kind holder, base *url.URL) {
+	if kind == oneSchema && v.kind == isArray {
+		kind = schemaList // items before 2020-12
+	}
+	// The older drafts ignore siblings of $ref.
+	if ref := v.get("$ref"); kind == oneSchema && v.kind == isObject && (r.modern() || ref == nil || ref.kind != isString) {
+		base = r.identify(v, base)
 	}
 	for i := range v.items {
-		key := strconv.Itoa(i)
+		key, within := strconv.Itoa(i), noSchema
 		if v.kind == isObject {
 			key = v.keys[i]
-			if slices.Contains(literal, key) && r.parents[v].key != "properties" {
-				r.parents[&v.items[i]] = parent{v, key}
-				continue
-			}
+		}
+		switch {
+		case kind == oneSchema && since[key] <= r.draft:
+			within = schemaKeys[key]
+		case kind == schemaList && v.kind == isArray || kind == schemaDictionary && v.kind == isObject:
+			within = oneSchema
 		}
 		r.parents[&v.items[i]] = parent{v, key}
-		r.walk(&v.items[i], base)
+		r.walk(&v.items[i], within, base)
 	}
+}
+
+// identify records the identifiers of a schema and returns the base of those within it.
+func (r *references) identify(v *value, base *url.URL) *url.URL {
+	for _, key := range []string{"$id", "id"} {
+		id := v.get(key)
+		if id == nil || id.kind != isString || key == "id" && r.modern() {
+			continue
+		}
+		r.spend(len(id.text) + weight(base))
+		u, err := base.Parse(id.text)
+		if err != nil {
+			continue
+		}
+		if name := u.Fragment; name != "" && strings.HasPrefix(id.text, "#") {
+			r.anchors[base.String()+"#"+name] = v
+			continue
+		}
+		u.Fragment = ""
+		base = u
+		r.base[v] = u
+		if _, taken := r.byID[u.String()]; !taken {
+			r.byID[u.String()] = v
+		}
+		break
+	}
+	for _, key := range []string{"$anchor", "$dynamicAnchor"} {
+		if a := v.get(key); a != nil && a.kind == isString {
+			r.spend(weight(base))
+			r.anchors[base.String()+"#"+a.text] = v
+		}
+	}
+	if a := v.get("$recursiveAnchor"); a != nil && a.kind == isTrue {
+		r.recursiveAnchor = true
+	}
+	return base
 }
 
 // path returns the JSON pointer of v in the document.

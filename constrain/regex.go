@@ -39,6 +39,7 @@ type reNode struct {
 	sure     bool  // matches something, known from its structure
 	negative bool  // contains a complement, so it may match bytes that are not UTF-8
 	char     bool  // a set of characters in UTF-8
+	loops    bool  // contains a loop
 	life     int8  // result of alive: 0 unknown, 1 alive, -1 dead
 	least    int32 // lower bound on the bytes of a match
 	lo, hi   int32
@@ -216,7 +217,7 @@ func (p *pool) cat2(a, b re) re {
 	if na.nullable {
 		cuts = cuts.or(nb.cuts)
 	}
-	return p.intern(reNode{kind: kindCat, a: a, b: b, nullable: na.nullable && nb.nullable, sure: na.sure && nb.sure, negative: na.negative || nb.negative, least: plus(na.least, nb.least), cuts: cuts})
+	return p.intern(reNode{kind: kindCat, a: a, b: b, nullable: na.nullable && nb.nullable, sure: na.sure && nb.sure, negative: na.negative || nb.negative, loops: na.loops || nb.loops, least: plus(na.least, nb.least), cuts: cuts})
 }
 
 func (p *pool) byOrder(list []re) []re {
@@ -282,9 +283,34 @@ func (p *pool) or(parts ...re) re {
 		n.nullable = n.nullable || m.nullable
 		n.sure = n.sure || m.sure
 		n.negative = n.negative || m.negative
+		n.loops = n.loops || m.loops
 		n.cuts = n.cuts.or(m.cuts)
 	}
+	if n.loops {
+		if fewer := p.absorbed(list); len(fewer) < len(list) {
+			return p.or(fewer...)
+		}
+	}
 	return p.intern(n)
+}
+
+// absorbed returns the operands of an alternation without those that are another one restricted.
+func (p *pool) absorbed(list []re) (rest []re) {
+	operands := func(r re) []re {
+		if n := p.at(r); n.kind == kindAnd {
+			return n.list
+		}
+		return []re{r}
+	}
+	for _, r := range list {
+		all := operands(r)
+		if !slices.ContainsFunc(list, func(q re) bool {
+			return q != r && !slices.ContainsFunc(operands(q), func(x re) bool { return !slices.Contains(all, x) })
+		}) {
+			rest = append(rest, r)
+		}
+	}
+	return rest
 }
 
 func (p *pool) and(parts ...re) re {
@@ -329,12 +355,22 @@ func (p *pool) and(parts ...re) re {
 		}
 		return reEps
 	}
+	// An alternation with a loop is distributed: the loop's derivatives restrict it again and again,
+	// and are finitely many only in one normal form.
+	if i := slices.IndexFunc(list, func(r re) bool { return p.at(r).kind == kindOr && p.at(r).loops }); i >= 0 {
+		ways := slices.Clone(p.at(list[i]).list)
+		for j, way := range ways {
+			ways[j] = p.and(append(slices.Delete(slices.Clone(list), i, i+1), way)...)
+		}
+		return p.or(ways...)
+	}
 	n := reNode{kind: kindAnd, list: list, nullable: true, negative: true}
 	for _, r := range list {
 		m := p.at(r)
 		n.least = max(n.least, m.least)
 		n.nullable = n.nullable && m.nullable
 		n.negative = n.negative && m.negative
+		n.loops = n.loops || m.loops
 		n.cuts = n.cuts.or(m.cuts)
 	}
 	n.sure = n.nullable
@@ -384,7 +420,7 @@ func (p *pool) not(a re) re {
 	if a == reNone {
 		return reAll
 	}
-	return p.intern(reNode{kind: kindNot, a: a, nullable: !n.nullable, sure: !n.nullable, negative: true, cuts: n.cuts})
+	return p.intern(reNode{kind: kindNot, a: a, nullable: !n.nullable, sure: !n.nullable, negative: true, loops: n.loops, cuts: n.cuts})
 }
 
 // repeat returns a repeated lo to hi times; hi can be unlimited.
@@ -410,7 +446,7 @@ func (p *pool) repeat(a re, lo, hi int) re {
 	if n.kind == kindRepeat && n.lo <= 1 && n.hi == unlimited && hi == unlimited && lo == 0 {
 		return p.repeat(n.a, 0, unlimited)
 	}
-	return p.intern(reNode{kind: kindRepeat, a: a, lo: int32(lo), hi: int32(hi), nullable: lo == 0, sure: lo == 0 || n.sure, negative: n.negative, least: times(n.least, lo), cuts: n.cuts})
+	return p.intern(reNode{kind: kindRepeat, a: a, lo: int32(lo), hi: int32(hi), nullable: lo == 0, sure: lo == 0 || n.sure, negative: n.negative, loops: n.loops, least: times(n.least, lo), cuts: n.cuts})
 }
 
 func (p *pool) optional(a re) re { return p.or(reEps, a) }
@@ -420,7 +456,7 @@ func (p *pool) automaton(m machine, state int32) re {
 		return reNone
 	}
 	var cuts byteSet
-	for _, b := range []byte("0123456789:-.+/,efEF") {
+	for _, b := range []byte("0123456789:;-.+/,efEFZ[z{") {
 		cuts.add(b)
 	}
 	return p.intern(reNode{kind: kindMachine, machine: m, state: state, nullable: m.accepts(state), sure: m.accepts(state), cuts: cuts})
