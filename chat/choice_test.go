@@ -306,7 +306,7 @@ func TestNotKept(t *testing.T) {
 		require.True(t, (k == nil) == (err != nil) || c.ToolChoice.None || tool == "")
 		return err
 	}
-	const odd = `{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a"}, "b": {"type": "array", "contains": {}, "minContains": 2}}}}`
+	const odd = `{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a"}, "b": {"type": "array", "uniqueItems": true}}}}`
 	const coder, hermes = 3, 0
 	require.ErrorIs(t, ask(hermes, `"auto"`, odd), chat.ErrNotKept)
 	require.NoError(t, ask(hermes, `"none"`, odd))
@@ -315,7 +315,7 @@ func TestNotKept(t *testing.T) {
 		family             int
 		choice, tool, want string
 	}{
-		{hermes, `"required"`, odd, "tool f: schema at #/properties/b/minContains"},
+		{hermes, `"required"`, odd, "tool f: schema at #/properties/b/uniqueItems"},
 		{coder, `"required"`, odd, "tool f: parameter a: the model's call format cannot express the keyword pattern"},
 		{coder, `"required"`, `{"name": "f", "parameters": {"allOf": []}}`, "tool f: parameters: the model's call format cannot express the keyword allOf"},
 		{coder, `"required"`, `{"name": "f", "parameters": {"properties": {"a b": {}}}}`, `tool f: parameter "a b": the model's call format cannot express its name`},
@@ -325,7 +325,7 @@ func TestNotKept(t *testing.T) {
 		{hermes, `"required"`, `{"name": "f", "parameters": 1}`, "tool f: parameters: want a JSON object"},
 		{hermes, `"required"`, "", "tool_choice requires a tool call, but there are no tools"},
 		{hermes, `{"type": "function", "function": {"name": "g"}}`, odd, "tool_choice names the tool g, which is not among the tools"},
-		{hermes, `"auto"`, `{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"minContains": 2, "contains": {}}}}`, "tool f: schema at #/minContains"},
+		{hermes, `"auto"`, `{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"uniqueItems": true}}}`, "tool f: schema at #/uniqueItems"},
 	} {
 		err := ask(c.family, c.choice, c.tool)
 		require.ErrorContains(t, err, c.want)

@@ -87,7 +87,7 @@ func TestForms(t *testing.T) {
 		})
 	}
 	for want, f := range map[string]constrain.Form{
-		"x: schema at #/minContains":                schema(`{"type": "array", "contains": {}, "minContains": 2}`),
+		"x: schema at #/uniqueItems":                schema(`{"type": "array", "uniqueItems": true}`),
 		"x: schema at #: no value":                  schema(`false`),
 		"x: the schema is not valid JSON":           schema(`{`),
 		`x: "#/a" matches nothing in this document`: constrain.Schema("x", []byte(`{}`), "/a", constrain.Options{}),

@@ -333,7 +333,7 @@ func (c *schemas) anyObject() *objectShape { return &objectShape{max: unlimited,
 
 func (c *schemas) forbids(name string) *objectShape {
 	o := c.anyObject()
-	o.groups = []*propertyGroup{{names: []string{name}, values: []demand{never}}}
+	o.groups = []*propertyGroup{c.group(name, never)}
 	return o
 }
 
@@ -483,7 +483,7 @@ func readItems(c *schemas, s *value, _ string, _ *value) assertion {
 			switch {
 			case items.kind == isTrue:
 			case len(a.prefix) == 0:
-				return append(fails, &arrayShape{max: unlimited, contains: []conjID{c.conj(demand{items, mustNot})}})
+				return append(fails, &arrayShape{max: unlimited, contains: []contained{{value: c.conj(demand{items, mustNot}), min: 1, max: unlimited}}})
 			case items.kind == isFalse:
 				return append(fails, &arrayShape{min: len(a.prefix) + 1, max: unlimited})
 			default:
@@ -496,17 +496,42 @@ func readItems(c *schemas, s *value, _ string, _ *value) assertion {
 }
 
 func readContains(c *schemas, s *value, name string, v *value) assertion {
-	for _, k := range []string{"minContains", "maxContains"} {
-		if n := c.get(s, k); n != nil && c.get(s, "contains") != nil && (k == "maxContains" || n.count() != 1) {
-			c.refuse(s, k, "is not supported")
-		}
-	}
 	if name != "contains" {
 		return assertion{func() *shape { return c.anything }, func() *shape { return &shape{} }}
 	}
-	return c.arrayOnly(&arrayShape{max: unlimited, contains: []conjID{c.conj(demand{v, mustMatch})}}, func() []*arrayShape {
-		return []*arrayShape{{max: unlimited, items: c.conj(demand{v, mustNot})}}
-	})
+	d := contained{value: c.conj(demand{v, mustMatch}), not: c.conj(demand{v, mustNot}), min: 1, max: unlimited}
+	if n := c.get(s, "minContains"); n != nil {
+		d.min = c.size(s, "minContains", n)
+	}
+	if n := c.get(s, "maxContains"); n != nil {
+		d.max = c.size(s, "maxContains", n)
+	}
+	with := func(min, max int) []*arrayShape {
+		switch d := (contained{d.value, d.not, min, max}); {
+		case max != unlimited && min > max:
+			return nil
+		case max == 0:
+			return []*arrayShape{{max: unlimited, items: d.not}}
+		case max == unlimited && min == 0:
+			return []*arrayShape{{max: unlimited}}
+		case max == unlimited:
+			d.not = 0
+			fallthrough
+		default:
+			return []*arrayShape{{max: unlimited, contains: []contained{d}}}
+		}
+	}
+	return assertion{
+		c.but(func(s *shape) { s.arrays = with(d.min, d.max) }),
+		shapeWith(func(s *shape) {
+			if d.min > 0 {
+				s.arrays = with(0, d.min-1)
+			}
+			if d.max != unlimited {
+				s.arrays = append(s.arrays, with(d.max+1, unlimited)...)
+			}
+		}),
+	}
 }
 
 func (c *schemas) objectOnly(holds *objectShape, fails func() []*objectShape) assertion {
@@ -613,23 +638,42 @@ func readProperties(c *schemas, s *value, _ string, _ *value) assertion {
 		for i, k := range g.names {
 			fails = append(fails, c.hasValue(k, demand{g.values[i].v, mustNot}))
 		}
-		for _, d := range g.patValues {
-			if d.v.kind != isTrue {
-				c.refuse(s, "patternProperties", "cannot be negated")
+		trivial := func(v *value) bool { return v.kind == isTrue || v.kind == isObject && len(v.keys) == 0 }
+		for i, d := range g.patValues {
+			if !trivial(d.v) {
+				fails = append(fails, c.hasSome(&witness{names: g.patterns[i], value: c.conj(demand{d.v, mustNot})}))
 			}
 		}
-		if additional != nil && additional.kind != isTrue && (additional.kind != isObject || len(additional.keys) > 0) {
-			c.refuse(s, "additionalProperties", "cannot be negated")
+		if additional != nil && !trivial(additional) {
+			fails = append(fails, c.hasSome(&witness{names: c.pool.text, except: g.names, unless: g.patterns, value: c.conj(demand{additional, mustNot})}))
 		}
 		return fails
 	})
+}
+
+// group returns the group of one property, the same one for the same demand, so that alternatives
+// compare.
+func (c *schemas) group(name string, d demand) *propertyGroup {
+	g := c.alone[member{name, d}]
+	if g == nil {
+		g = &propertyGroup{names: []string{name}, values: []demand{d}}
+		c.alone[member{name, d}] = g
+	}
+	return g
 }
 
 // hasValue returns the shape of objects that have a property name whose value meets d.
 func (c *schemas) hasValue(name string, d demand) *objectShape {
 	o := c.anyObject()
 	o.required = []string{name}
-	o.groups = []*propertyGroup{{names: []string{name}, values: []demand{d}}}
+	o.groups = []*propertyGroup{c.group(name, d)}
+	return o
+}
+
+// hasSome returns the shape of objects that have a property which w describes.
+func (c *schemas) hasSome(w *witness) *objectShape {
+	o := c.anyObject()
+	o.some = []*witness{w}
 	return o
 }
 
@@ -645,8 +689,11 @@ func readNames(c *schemas, s *value, name string, v *value) assertion {
 			s.objects = []*objectShape{o}
 		})()
 	}, func() *shape {
-		c.refuse(s, name, "cannot be negated")
-		return nil
+		bad := c.exceptTexts(c.demanded(demand{v, mustMatch}).text).expr
+		if bad == reNone {
+			return &shape{}
+		}
+		return &shape{objects: []*objectShape{c.hasSome(&witness{names: bad})}}
 	}}
 }
 

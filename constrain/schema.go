@@ -1,8 +1,10 @@
 package constrain
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 )
 
@@ -79,15 +81,49 @@ type arrayShape struct {
 	prefix   []conjID
 	items    conjID // items behind the prefix
 	min, max int    // max can be unlimited
-	contains []conjID
+	contains []contained
 }
+
+// contained is the demand that min to max items meet value; not is its opposite, if there is a max.
+type contained struct {
+	value, not conjID
+	min, max   int
+}
+
+// tally is the number of items that met each contained demand, as far as it matters.
+type tally [maxContained]int32
+
+const maxContained = 4 // of one array
 
 type objectShape struct {
 	groups   []*propertyGroup
 	required []string
 	min, max int // max can be unlimited
 	names    re  // allowed names of properties
+	some     []*witness
 	flat     *flatObject
+}
+
+// witness is the demand that an object has a property whose value meets it and whose name matches
+// names, is not in except and matches nothing of unless.
+type witness struct {
+	names  re
+	except []string
+	unless []re
+	value  conjID
+}
+
+const maxWitnesses = 8 // of one object; each set of them is a state
+
+func (w *witness) matches(c *schemas, name string) bool {
+	return !slices.Contains(w.except, name) && c.matches(w.names, name) &&
+		!slices.ContainsFunc(w.unless, func(p re) bool { return c.matches(p, name) })
+}
+
+// member is a demand on the value of a property.
+type member struct {
+	name string
+	demand
 }
 
 // propertyGroup holds the properties of one schema object: by name, by pattern, and the schema of
@@ -122,17 +158,19 @@ type schemas struct {
 	memo     map[demand]*shape
 	busy     map[demand]bool
 	patterns map[string]re
+	alone    map[member]*propertyGroup
 	// strings whose completion needs a search
 	intricate []lexeme
 	depth     int
-	combined  int // alternatives of all combinations
+	combined  int  // alternatives of all combinations
+	within    bool // contradicts is under way
 	anything  *shape
 	space     lexState
 }
 
 func newSchemas(g *grammar, root *value, o Options) *schemas {
 	c := &schemas{grammar: g, num: newNumbers(g.pool), root: root, options: o, refs: newReferences(root, &g.budget),
-		byKey: map[string]conjID{}, numbered: map[*value]uint32{}, memo: map[demand]*shape{}, busy: map[demand]bool{}, noted: map[string]bool{}, patterns: map[string]re{}}
+		byKey: map[string]conjID{}, numbered: map[*value]uint32{}, memo: map[demand]*shape{}, busy: map[demand]bool{}, noted: map[string]bool{}, patterns: map[string]re{}, alone: map[member]*propertyGroup{}}
 	var ws byteSet
 	for _, b := range []byte(" \t\n\r") {
 		ws.add(b)
@@ -276,15 +314,37 @@ func (c *schemas) both(a, b *shape) *shape {
 			}
 		}
 	}
+	several := len(a.objects)*len(b.objects) > 1
 	for _, x := range a.objects {
 		for _, y := range b.objects {
-			if z := c.bothObjects(x, y); z != nil {
-				s.objects = append(s.objects, z)
+			if z := c.bothObjects(x, y); z != nil && !(several && c.contradicts(z)) {
+				s.objects = c.oneMore(s.objects, z)
 			}
 		}
+		c.checkBranches(s)
 	}
 	c.checkBranches(s)
 	return s
+}
+
+// oneMore returns alternatives with one more, without those that another one includes.
+func (c *schemas) oneMore(list []*objectShape, o *objectShape) []*objectShape {
+	c.spend(derivation + 4*len(list))
+	if slices.ContainsFunc(list, func(x *objectShape) bool { return x.includes(o) }) {
+		return list
+	}
+	return append(slices.DeleteFunc(list, o.includes), o)
+}
+
+// includes reports whether o visibly allows all that x does: it has no demand that x lacks.
+func (o *objectShape) includes(x *objectShape) bool {
+	return len(o.groups) <= len(x.groups) && len(o.required) <= len(x.required) && len(o.some) <= len(x.some) &&
+		o.names == x.names && o.min <= x.min && lesser(o.max, x.max) == x.max &&
+		within(o.groups, x.groups) && within(o.required, x.required) && within(o.some, x.some)
+}
+
+func within[T comparable](list, of []T) bool {
+	return !slices.ContainsFunc(list, func(x T) bool { return !slices.Contains(of, x) })
 }
 
 func (c *schemas) checkBranches(s *shape) {
@@ -309,7 +369,10 @@ func (c *schemas) either(parts ...*shape) *shape {
 	for _, x := range parts {
 		s.null, s.no, s.yes = s.null || x.null, s.no || x.no, s.yes || x.yes
 		numbers, strings = append(numbers, x.number), append(strings, x.text)
-		s.arrays, s.objects = append(s.arrays, x.arrays...), append(s.objects, x.objects...)
+		s.arrays = append(s.arrays, x.arrays...)
+		for _, o := range x.objects {
+			s.objects = c.oneMore(s.objects, o)
+		}
 	}
 	if s.number = c.num.any; !slices.Contains(numbers, c.num.any) {
 		s.number = c.pool.or(numbers...)
@@ -322,7 +385,7 @@ func (c *schemas) either(parts ...*shape) *shape {
 		s.arrays = s.arrays[i : i+1]
 	}
 	unlimitedObject := func(x *objectShape) bool {
-		return len(x.groups) == 0 && len(x.required) == 0 && x.min == 0 && x.max == unlimited && x.names == c.pool.text
+		return len(x.groups) == 0 && len(x.required) == 0 && x.min == 0 && x.max == unlimited && x.names == c.pool.text && len(x.some) == 0
 	}
 	if i := slices.IndexFunc(s.objects, unlimitedObject); i >= 0 {
 		s.objects = s.objects[i : i+1]
@@ -455,7 +518,9 @@ func (c *schemas) bothArrays(a, b *arrayShape) *arrayShape {
 	for i := range max(len(a.prefix), len(b.prefix)) {
 		s.prefix = append(s.prefix, c.conjBoth(a.at(i), b.at(i)))
 	}
-	slices.Sort(s.contains)
+	slices.SortFunc(s.contains, func(a, b contained) int {
+		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.min, b.min), cmp.Compare(a.max, b.max))
+	})
 	s.contains = slices.Compact(s.contains)
 	return s
 }
@@ -468,7 +533,12 @@ func (s *arrayShape) at(i int) conjID {
 }
 
 func (c *schemas) bothObjects(a, b *objectShape) *objectShape {
-	s := &objectShape{min: max(a.min, b.min), max: lesser(a.max, b.max), names: c.pool.and(a.names, b.names), groups: slices.Clone(a.groups)}
+	s := &objectShape{min: max(a.min, b.min), max: lesser(a.max, b.max), names: c.pool.and(a.names, b.names), groups: slices.Clone(a.groups), some: slices.Clone(a.some)}
+	for _, w := range b.some {
+		if !slices.Contains(s.some, w) {
+			s.some = append(s.some, w)
+		}
+	}
 	c.spend(derivation + len(a.groups)*len(b.groups))
 	for _, g := range b.groups {
 		if !slices.Contains(s.groups, g) {
@@ -479,15 +549,33 @@ func (c *schemas) bothObjects(a, b *objectShape) *objectShape {
 	if s.max != unlimited && max(s.min, len(s.required)) > s.max {
 		return nil
 	}
-	for _, n := range s.required {
-		for _, g := range s.groups {
-			c.spend(1)
-			if slices.Contains(g.demands(c, n), never) {
-				return nil
-			}
+	for _, g := range s.groups {
+		c.spend(1 + len(s.required))
+		if slices.ContainsFunc(s.required, func(n string) bool { return slices.Contains(g.demands(c, n), never) }) {
+			return nil
+		}
+		closed := len(g.patterns) == 0 && g.additional != nil && *g.additional == never
+		if closed && slices.ContainsFunc(s.some, func(w *witness) bool {
+			return !slices.ContainsFunc(g.names, func(n string) bool { return w.matches(c, n) })
+		}) {
+			return nil
 		}
 	}
 	return s
+}
+
+// contradicts reports whether a required property of an alternative visibly has no value.
+// Schemas of properties are not looked through in turn, as they may contain themselves.
+func (c *schemas) contradicts(o *objectShape) bool {
+	if c.within {
+		return false
+	}
+	c.within = true
+	defer func() { c.within = false }()
+	return slices.ContainsFunc(o.required, func(n string) (none bool) {
+		id := c.demandsOf(o, n)
+		return len(c.conjs[id].demands) > 1 && tried(func() { none = c.empty(c.shapeOf(id), 0) }) && none
+	})
 }
 
 // demands returns the group's demands on the value of a property.
@@ -558,6 +646,7 @@ type flatObject struct {
 	names  []string
 	values []conjID
 	needed []bool
+	in     []uint // as of extra
 	extras []extra
 }
 
@@ -565,6 +654,7 @@ type flatObject struct {
 type extra struct {
 	name  func() re
 	value conjID
+	in    uint // the object's witnesses that these properties can be, one bit each
 }
 
 const maxPatterns = 8 // of one object; each name matches any subset of them
@@ -582,17 +672,39 @@ func (c *schemas) flatten(o *objectShape) *flatObject {
 			f.names = append(f.names, name)
 			f.values = append(f.values, c.demandsOf(o, name))
 			f.needed = append(f.needed, required[name])
+			in := uint(0)
+			for i, w := range o.some {
+				if w.matches(c, name) {
+					in |= 1 << i
+				}
+			}
+			f.in = append(f.in, in)
 		}
 	}
+	if len(o.some) > maxWitnesses {
+		panic(limit("an object of which %d properties must break a schema", len(o.some)))
+	}
 	var patterns []re
+	addPattern := func(p re) {
+		if !slices.Contains(patterns, p) && p != c.pool.text {
+			patterns = append(patterns, p)
+		}
+	}
 	for _, g := range o.groups {
 		for _, n := range g.names {
 			add(n)
 		}
 		for _, p := range g.patterns {
-			if !slices.Contains(patterns, p) {
-				patterns = append(patterns, p)
-			}
+			addPattern(p)
+		}
+	}
+	for _, w := range o.some {
+		for _, n := range w.except {
+			add(n)
+		}
+		addPattern(w.names)
+		for _, p := range w.unless {
+			addPattern(p)
 		}
 	}
 	for _, n := range o.required {
@@ -608,11 +720,18 @@ func (c *schemas) flatten(o *objectShape) *flatObject {
 		return c.pool.and(o.names, narrow)
 	}
 	for set := range 1 << len(patterns) {
+		within := func(p re) bool { return p == c.pool.text || set>>slices.Index(patterns, p)&1 != 0 }
+		in := uint(0)
+		for i, w := range o.some {
+			if within(w.names) && !slices.ContainsFunc(w.unless, within) {
+				in |= 1 << i
+			}
+		}
 		var ds []demand
 		for _, g := range o.groups {
 			known := false
 			for i, p := range g.patterns {
-				if set>>slices.Index(patterns, p)&1 != 0 {
+				if within(p) {
 					ds, known = append(ds, g.patValues[i]), true
 				}
 			}
@@ -640,7 +759,7 @@ func (c *schemas) flatten(o *objectShape) *flatObject {
 			}
 			name = func() re { return r }
 		}
-		f.extras = append(f.extras, extra{name, value})
+		f.extras = append(f.extras, extra{name, value, in})
 	}
 	o.flat = f
 	return f
@@ -699,6 +818,7 @@ func (c *schemas) compile() place {
 			for _, e := range f.extras {
 				reach(e.value)
 			}
+			c.eachWitness(o, f, reach)
 			// A name that occurs twice in a text counts once.
 			if len(f.extras) > 0 && o.min > 1 && o.min > len(o.required)+1 {
 				c.refuse(c.root, "minProperties", "more than 1 is not supported with properties of any name")
@@ -743,41 +863,114 @@ func (c *schemas) inhabitedArray(a *arrayShape) bool {
 	if n := c.longest(a); n != unlimited && n < a.min {
 		return false
 	}
-	return c.containable(a, 0, 0)
+	return len(a.contains) == 0 || c.completable(a, arrayState{}, map[arrayState]bool{})
 }
 
-// containable reports whether the items from i on can satisfy the contains demands that has does
-// not list.
-func (c *schemas) containable(a *arrayShape, i int, has uint) bool {
+// arrayState is the state of an array's text: the items so far, up to where their number no longer
+// matters.
+type arrayState struct {
+	i int
+	n tally
+}
+
+// items visits each demand on the item that follows s, with the state behind it.
+func (c *schemas) items(a *arrayShape, s arrayState, visit func(id conjID, then arrayState)) {
 	most := c.longest(a)
-	need := 0
-	for k := range a.contains {
-		if has>>k&1 != 0 {
-			continue
+	if most != unlimited && s.i >= most {
+		return
+	}
+	for set := range 1 << len(a.contains) {
+		id, then, ok := a.at(s.i), arrayState{min(s.i+1, max(len(a.prefix), a.min, most)), s.n}, true
+		for k, d := range a.contains {
+			switch in := set>>k&1 != 0; {
+			case in:
+				id = c.conjBoth(id, d.value)
+				then.n[k]++
+				ok = ok && (d.max == unlimited && s.n[k] < int32(d.min) || int(s.n[k]) < d.max)
+			case d.max != unlimited:
+				id = c.conjBoth(id, d.not)
+			}
 		}
-		need++
-		found := false
-		for j := i; j <= max(i, len(a.prefix)) && (most == unlimited || j < most) && !found; j++ {
-			found = c.conjs[c.conjBoth(a.at(j), a.contains[k])].inhabited
+		if ok && c.conjs[id].inhabited {
+			visit(id, then)
 		}
-		if !found {
+	}
+}
+
+// completes reports whether an array may end in state s.
+func (a *arrayShape) completes(s arrayState) bool {
+	for k, d := range a.contains {
+		if int(s.n[k]) < d.min {
 			return false
 		}
 	}
-	return need == 0 || most == unlimited || i+1 <= most
+	return s.i >= a.min
 }
 
-// eachContained visits the conjunction of each item's schema with each contains demand.
+// completable reports whether an array can be completed from state s. known holds earlier results.
+func (c *schemas) completable(a *arrayShape, s arrayState, known map[arrayState]bool) bool {
+	if ok, done := known[s]; done {
+		return ok
+	}
+	c.spend(derivation)
+	ok := a.completes(s)
+	if !ok {
+		c.items(a, s, func(_ conjID, then arrayState) {
+			ok = ok || then != s && c.completable(a, then, known)
+		})
+	}
+	known[s] = ok
+	return ok
+}
+
+// eachContained visits the conjunctions of each item's schema with contained demands.
 func (c *schemas) eachContained(a *arrayShape, visit func(conjID)) {
-	if len(a.contains) == 0 {
-		return
+	if len(a.contains) > maxContained {
+		c.refuse(c.root, "contains", fmt.Sprintf("more than %d of one array are not supported", maxContained))
 	}
-	if len(a.contains) > 1 || len(a.prefix) > 0 && a.max != unlimited {
-		c.refuse(c.root, "contains", "more than one, or one beside prefixItems, is not supported")
+	for i := 0; i <= len(a.prefix) && len(a.contains) > 0; i++ {
+		for set := range 1 << len(a.contains) {
+			id := a.at(i)
+			for k, d := range a.contains {
+				if set>>k&1 != 0 {
+					id = c.conjBoth(id, d.value)
+				} else if d.max != unlimited {
+					id = c.conjBoth(id, d.not)
+				}
+			}
+			visit(id)
+		}
 	}
-	for i := 0; i <= len(a.prefix); i++ {
-		visit(c.conjBoth(a.at(i), a.contains[0]))
+}
+
+// eachWitness visits the conjunction of each property's schema with what a witness demands of it.
+func (c *schemas) eachWitness(o *objectShape, f *flatObject, visit func(conjID)) {
+	choosy := o.choosy()
+	if choosy&(choosy-1) != 0 {
+		c.refuse(c.root, "additionalProperties", "two properties of any name that must break a schema would have to be told apart")
 	}
+	for i, w := range o.some {
+		for j, id := range f.values {
+			if choosy&f.in[j]>>i&1 != 0 {
+				visit(c.conjBoth(id, w.value))
+			}
+		}
+		for _, e := range f.extras {
+			if choosy&e.in>>i&1 != 0 {
+				visit(c.conjBoth(e.value, w.value))
+			}
+		}
+	}
+}
+
+// choosy returns the witnesses that demand something of the value, one bit each.
+func (o *objectShape) choosy() (bits uint) {
+	for i, w := range o.some {
+		if w.value != 0 {
+			bits |= 1 << i
+		}
+	}
+	return bits
 }
 
 func (c *schemas) inhabitedObject(o *objectShape) bool {
@@ -793,6 +986,11 @@ func (c *schemas) inhabitedObject(o *objectShape) bool {
 	}
 	if o.max != unlimited && len(o.required) > o.max {
 		return false
+	}
+	if len(o.some) > 0 {
+		if x := c.objectText(o); !x.completable(x.first()) {
+			return false
+		}
 	}
 	if slices.ContainsFunc(f.extras, func(e extra) bool { return c.conjs[e.value].inhabited }) {
 		return o.max == unlimited || o.min <= o.max

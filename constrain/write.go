@@ -3,6 +3,7 @@ package constrain
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -202,58 +203,37 @@ func (c *schemas) notation(text string, next place) place {
 
 // array returns the place of an array of a shape, to the end of the rule.
 func (c *schemas) array(a *arrayShape) place {
-	type state struct {
-		i   int
-		has bool
-	}
-	known := map[state]place{}
-	most := c.longest(a)
-	ends := max(len(a.prefix), a.min) // from this item on the state no longer changes
-	if most != unlimited {
-		ends = max(ends, most)
-	}
-	var after func(s state) place
-	item := func(s state) []place {
-		next := state{min(s.i+1, ends), s.has}
-		if most != unlimited && s.i >= most {
-			return nil
-		}
-		var forks []place
-		plain := a.at(s.i)
-		if len(a.contains) > 0 && !s.has {
-			if id := c.conjBoth(plain, a.contains[0]); c.conjs[id].inhabited {
-				forks = append(forks, c.value(id, c.spaced(after(state{next.i, true}))))
+	places, known := map[arrayState]place{}, map[arrayState]bool{}
+	var after func(s arrayState) place
+	item := func(s arrayState) (forks []place) {
+		c.items(a, s, func(id conjID, then arrayState) {
+			if len(a.contains) == 0 || c.completable(a, then, known) {
+				forks = append(forks, c.value(id, c.spaced(after(then))))
 			}
-			if !c.containable(a, s.i+1, 0) {
-				return forks
-			}
-		}
-		return append(forks, c.value(plain, c.spaced(after(next))))
+		})
+		return forks
 	}
-	after = func(s state) place {
-		if p, ok := known[s]; ok {
+	end := func(s arrayState, forks []place) []place {
+		if a.completes(s) {
+			forks = append(forks, c.grammar.text("]", placeReturn))
+		}
+		return forks
+	}
+	after = func(s arrayState) place {
+		if p, ok := places[s]; ok {
 			return p
 		}
 		p := c.later(func() []place {
 			var forks []place
-			if most == unlimited || s.i < most {
-				forks = append(forks, c.grammar.text(",", c.spaced(c.later(func() []place { return item(s) }))))
+			if next := item(s); len(next) > 0 {
+				forks = append(forks, c.grammar.text(",", c.spaced(c.fork(next...))))
 			}
-			if s.i >= a.min && (s.has || len(a.contains) == 0) {
-				forks = append(forks, c.grammar.text("]", placeReturn))
-			}
-			return forks
+			return end(s, forks)
 		})
-		known[s] = p
+		places[s] = p
 		return p
 	}
-	return c.grammar.text("[", c.spaced(c.later(func() []place {
-		forks := item(state{})
-		if a.min == 0 && len(a.contains) == 0 {
-			forks = append(forks, c.grammar.text("]", placeReturn))
-		}
-		return forks
-	})))
+	return c.grammar.text("[", c.spaced(c.later(func() []place { return end(arrayState{}, item(arrayState{})) })))
 }
 
 // members is the state of an object's text: the properties so far.
@@ -261,6 +241,8 @@ type members struct {
 	next  int    // in order: the first property that may follow
 	used  string // in any order: one bit per property
 	count int    // number of properties, if bounds need it
+	has   uint   // the witnesses so far, one bit each
+	again uint   // those among them that a name which can repeat gave
 }
 
 // objectText builds the grammar of an object of one shape.
@@ -277,17 +259,14 @@ type objectText struct {
 	must, may []int
 }
 
-// object returns the place of an object of a shape, to the end of the rule.
-func (c *schemas) object(o *objectShape) place {
-	x := &objectText{schemas: c, o: o, f: c.flatten(o)}
+func (c *schemas) objectText(o *objectShape) *objectText {
+	x := &objectText{schemas: c, o: o, f: c.flatten(o), cap: max(o.min, o.max), known: map[members]place{}}
 	for _, e := range x.f.extras {
 		if c.conjs[e.value].inhabited {
 			x.extra = append(x.extra, e)
 		}
 	}
 	x.names = make([]lexeme, len(x.extra))
-	x.cap = max(o.min, o.max)
-	x.known = map[members]place{}
 	n := len(x.f.names)
 	x.must, x.may = make([]int, n+1), make([]int, n+1)
 	for i := n - 1; i >= 0; i-- {
@@ -301,10 +280,20 @@ func (c *schemas) object(o *objectShape) place {
 		}
 	}
 	slices.SortFunc(x.order, func(i, j int) int { return cmp.Compare(x.f.names[i], x.f.names[j]) })
-	first := members{}
-	if c.options.AnyOrder {
-		first.used = string(make([]byte, (len(x.f.names)+7)/8))
+	return x
+}
+
+func (x *objectText) first() (m members) {
+	if x.options.AnyOrder {
+		m.used = string(make([]byte, (len(x.f.names)+7)/8))
 	}
+	return m
+}
+
+// object returns the place of an object of a shape, to the end of the rule.
+func (c *schemas) object(o *objectShape) place {
+	x := c.objectText(o)
+	first := x.first()
 	return c.grammar.text("{", c.spaced(c.later(func() []place {
 		forks := x.keys(first)
 		if x.closes(first) {
@@ -345,9 +334,106 @@ func (x *objectText) possible(count, must, may int) bool {
 	return len(x.extra) > 0 || count+may >= x.o.min
 }
 
+// completable reports whether an object can be completed from m.
+func (x *objectText) completable(m members) bool {
+	must, may := x.left(m)
+	more := x.missing(m)
+	return more >= 0 && x.possible(m.count, must+more, may)
+}
+
+// missing returns the least number of properties that must follow m beside the required ones, so
+// that the object has its witnesses; -1 if there are none.
+func (x *objectText) missing(m members) int {
+	need := (uint(1)<<len(x.o.some) - 1) &^ m.has
+	if need == 0 {
+		return 0
+	}
+	choosy := x.o.choosy()
+	gives := func(id conjID, in uint) uint {
+		for i, w := range x.o.some {
+			if in&choosy>>i&1 != 0 && !x.conjs[x.conjBoth(id, w.value)].inhabited {
+				in &^= 1 << i
+			}
+		}
+		return in & need
+	}
+	var ways []uint
+	x.spend(len(x.order) << len(x.o.some))
+	for _, i := range x.order {
+		id := x.f.values[i]
+		if !x.open(m, i) {
+			continue
+		}
+		if got := gives(id, x.f.in[i]); x.f.needed[i] {
+			need &^= got
+		} else {
+			ways = append(ways, got)
+		}
+	}
+	for _, e := range x.extra {
+		ways = append(ways, gives(e.value, e.in))
+	}
+	reached := []uint{0}
+	for n := 0; n <= len(x.o.some); n++ {
+		if slices.ContainsFunc(reached, func(r uint) bool { return need&^r == 0 }) {
+			return n
+		}
+		var next []uint
+		for _, r := range reached {
+			for _, w := range ways {
+				if !slices.Contains(next, r|w) {
+					next = append(next, r|w)
+				}
+			}
+		}
+		reached = next
+	}
+	return -1
+}
+
+// way is a demand on the value of a property, and the state of the object behind it.
+type way struct {
+	value conjID
+	then  members
+}
+
+// follows returns how a property that can be the witnesses in may follow. What a name that can repeat
+// has given holds for its later values too, since the last one counts.
+func (x *objectText) follows(value conjID, in uint, then members, repeats bool) (ways []way) {
+	choosy := x.o.choosy() & in
+	then.has |= in &^ choosy
+	add := func(value conjID, then members) {
+		if x.conjs[value].inhabited && (len(x.o.some) == 0 || x.completable(then)) {
+			ways = append(ways, way{value, then})
+		}
+	}
+	if choosy == 0 {
+		add(value, then)
+		return ways
+	}
+	both := x.conjBoth(value, x.o.some[bits.TrailingZeros(choosy)].value)
+	witnessed := then
+	witnessed.has |= choosy
+	if repeats {
+		witnessed.again |= choosy
+	}
+	switch {
+	case repeats && then.again&choosy != 0:
+		add(both, then)
+	case then.has&choosy != 0:
+		add(value, then)
+	default:
+		add(both, witnessed)
+		if both != value {
+			add(value, then)
+		}
+	}
+	return ways
+}
+
 func (x *objectText) closes(m members) bool {
 	must, _ := x.left(m)
-	return must == 0 && m.count >= x.o.min
+	return must == 0 && m.count >= x.o.min && m.has == 1<<len(x.o.some)-1
 }
 
 func (x *objectText) after(m members) place {
@@ -373,8 +459,12 @@ func (x *objectText) keys(m members) (forks []place) {
 	if x.o.max != unlimited && m.count >= x.o.max {
 		return nil
 	}
-	value := func(id conjID, then members) place {
-		return x.spaced(x.grammar.text(":", x.spaced(x.value(id, x.spaced(x.after(then))))))
+	value := func(ways []way) place {
+		var forks []place
+		for _, w := range ways {
+			forks = append(forks, x.value(w.value, x.spaced(x.after(w.then))))
+		}
+		return x.spaced(x.grammar.text(":", x.spaced(x.fork(forks...))))
 	}
 	x.spend(len(x.order))
 	then := m
@@ -401,15 +491,18 @@ func (x *objectText) keys(m members) (forks []place) {
 		if !x.possible(then.count, need, can) {
 			continue
 		}
-		names = append(names, branch{x.f.names[i], func() place {
+		ways := func() []way {
 			next := then
 			if next.next = i + 1; x.options.AnyOrder {
 				used := []byte(m.used)
 				used[i>>3] |= 1 << (i & 7)
 				next.used, next.next = string(used), 0
 			}
-			return value(x.f.values[i], next)
-		}})
+			return x.follows(x.f.values[i], x.f.in[i], next, false)
+		}
+		if len(x.o.some) == 0 || len(ways()) > 0 {
+			names = append(names, branch{x.f.names[i], func() place { return value(ways()) }})
+		}
 	}
 	forks = x.spelled(`"`, names)
 	if last < len(x.f.names) {
@@ -423,10 +516,14 @@ func (x *objectText) keys(m members) (forks []place) {
 	}
 	if x.possible(next.count, must, may) {
 		for i, e := range x.extra {
+			ways := x.follows(e.value, e.in, next, true)
+			if len(ways) == 0 {
+				continue
+			}
 			if x.names[i].state == lexDead {
 				x.names[i] = x.quoted(e.name())
 			}
-			forks = append(forks, x.lexeme(x.names[i], value(e.value, next)))
+			forks = append(forks, x.lexeme(x.names[i], value(ways)))
 		}
 	}
 	return forks
