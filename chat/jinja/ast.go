@@ -16,9 +16,12 @@ const (
 )
 
 type (
-	literal   struct{ value Value }
-	name      struct{ name string }
-	listExpr  struct{ items []expr }
+	literal  struct{ value Value }
+	name     struct{ name string }
+	listExpr struct {
+		items []expr
+		form  listForm
+	}
 	dictExpr  struct{ keys, values []expr }
 	attribute struct {
 		of   expr
@@ -59,6 +62,16 @@ type (
 		op   string
 		do   func(r *run, a, b Value) Value
 	}
+	// compareExpr compares each value with the one before it: a < b < c.
+	compareExpr struct {
+		of   expr
+		with []comparand
+	}
+	comparand struct {
+		op string
+		do func(r *run, a, b Value) Value
+		to expr
+	}
 	condExpr struct{ test, then, otherwise expr } // otherwise is nil without else
 )
 
@@ -81,6 +94,7 @@ type (
 	forStmt struct {
 		vars            []string
 		of, test        expr // test can be nil
+		recursive       bool // loop(items) renders the loop for other items
 		body, otherwise []stmt
 	}
 	setStmt struct {

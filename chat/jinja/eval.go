@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math"
+	"math/big"
 	"slices"
 	"strings"
 )
@@ -12,9 +13,7 @@ func (s textStmt) exec(r *run) signal {
 }
 
 func (s outputStmt) exec(r *run) signal {
-	if v := r.eval(s.of); v != (None{}) {
-		r.write(r.str(v))
-	}
+	r.write(r.str(r.eval(s.of)))
 	return goOn
 }
 
@@ -26,8 +25,11 @@ func (s *ifStmt) exec(r *run) signal {
 }
 
 func (s *forStmt) exec(r *run) signal {
-	items := r.items(r.eval(s.of))
-	outer := r.scope
+	return s.over(r, r.scope, r.items(r.eval(s.of)), 1)
+}
+
+// over executes the loop over items, in a scope below outer.
+func (s *forStmt) over(r *run, outer *scope, items []Value, depth int) signal {
 	if s.test != nil {
 		var kept []Value
 		for _, v := range items {
@@ -43,11 +45,20 @@ func (s *forStmt) exec(r *run) signal {
 	if len(items) == 0 {
 		return r.block(s.otherwise)
 	}
+	l := &loop{items: items, depth: depth}
+	if s.recursive {
+		l.again = &function{"loop", func(r *run, a args) Value {
+			return r.capture(func() {
+				r.scoped(outer, func() { s.over(r, outer, r.items(a.get(0, "iterable", Undefined{})), depth+1) })
+			})
+		}}
+	}
 	for i, v := range items {
 		var sig signal
 		r.step(1)
 		r.scoped(outer, func() {
-			r.set("loop", &loop{items, i})
+			l.at = i
+			r.set("loop", l)
 			r.bind(s.vars, v)
 			sig = r.block(s.body)
 		})
@@ -187,7 +198,9 @@ func (r *run) parameters(name string, m *macro, a args) {
 			r.set(p, v)
 		}
 	}
-	r.set("varargs", r.list(slices.Clone(a.pos[min(len(m.params), len(a.pos)):])))
+	more := r.list(slices.Clone(a.pos[min(len(m.params), len(a.pos)):]))
+	more.form = tuple
+	r.set("varargs", more)
 	r.set("kwargs", rest)
 	if a.caller != nil {
 		r.set("caller", a.caller)
@@ -202,7 +215,9 @@ func (e *listExpr) eval(r *run) Value {
 	for i, item := range e.items {
 		items[i] = r.eval(item)
 	}
-	return r.list(items)
+	l := r.list(items)
+	l.form = e.form
+	return l
 }
 
 func (e *dictExpr) eval(r *run) Value {
@@ -219,7 +234,12 @@ func (e *dictExpr) eval(r *run) Value {
 func (e *attribute) eval(r *run) Value { return r.attribute(r.eval(e.of), e.name, false) }
 
 func (e *item) eval(r *run) Value {
-	of, key := r.eval(e.of), r.eval(e.key)
+	of := r.eval(e.of)
+	return r.indexed(of, r.eval(e.key))
+}
+
+// indexed returns the item of a key or index, or Undefined.
+func (r *run) indexed(of, key Value) Value {
 	if name, ok := key.(Text); ok {
 		return r.attribute(of, name.s, false)
 	}
@@ -353,7 +373,7 @@ func (e *sliceExpr) eval(r *run) Value {
 			return r.cut(of, at[from], at[to])
 		case *List: // append copies the items, since the slice has no capacity left
 			r.alloc(valueSize)
-			return &List{of.Items[from:to:to]}
+			return &List{of.Items[from:to:to], of.form}
 		}
 	}
 	var items []Value
@@ -373,7 +393,9 @@ func (e *sliceExpr) eval(r *run) Value {
 	if _, ok := of.(Text); ok {
 		return r.made(b.done())
 	}
-	return r.list(items)
+	l := r.list(items)
+	l.form = of.(*List).form
+	return l
 }
 
 func (e *callExpr) eval(r *run) Value {
@@ -392,6 +414,9 @@ func (r *run) callee(e expr) Value {
 		return f
 	}
 	f := r.eval(e)
+	if l, ok := f.(*loop); ok && l.again != nil {
+		return l.again
+	}
 	if _, ok := f.(*function); !ok {
 		if n, named := e.(*name); named {
 			fail("%s is not a function", n.name)
@@ -468,6 +493,15 @@ func (a args) text(i int, name string) Text {
 	return t
 }
 
+// mapping returns an argument that must be a mapping.
+func (a args) mapping(i int, name string) *Dict {
+	d, ok := a.get(i, name, Undefined{}).(*Dict)
+	if !ok {
+		fail("argument %q must be a mapping", name)
+	}
+	return d
+}
+
 // int returns an argument that must be an integer.
 func (a args) int(i int, name string, otherwise int64) int64 {
 	n, ok := integer(a.get(i, name, Int(otherwise)))
@@ -497,16 +531,16 @@ func (e *signExpr) eval(r *run) Value {
 			return -v
 		}
 		return v
-	case Int, Bool:
-		i, _ := integer(v)
-		if e.minus {
-			return Int(-i)
-		}
-		return Int(i)
 	default:
-		fail("a %s has no negative", v.kind())
+		i := whole(v)
+		if i == nil {
+			fail("a %s has no negative", v.kind())
+		}
+		if e.minus {
+			i = new(big.Int).Neg(i)
+		}
+		return integer64(i)
 	}
-	return nil
 }
 
 func (e *logicExpr) eval(r *run) Value {
@@ -514,6 +548,22 @@ func (e *logicExpr) eval(r *run) Value {
 		return v
 	}
 	return r.eval(e.b)
+}
+
+func (e *compareExpr) eval(r *run) Value {
+	a := r.eval(e.of)
+	var v Value
+	for _, c := range e.with {
+		b := r.eval(c.to)
+		if v = c.do(r, a, b); v == nil {
+			fail("%s is not defined for %s and %s", c.op, a.kind(), b.kind())
+		}
+		if !truth(v) {
+			break
+		}
+		a = b
+	}
+	return v
 }
 
 func (e *condExpr) eval(r *run) Value {
@@ -544,10 +594,17 @@ var binaryOps = map[string]func(r *run, a, b Value) Value{
 	">":  func(r *run, a, b Value) Value { return ordered(r, a, b, func(c int) bool { return c > 0 }) },
 	">=": func(r *run, a, b Value) Value { return ordered(r, a, b, func(c int) bool { return c >= 0 }) },
 	"in": contains,
-	"~":  func(r *run, a, b Value) Value { return r.join(r.str(a), r.str(b)) },
-	"+":  add,
-	"-":  arithmetic(func(a, b int64) int64 { return a - b }, func(a, b float64) float64 { return a - b }),
-	"*":  multiply,
+	"not in": func(r *run, a, b Value) Value {
+		in := contains(r, a, b)
+		if in == nil {
+			return nil
+		}
+		return Bool(!truth(in))
+	},
+	"~": func(r *run, a, b Value) Value { return r.join(r.str(a), r.str(b)) },
+	"+": add,
+	"-": minus,
+	"*": multiply,
 	"/": func(r *run, a, b Value) Value {
 		x, okX := number(a)
 		y, okY := number(b)
@@ -556,76 +613,15 @@ var binaryOps = map[string]func(r *run, a, b Value) Value{
 		}
 		return Float(x / nonzero(y))
 	},
-	"//": arithmetic(
-		func(a, b int64) int64 {
-			q := a / int64(nonzero(float64(b)))
-			if a%b != 0 && (a < 0) != (b < 0) {
-				q--
-			}
-			return q
-		},
-		func(a, b float64) float64 { return math.Floor(a / nonzero(b)) }),
-	"%": arithmetic(
-		func(a, b int64) int64 {
-			m := a % int64(nonzero(float64(b)))
-			if m != 0 && (m < 0) != (b < 0) {
-				m += b
-			}
-			return m
-		},
-		func(a, b float64) float64 {
-			m := math.Mod(a, nonzero(b))
-			if m != 0 && (m < 0) != (b < 0) {
-				m += b
-			}
-			return m
-		}),
+	"//": quotient,
+	"%": func(r *run, a, b Value) Value {
+		if t, ok := a.(Text); ok {
+			return r.printf(t, b)
+		}
+		return remainder(r, a, b)
+	},
 	"**": power,
 }
-
-func nonzero(x float64) float64 {
-	if x == 0 {
-		fail("division by zero")
-	}
-	return x
-}
-
-func arithmetic(ints func(a, b int64) int64, floats func(a, b float64) float64) func(*run, Value, Value) Value {
-	return func(_ *run, a, b Value) Value {
-		if x, ok := integer(a); ok {
-			if y, ok := integer(b); ok {
-				return Int(ints(x, y))
-			}
-		}
-		x, okX := number(a)
-		y, okY := number(b)
-		if !okX || !okY {
-			return nil
-		}
-		return Float(floats(x, y))
-	}
-}
-
-func power(_ *run, a, b Value) Value {
-	x, okX := number(a)
-	y, okY := number(b)
-	if !okX || !okY {
-		return nil
-	}
-	f := math.Pow(x, y)
-	if math.IsInf(f, 0) || math.IsNaN(f) {
-		fail("the result of ** is not a number")
-	}
-	_, intA := integer(a)
-	_, intB := integer(b)
-	if intA && intB && y >= 0 && math.Abs(f) < 1<<53 {
-		return Int(f)
-	}
-	return Float(f)
-}
-
-var plus = arithmetic(func(a, b int64) int64 { return a + b }, func(a, b float64) float64 { return a + b })
-var times = arithmetic(func(a, b int64) int64 { return a * b }, func(a, b float64) float64 { return a * b })
 
 // add adds numbers and concatenates strings and lists. A number added to a string is formatted.
 func add(r *run, a, b Value) Value {
@@ -634,7 +630,9 @@ func add(r *run, a, b Value) Value {
 	}
 	if x, ok := a.(*List); ok {
 		if y, ok := b.(*List); ok {
-			return r.list(slices.Concat(x.Items, y.Items))
+			l := r.list(slices.Concat(x.Items, y.Items))
+			l.form = x.form
+			return l
 		}
 	}
 	_, textA := a.(Text)
@@ -644,7 +642,7 @@ func add(r *run, a, b Value) Value {
 	}
 	for _, v := range []Value{a, b} {
 		switch v.(type) {
-		case Text, Bool, Int, Float:
+		case Text, Bool, Int, large, Float:
 		default:
 			return nil
 		}
@@ -667,31 +665,45 @@ func (r *run) join(parts ...Text) Text {
 	return b.done()
 }
 
-// multiply multiplies numbers and repeats strings.
+// multiply multiplies numbers and repeats strings and lists.
 func multiply(r *run, a, b Value) Value {
 	if v := times(r, a, b); v != nil {
 		return v
 	}
-	t, ok := a.(Text)
-	n, okN := integer(b)
+	n, ok := integer(b)
 	if !ok {
-		t, ok = b.(Text)
-		n, okN = integer(a)
+		a, b = b, a
+		n, ok = integer(b)
 	}
-	if !ok || !okN {
-		return nil
+	switch of := a.(type) {
+	case Text:
+		if ok {
+			return r.repeat(of, n)
+		}
+	case *List:
+		if n = max(n, 0); ok {
+			r.room(n, itemSize*len(of.Items))
+			return &List{slices.Repeat(of.Items, int(n)), of.form}
+		}
 	}
-	return r.repeat(t, n)
+	return nil
+}
+
+// room counts the memory of n things of the given size.
+func (r *run) room(n int64, size int) {
+	if size > 0 && n > int64(r.bytes) {
+		fail("%w: too much text", ErrLimit)
+	}
+	if size > 0 {
+		r.alloc(int(n) * size)
+	}
 }
 
 func (r *run) repeat(t Text, n int64) Text {
 	if n <= 0 || t.s == "" {
 		return Text{}
 	}
-	if n > int64(r.bytes) {
-		fail("%w: too much text", ErrLimit)
-	}
-	r.alloc(int(n) * (len(t.s) + spanSize*len(t.marks)))
+	r.room(n, len(t.s)+spanSize*len(t.marks))
 	var b builder
 	for range n {
 		b.text(t)
@@ -701,9 +713,8 @@ func (r *run) repeat(t Text, n int64) Text {
 
 func (r *run) equal(a, b Value) bool {
 	r.step(1)
-	if x, ok := number(a); ok {
-		y, ok := number(b)
-		return ok && x == y
+	if order, ok := compareNumbers(a, b); ok {
+		return order == 0
 	}
 	switch a := a.(type) {
 	case Undefined, None: // one type in @huggingface/jinja
@@ -714,7 +725,7 @@ func (r *run) equal(a, b Value) bool {
 		return ok && a.s == b.s
 	case *List:
 		b, ok := b.(*List)
-		if !ok || len(a.Items) != len(b.Items) {
+		if !ok || len(a.Items) != len(b.Items) || (a.form == tuple) != (b.form == tuple) {
 			return false
 		}
 		r.enter()
@@ -748,15 +759,8 @@ func (r *run) equal(a, b Value) bool {
 // compare compares numbers or strings; ok is false for values without an order.
 func (r *run) compare(a, b Value) (order int, ok bool) {
 	r.step(1)
-	if x, ok := number(a); ok {
-		y, ok := number(b)
-		switch {
-		case x < y:
-			return -1, ok
-		case x > y:
-			return 1, ok
-		}
-		return 0, ok
+	if order, ok := compareNumbers(a, b); ok {
+		return order, true
 	}
 	x, okX := a.(Text)
 	y, okY := b.(Text)
@@ -817,6 +821,9 @@ func (r *run) items(v Value) []Value {
 type loop struct {
 	items []Value
 	at    int
+	depth int       // 1 for a loop that is in no recursive one
+	again *function // renders a recursive loop for other items
+	last  []Value   // arguments of the last call of changed
 }
 
 func (*loop) kind() string { return "loop" }
@@ -846,6 +853,16 @@ func (l *loop) attribute(name string) Value {
 		if l.at < n-1 {
 			return l.items[l.at+1]
 		}
+	case "depth":
+		return Int(l.depth)
+	case "depth0":
+		return Int(l.depth - 1)
+	case "changed":
+		return &function{name, func(r *run, a args) Value {
+			same := l.last != nil && r.equal(&List{Items: l.last}, &List{Items: a.pos})
+			l.last = a.pos
+			return Bool(!same)
+		}}
 	case "cycle":
 		return &function{name, func(_ *run, a args) Value {
 			if len(a.pos) == 0 {

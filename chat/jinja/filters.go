@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
@@ -19,17 +20,19 @@ var filters map[string]filter
 func init() {
 	filters = map[string]filter{
 		"abs": func(_ *run, v Value, _ args) Value {
-			switch v := v.(type) {
-			case Int:
-				return max(v, -v)
-			case Float:
-				return Float(math.Abs(float64(v)))
+			if f, ok := v.(Float); ok {
+				return Float(math.Abs(float64(f)))
 			}
-			fail("abs of a %s", v.kind())
-			return nil
+			i := whole(v)
+			if i == nil {
+				fail("abs of a %s", v.kind())
+			}
+			return integer64(i.Abs(i))
 		},
+		"attr":       func(r *run, v Value, a args) Value { return r.attribute(v, a.text(0, "name").s, false) },
 		"batch":      batch,
 		"capitalize": onText(capitalize),
+		"center":     func(r *run, v Value, a args) Value { return centered(r, r.str(v), a.int(0, "width", 80), " ") },
 		"count":      length,
 		"d":          otherwise,
 		"default":    otherwise,
@@ -42,7 +45,16 @@ func init() {
 			}
 			return Undefined{}
 		},
-		"float":     toFloat,
+		"float": toFloat,
+		"format": func(r *run, v Value, a args) Value {
+			if len(a.pos) > 0 && a.kw.Len() > 0 {
+				fail("format: want values or named values, not both")
+			}
+			if a.kw.Len() > 0 {
+				return r.printf(r.str(v), a.kw)
+			}
+			return r.printf(r.str(v), &List{a.pos, tuple})
+		},
 		"from_json": fromText, "fromjson": fromText,
 		"indent": indent,
 		"int":    toInt,
@@ -77,7 +89,7 @@ func init() {
 			if t, ok := v.(Text); ok {
 				parts := r.items(t)
 				slices.Reverse(parts)
-				return join(r, &List{parts}, args{})
+				return join(r, &List{Items: parts}, args{})
 			}
 			items := slices.Clone(r.items(v))
 			slices.Reverse(items)
@@ -97,8 +109,10 @@ func init() {
 			}
 			return sum
 		},
-		"title":  onText(title),
-		"tojson": toJSON,
+		"slice":    sliced,
+		"title":    onText(titleWords),
+		"truncate": truncate,
+		"tojson":   toJSON,
 		"trim": func(r *run, v Value, a args) Value {
 			return stripped(both)(r, r.str(v), a)
 		},
@@ -171,51 +185,130 @@ func (r *run) change(t Text, f func(string) string) Text {
 func upper(r *run, t Text) Text { return r.change(t, cases.Upper(language.Und).String) }
 func lower(r *run, t Text) Text { return r.change(t, cases.Lower(language.Und).String) }
 
-// capitalize changes only the first character, like @huggingface/jinja.
+// capitalize makes the first character a title's and all others lower case, as Python does.
 func capitalize(r *run, t Text) Text {
-	n := len(t.s)
-	for i := range t.s {
-		if i > 0 {
-			n = i
-			break
-		}
-	}
-	return r.join(upper(r, t.cut(0, n)), t.cut(n, len(t.s)))
-}
-
-// title capitalises each word of ASCII letters, like @huggingface/jinja.
-func title(r *run, t Text) Text {
-	word := false
-	return r.change(t, func(s string) string {
-		b := []byte(s)
-		for i, c := range b {
-			lower := c >= 'a' && c <= 'z'
-			if lower && !word {
-				b[i] = c - 'a' + 'A'
-			}
-			word = lower || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
-		}
-		return string(b)
+	first := true
+	return r.cased(t, unicode.TitleCase, func(rune) bool {
+		defer func() { first = false }()
+		return first
 	})
 }
 
-func toInt(r *run, v Value, a args) Value {
-	switch v := v.(type) {
-	case Int:
-		return v
-	case Bool:
-		i, _ := integer(v)
-		return Int(i)
-	case Float:
-		if math.Abs(float64(v)) < 1<<63 {
-			return Int(v)
+// title makes the first letter of each run of letters a title's and all others lower case, as
+// Python's method does.
+func title(r *run, t Text) Text {
+	inWord := false
+	return r.cased(t, unicode.TitleCase, func(c rune) bool {
+		defer func() { inWord = unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c) }()
+		return !inWord
+	})
+}
+
+// titleWords is the filter title of Jinja2, for which spaces, hyphens and brackets separate words,
+// and whose first letters are upper case.
+func titleWords(r *run, t Text) Text {
+	first := true
+	return r.cased(t, unicode.UpperCase, func(c rune) bool {
+		defer func() { first = isSpace(c) || strings.ContainsRune("-({[<", c) }()
+		return first
+	})
+}
+
+// cased changes the characters for which first holds to a case, and all others to lower case.
+func (r *run) cased(t Text, to int, first func(rune) bool) Text {
+	r.scan(16 * len(t.s)) // one conversion for each character
+	upper, lower := cases.Upper(language.Und), cases.Lower(language.Und)
+	return r.change(t, func(s string) string {
+		var b strings.Builder
+		for _, c := range s {
+			if !first(c) {
+				b.WriteString(lower.String(string(c)))
+				continue
+			}
+			for i, c := range upper.String(string(c)) {
+				if i == 0 || to == unicode.UpperCase {
+					b.WriteRune(unicode.To(to, c))
+				} else {
+					b.WriteString(lower.String(string(c)))
+				}
+			}
 		}
-	case Text:
-		r.scan(len(v.s))
-		s := strings.TrimFunc(v.s, isSpace)
-		digits := len(s) - len(strings.TrimLeft(strings.TrimLeft(s, "+-"), "0123456789"))
-		if i, err := strconv.ParseInt(s[:digits], 10, 64); err == nil {
-			return Int(i)
+		return b.String()
+	})
+}
+
+// centered pads a text on both sides; of an odd number of characters the left gets more if the
+// width is odd, as in Python.
+func centered(r *run, t Text, width int64, fill string) Text {
+	n := max(width-int64(t.length()), 0)
+	left := n/2 + n&width&1
+	return r.join(r.repeat(Plain(fill), left), t, r.repeat(Plain(fill), n-left))
+}
+
+// sliced splits a list into columns of almost equal length.
+func sliced(r *run, v Value, a args) Value {
+	n := a.int(0, "slices", 0)
+	if n < 1 || n > int64(r.steps) {
+		fail("slice: want at least one slice, not %d", n)
+	}
+	items := r.items(v)
+	var columns []Value
+	from, fill := 0, a.get(1, "fill_with", None{})
+	for i := range int(n) {
+		to := from + len(items)/int(n)
+		longer := i < len(items)%int(n)
+		if longer {
+			to++
+		}
+		column := r.list(slices.Clone(items[from:to]))
+		if fill != (None{}) && !longer && len(items)%int(n) > 0 {
+			column.Items = append(column.Items, fill)
+		}
+		columns = append(columns, column)
+		from = to
+	}
+	return r.list(columns)
+}
+
+// truncate cuts a text that is more than leeway characters longer than length, at a word's end
+// unless killwords is set.
+func truncate(r *run, v Value, a args) Value {
+	t, end := r.str(v), r.str(a.get(2, "end", Plain("...")))
+	length, leeway := a.int(0, "length", 255), a.int(3, "leeway", 5)
+	at := t.characters()
+	r.alloc(8 * len(at))
+	room := length - int64(end.length())
+	switch {
+	case int64(len(at)-1) <= length+leeway:
+		return t
+	case room < 0 || leeway < 0:
+		fail("truncate: a length of %d with a leeway of %d", length, leeway)
+	}
+	cut := r.cut(t, 0, at[room])
+	if i := strings.LastIndexByte(cut.s, ' '); i >= 0 && !truth(a.get(1, "killwords", Bool(false))) {
+		cut = r.cut(cut, 0, i)
+	}
+	return r.join(cut, end)
+}
+
+func toInt(r *run, v Value, a args) Value {
+	if i := whole(v); i != nil {
+		return integer64(i)
+	}
+	if t, ok := v.(Text); ok {
+		r.scan(len(t.s))
+		digits := strings.TrimFunc(t.s, isSpace)
+		r.step(min(len(digits), maxDigits) * min(len(digits), maxDigits) >> 10)
+		if i, err := integerOf(digits); i != nil && err == nil {
+			return i
+		}
+		if f, err := strconv.ParseFloat(digits, 64); err == nil {
+			v = Float(f)
+		}
+	}
+	if f, ok := v.(Float); ok {
+		if i := truncated(f); whole(i) != nil {
+			return i
 		}
 	}
 	return a.get(0, "default", Int(0))
@@ -234,7 +327,7 @@ func toFloat(r *run, v Value, a args) Value {
 	return a.get(0, "default", Float(0))
 }
 
-func round(_ *run, v Value, a args) Value {
+func round(_ *run, v Value, a args) (rounded Value) {
 	f, ok := number(v)
 	if !ok {
 		fail("round of a %s", v.kind())
@@ -247,7 +340,14 @@ func round(_ *run, v Value, a args) Value {
 	if by[how] == nil {
 		fail("round: unknown method %q", how)
 	}
-	scale := math.Pow(10, float64(a.int(0, "precision", 0)))
+	precision := a.int(0, "precision", 0)
+	if whole(v) != nil && how == "common" {
+		if precision >= 0 {
+			return v
+		}
+		defer func() { rounded = truncated(rounded.(Float)) }()
+	}
+	scale := math.Pow(10, float64(precision))
 	return Float(by[how](f*scale) / scale)
 }
 
@@ -476,7 +576,7 @@ func sorted(r *run, v Value, a args) Value {
 		}
 		return c
 	})
-	return &List{items}
+	return &List{Items: items}
 }
 
 func dictsort(r *run, v Value, a args) Value {
@@ -494,7 +594,7 @@ func dictsort(r *run, v Value, a args) Value {
 		fail("dictsort: unknown key %q", how)
 	}
 	r.alloc(4 * valueSize * d.Len())
-	pairs := d.pairs()
+	pairs := &List{Items: d.pairs().Items}
 	slices.SortStableFunc(pairs.Items, func(x, y Value) int {
 		c := r.order(x.(*List).Items[by], y.(*List).Items[by], cased)
 		if reverse {

@@ -39,7 +39,7 @@ func init() {
 				}
 				i = next
 			}
-			return &List{items}
+			return &List{Items: items}
 		},
 		"strftime_now": func(r *run, a args) Value {
 			format := a.text(0, "format").s

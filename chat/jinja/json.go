@@ -2,37 +2,36 @@ package jinja
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"unicode/utf8"
 )
 
-// str converts a value to a string. Lists and mappings become JSON, as in @huggingface/jinja.
-func (r *run) str(v Value) Text {
-	switch v := v.(type) {
-	case Undefined, None:
-		return Text{}
-	case Text:
-		return v
-	case *List, *Dict, *namespace:
-		return r.json(v, jsonForm{item: ", ", key: ": "})
-	}
-	return Plain(scalar(v))
-}
-
-func scalar(v Value) string {
+// scalar returns a value that is no text and no collection, as JSON.
+func (r *run) scalar(v Value) string {
 	switch v := v.(type) {
 	case Undefined, None:
 		return "null"
 	case Bool:
 		return strconv.FormatBool(bool(v))
-	case Int:
-		return strconv.FormatInt(int64(v), 10)
 	case Float:
+		switch f := float64(v); {
+		case math.IsInf(f, 1):
+			return "Infinity"
+		case math.IsInf(f, -1):
+			return "-Infinity"
+		case math.IsNaN(f):
+			return "NaN"
+		}
 		return formatFloat(float64(v))
 	}
-	fail("a %s cannot be written", v.kind())
-	return ""
+	i := whole(v)
+	if i == nil {
+		fail("a %s cannot be written", v.kind())
+	}
+	r.step(len(i.Bits()) * len(i.Bits()) >> 2)
+	return i.String()
 }
 
 // jsonForm is the layout of JSON.
@@ -85,7 +84,7 @@ func (w *jsonWriter) value(v Value, level int) {
 	case *namespace:
 		w.entries(v.entries, level)
 	default:
-		w.string(scalar(v), false)
+		w.string(w.scalar(v), false)
 	}
 }
 
@@ -115,7 +114,11 @@ func (w *jsonWriter) entries(list []entry, level int) {
 		})
 	}
 	w.sequence("{", "}", len(list), level, func(i int) {
-		w.quoted(w.str(list[i].key))
+		key, ok := list[i].key.(Text)
+		if !ok {
+			key = Plain(w.scalar(list[i].key))
+		}
+		w.quoted(key)
 		w.string(w.key, false)
 		w.value(list[i].value, level+1)
 	})

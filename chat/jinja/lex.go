@@ -56,9 +56,12 @@ type lexer struct {
 	trim   func(text string) string // what the previous tag trims from the text behind it
 }
 
+// lineEnds makes every end of a line \n.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
 // lex splits a template into tokens, without the white space that tags trim.
 func lex(source string) ([]token, error) {
-	x := &lexer{source: strings.TrimSuffix(source, "\n"), line: 1}
+	x := &lexer{source: strings.TrimSuffix(lineEnds.Replace(source), "\n"), line: 1}
 	for x.at < len(x.source) {
 		if err := x.next(); err != nil {
 			return nil, fmt.Errorf("line %d: %w", x.line, err)

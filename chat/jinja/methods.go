@@ -3,7 +3,11 @@ package jinja
 import (
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
 )
 
 // A method is a function of a value and arguments.
@@ -21,7 +25,10 @@ func textMethod(f func(r *run, t Text, a args) Value) method {
 // textMethods are the methods of strings.
 var textMethods = map[string]method{
 	"capitalize": textMethod(func(r *run, t Text, _ args) Value { return capitalize(r, t) }),
-	"count": textMethod(func(_ *run, t Text, a args) Value {
+	"casefold":   textMethod(func(r *run, t Text, _ args) Value { return lower(r, t) }),
+	"center":     padding(func(r *run, t Text, width int64, fill string) Value { return centered(r, t, width, fill) }),
+	"count": textMethod(func(r *run, t Text, a args) Value {
+		t, _ = r.window(t, a)
 		part := a.text(0, "sub").s
 		if part == "" {
 			return Int(t.length() + 1)
@@ -29,26 +36,34 @@ var textMethods = map[string]method{
 		return Int(strings.Count(t.s, part))
 	}),
 	"endswith": textMethod(func(r *run, t Text, a args) Value {
+		t, _ = r.window(t, a)
 		return anyOf(r, a, func(s string) bool { return strings.HasSuffix(t.s, s) })
 	}),
-	"find": textMethod(func(_ *run, t Text, a args) Value {
-		i := strings.Index(t.s, a.text(0, "sub").s)
-		if i < 0 {
-			return Int(-1)
-		}
-		return Int(utf8.RuneCountInString(t.s[:i]))
+	"find":    finding(strings.Index, false),
+	"index":   finding(strings.Index, true),
+	"isalnum": every(func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
+	"isalpha": every(unicode.IsLetter),
+	"isascii": textMethod(func(_ *run, t Text, _ args) Value {
+		return Bool(strings.IndexFunc(t.s, func(c rune) bool { return c >= utf8.RuneSelf }) < 0)
 	}),
-	"isalpha": textMethod(func(_ *run, t Text, _ args) Value {
-		return Bool(t.s != "" && strings.IndexFunc(t.s, func(c rune) bool { return !isWord(string(c)) || c == '_' || c >= '0' && c <= '9' }) < 0)
+	"isdecimal": every(unicode.IsDigit),
+	"isdigit":   every(unicode.IsDigit),
+	"islower":   textMethod(func(r *run, t Text, _ args) Value { return Bool(lower(r, t).s == t.s && upper(r, t).s != t.s) }),
+	"isnumeric": every(unicode.IsNumber),
+	"isspace":   every(isSpace),
+	"istitle": textMethod(func(r *run, t Text, _ args) Value {
+		return Bool(title(r, t).s == t.s && upper(r, t).s != lower(r, t).s)
 	}),
-	"isdigit": textMethod(func(_ *run, t Text, _ args) Value {
-		return Bool(t.s != "" && strings.Trim(t.s, "0123456789") == "")
-	}),
+	"isupper": textMethod(func(r *run, t Text, _ args) Value { return Bool(upper(r, t).s == t.s && lower(r, t).s != t.s) }),
 	"join": textMethod(func(r *run, t Text, a args) Value {
 		return join(r, a.get(0, "iterable", Undefined{}), args{pos: []Value{t}})
 	}),
-	"lower":  textMethod(func(r *run, t Text, _ args) Value { return lower(r, t) }),
-	"lstrip": stripped(left),
+	"ljust": padding(func(r *run, t Text, width int64, fill string) Value {
+		return r.padded(t, layout{fill: fill, width: width}, '<')
+	}),
+	"lower":     textMethod(func(r *run, t Text, _ args) Value { return lower(r, t) }),
+	"lstrip":    stripped(left),
+	"partition": parting(strings.Index),
 	"removeprefix": textMethod(func(r *run, t Text, a args) Value {
 		if p := a.text(0, "prefix").s; strings.HasPrefix(t.s, p) {
 			return r.cut(t, len(p), len(t.s))
@@ -64,18 +79,28 @@ var textMethods = map[string]method{
 	"replace": textMethod(func(r *run, t Text, a args) Value {
 		return r.replace(t, a.text(0, "old"), a.text(1, "new"), a.int(2, "count", -1))
 	}),
-	"rsplit": textMethod(func(r *run, t Text, a args) Value { return r.split(t, a, true) }),
-	"rstrip": stripped(right),
-	"split":  textMethod(func(r *run, t Text, a args) Value { return r.split(t, a, false) }),
-	"splitlines": textMethod(func(r *run, t Text, _ args) Value {
+	"rfind":  finding(strings.LastIndex, false),
+	"rindex": finding(strings.LastIndex, true),
+	"rjust": padding(func(r *run, t Text, width int64, fill string) Value {
+		return r.padded(t, layout{fill: fill, width: width}, '>')
+	}),
+	"rpartition": parting(strings.LastIndex),
+	"rsplit":     textMethod(func(r *run, t Text, a args) Value { return r.split(t, a, true) }),
+	"rstrip":     stripped(right),
+	"split":      textMethod(func(r *run, t Text, a args) Value { return r.split(t, a, false) }),
+	"splitlines": textMethod(func(r *run, t Text, a args) Value {
+		keep := truth(a.get(0, "keepends", Bool(false)))
 		var lines []Value
 		for from := 0; from < len(t.s); {
 			to, n := len(t.s), 0
-			if i := strings.IndexAny(t.s[from:], "\n\r"); i >= 0 {
-				to, n = from+i, 1
-				if strings.HasPrefix(t.s[to:], "\r\n") {
+			if i := strings.IndexAny(t.s[from:], "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"); i >= 0 {
+				to = from + i
+				if _, n = utf8.DecodeRuneInString(t.s[to:]); strings.HasPrefix(t.s[to:], "\r\n") {
 					n = 2
 				}
+			}
+			if keep {
+				to, n = to+n, 0
 			}
 			lines = append(lines, r.cut(t, from, to))
 			from = to + n
@@ -83,11 +108,112 @@ var textMethods = map[string]method{
 		return r.list(lines)
 	}),
 	"startswith": textMethod(func(r *run, t Text, a args) Value {
+		t, _ = r.window(t, a)
 		return anyOf(r, a, func(s string) bool { return strings.HasPrefix(t.s, s) })
 	}),
 	"strip": stripped(both),
+	"swapcase": textMethod(func(r *run, t Text, _ args) Value {
+		up, low := cases.Upper(language.Und), cases.Lower(language.Und)
+		return r.change(t, func(s string) string {
+			var b strings.Builder
+			for _, c := range s {
+				if unicode.IsUpper(c) {
+					b.WriteString(low.String(string(c)))
+				} else {
+					b.WriteString(up.String(string(c)))
+				}
+			}
+			return b.String()
+		})
+	}),
 	"title": textMethod(func(r *run, t Text, _ args) Value { return title(r, t) }),
 	"upper": textMethod(func(r *run, t Text, _ args) Value { return upper(r, t) }),
+	"zfill": textMethod(func(r *run, t Text, a args) Value {
+		sign := t.trim(left, func(c rune) bool { return c == '+' || c == '-' })
+		n := min(len(t.s)-len(sign.s), 1)
+		fill := a.int(0, "width", 0) - int64(t.length())
+		return r.join(t.cut(0, n), r.repeat(Plain("0"), fill), t.cut(n, len(t.s)))
+	}),
+}
+
+// every returns a method that reports whether a string has characters and is holds for all.
+func every(is func(rune) bool) method {
+	return textMethod(func(_ *run, t Text, _ args) Value {
+		return Bool(t.s != "" && strings.IndexFunc(t.s, func(c rune) bool { return !is(c) }) < 0)
+	})
+}
+
+// padding returns a method that pads a string to a width.
+func padding(pad func(r *run, t Text, width int64, fill string) Value) method {
+	return textMethod(func(r *run, t Text, a args) Value {
+		fill := r.str(a.get(1, "fillchar", Plain(" ")))
+		if fill.length() != 1 {
+			fail("a fill must be one character")
+		}
+		return pad(r, t, a.int(0, "width", 0), fill.s)
+	})
+}
+
+// window returns the part of a string that the arguments start and end select, and the characters
+// before it.
+func (r *run) window(t Text, a args) (Text, int) {
+	if len(a.pos) < 2 {
+		return t, 0
+	}
+	at := t.characters()
+	r.alloc(8 * len(at))
+	bound := func(i int, otherwise int64) int {
+		n := int64(len(at) - 1)
+		v := otherwise
+		if i < len(a.pos) && a.pos[i] != (None{}) {
+			v = a.int(i, "", otherwise)
+		}
+		if v < 0 {
+			v += n
+		}
+		return int(min(max(v, 0), n))
+	}
+	from := bound(1, 0)
+	to := max(from, bound(2, int64(len(at)-1)))
+	return r.cut(t, at[from], at[to]), from
+}
+
+// finding returns a method that returns the index of a part; without it -1, or an error.
+func finding(find func(s, part string) int, must bool) method {
+	return textMethod(func(r *run, t Text, a args) Value {
+		part := a.text(0, "sub").s
+		t, before := r.window(t, a)
+		i := find(t.s, part)
+		if i >= 0 {
+			return Int(before + utf8.RuneCountInString(t.s[:i]))
+		}
+		if must {
+			fail("index: %q is not in the string", part)
+		}
+		return Int(-1)
+	})
+}
+
+// parting returns a method that splits a string into the parts before a separator, the separator,
+// and the part behind it. Without a separator the string is the first part, or the last one if find
+// searches from the end.
+func parting(find func(s, part string) int) method {
+	fromEnd := find("aa", "a") > 0
+	return textMethod(func(r *run, t Text, a args) Value {
+		by := a.text(0, "sep").s
+		if by == "" {
+			fail("partition: empty separator")
+		}
+		parts := []Value{t, Text{}, Text{}}
+		if i := find(t.s, by); i >= 0 {
+			parts = []Value{r.cut(t, 0, i), r.cut(t, i, i+len(by)), r.cut(t, i+len(by), len(t.s))}
+		} else if fromEnd {
+			parts = []Value{Text{}, Text{}, t}
+		}
+		l := r.list(parts)
+		l.form = tuple
+		return l
+	})
 }
 
 // anyOf reports whether is holds for a string argument, or for one of a list of strings.
@@ -180,7 +306,19 @@ func (r *run) split(t Text, a args, fromRight bool) Value {
 		parts = append(parts, r.cut(t, 0, rest))
 		slices.Reverse(parts)
 	case fromRight:
-		fail("rsplit without a separator is not supported")
+		rest := t.trim(right, isSpace)
+		for rest.s != "" {
+			i := strings.LastIndexFunc(rest.s, isSpace)
+			if i < 0 || limit == 0 {
+				parts = append(parts, r.cut(rest, 0, len(rest.s)))
+				break
+			}
+			_, n := utf8.DecodeRuneInString(rest.s[i:])
+			parts = append(parts, r.cut(rest, i+n, len(rest.s)))
+			rest = r.cut(rest, 0, len(Text{s: rest.s[:i]}.trim(right, isSpace).s))
+			limit--
+		}
+		slices.Reverse(parts)
 	default:
 		rest := t.trim(left, isSpace)
 		for rest.s != "" {
@@ -207,14 +345,20 @@ var dictMethods = map[string]method{
 		return a.get(1, "default", None{})
 	},
 	"items": func(r *run, of Value, _ args) Value { return filters["items"](r, of, args{}) },
-	"keys":  func(r *run, of Value, _ args) Value { return r.list(of.(*Dict).keys().Items) },
+	"keys": func(r *run, of Value, _ args) Value {
+		r.alloc(valueSize * (1 + of.(*Dict).Len()))
+		return of.(*Dict).keys()
+	},
 	"values": func(r *run, of Value, _ args) Value {
 		var values []Value
 		for _, e := range of.(*Dict).entries {
 			values = append(values, e.value)
 		}
-		return r.list(values)
+		l := r.list(values)
+		l.form = dictValues
+		return l
 	},
+	"copy":     func(r *run, of Value, _ args) Value { return entriesOf(r, args{pos: []Value{of}, kw: &Dict{}}) },
 	"dictsort": func(r *run, of Value, a args) Value { return dictsort(r, of, a) },
 }
 

@@ -194,6 +194,7 @@ func (p *parser) forStatement() []stmt {
 			s.of, s.test = &condExpr{s.test, s.of, p.expr()}, nil
 		}
 	}
+	s.recursive = p.keyword("recursive")
 	p.close("%}")
 	p.loops++
 	s.body = p.block("else", "endfor")
@@ -363,7 +364,7 @@ func (p *parser) tupleOf(parse func() expr) expr {
 	if !p.is(operatorToken, ",") {
 		return e
 	}
-	l := &listExpr{items: []expr{e}}
+	l := &listExpr{items: []expr{e}, form: tuple}
 	for p.op(",") {
 		if t := p.peek(); t.kind == closeToken || t.kind == operatorToken && t.text == ")" {
 			break
@@ -420,20 +421,23 @@ func (p *parser) not() expr {
 }
 
 func (p *parser) comparison() expr {
-	e := p.sum()
+	c := &compareExpr{of: p.sum()}
 	for n := 0; ; p.chained(&n) {
 		t := p.peek()
+		op := t.text
 		switch {
-		case t.kind == nameToken && t.text == "not" && p.tokens[p.at+1] == token{nameToken, "in", p.tokens[p.at+1].line}:
+		case t.kind == nameToken && op == "not" && p.tokens[p.at+1] == token{nameToken, "in", p.tokens[p.at+1].line}:
 			p.at += 2
-			e = &notExpr{p.binary("in", e, p.sum())}
-		case t.kind == nameToken && t.text == "in",
-			t.kind == operatorToken && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, t.text):
+			op = "not in"
+		case t.kind == nameToken && op == "in",
+			t.kind == operatorToken && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, op):
 			p.at++
-			e = p.binary(t.text, e, p.sum())
+		case len(c.with) == 0:
+			return c.of
 		default:
-			return e
+			return c
 		}
+		c.with = append(c.with, comparand{op, binaryOps[op], p.sum()})
 	}
 }
 
@@ -605,8 +609,12 @@ var constants = map[string]Value{
 }
 
 func number64(t token) *literal {
-	if i, err := strconv.ParseInt(t.text, 10, 64); err == nil {
-		return &literal{Int(i)}
+	i, err := integerOf(t.text)
+	if err != nil {
+		fail("%w", err)
+	}
+	if i != nil {
+		return &literal{i}
 	}
 	f, err := strconv.ParseFloat(t.text, 64)
 	if err != nil {
@@ -634,7 +642,7 @@ func (p *parser) primary() expr {
 		switch t.text {
 		case "(":
 			if p.op(")") {
-				return &listExpr{}
+				return &listExpr{form: tuple}
 			}
 			e := p.tuple()
 			p.expectOp(")")

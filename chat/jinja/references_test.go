@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/chat/jinja"
@@ -125,4 +126,34 @@ func TestReferences(t *testing.T) {
 		}
 	}
 	golden.Check(t, "testdata/differences.txt", b.String())
+}
+
+// TestExpressions renders what Jinja2 renders: testdata/expressions.json has its texts, and none
+// where it fails.
+func TestExpressions(t *testing.T) {
+	raw, err := os.ReadFile("testdata/expressions.json")
+	require.NoError(t, err)
+	var list struct {
+		Variables json.RawMessage
+		Cases     []struct {
+			Source string
+			Text   *string
+		}
+	}
+	require.NoError(t, json.Unmarshal(raw, &list))
+	require.Greater(t, len(list.Cases), 300)
+	for _, c := range list.Cases {
+		template, err := jinja.Parse(c.Source)
+		var text jinja.Text
+		if err == nil {
+			text, err = template.Render(variables(t, list.Variables, jinja.Marked), jinja.Options{Now: moment})
+		}
+		if c.Text == nil {
+			assert.Error(t, err, c.Source)
+			continue
+		}
+		if assert.NoError(t, err, c.Source) {
+			assert.Equal(t, *c.Text, text.String(), c.Source)
+		}
+	}
 }

@@ -138,7 +138,7 @@ func (r *run) cut(t Text, from, to int) Text {
 
 func (r *run) list(items []Value) *List {
 	r.alloc(valueSize + itemSize*len(items))
-	return &List{items}
+	return &List{Items: items}
 }
 
 // enter counts one level of depth.

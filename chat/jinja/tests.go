@@ -1,20 +1,16 @@
 package jinja
 
-import "math"
-
 // A test is a predicate on a value.
 type test func(r *run, v Value, a args) bool
 
 // tests by name, for `is`, select and reject.
 var tests = map[string]test{
-	"boolean":  ofKind("boolean"),
-	"callable": ofKind("function"),
-	"defined":  func(_ *run, v Value, _ args) bool { return v != Undefined{} },
-	"divisibleby": func(_ *run, v Value, a args) bool {
-		return math.Mod(numeric(v), nonzero(numeric(a.get(0, "num", Undefined{})))) == 0
-	},
-	"equalto": by("=="), "eq": by("=="), "==": by("=="), "sameas": by("=="),
-	"even":  func(_ *run, v Value, _ args) bool { return math.Mod(numeric(v), 2) == 0 },
+	"boolean":     ofKind("boolean"),
+	"callable":    ofKind("function"),
+	"defined":     func(_ *run, v Value, _ args) bool { return v != Undefined{} },
+	"divisibleby": func(r *run, v Value, a args) bool { return divides(r, v, a.get(0, "num", Undefined{})) },
+	"equalto":     by("=="), "eq": by("=="), "==": by("=="), "sameas": by("=="),
+	"even":  func(r *run, v Value, _ args) bool { return divides(r, v, Int(2)) },
 	"false": func(_ *run, v Value, _ args) bool { return v == Bool(false) },
 	"float": ofKind("float"),
 	"ge":    by(">="), "gt": by(">"), "greaterthan": by(">"),
@@ -27,8 +23,8 @@ var tests = map[string]test{
 	"mapping": ofKind("mapping"),
 	"ne":      by("!="), "!=": by("!="),
 	"none":      ofKind("none"),
-	"number":    ofKind("integer", "float"),
-	"odd":       func(_ *run, v Value, _ args) bool { return math.Mod(numeric(v), 2) != 0 },
+	"number":    ofKind("integer", "float", "boolean"),
+	"odd":       func(r *run, v Value, _ args) bool { return !divides(r, v, Int(2)) },
 	"sequence":  ofKind("list", "mapping", "string"),
 	"string":    ofKind("string"),
 	"true":      func(_ *run, v Value, _ args) bool { return v == Bool(true) },
@@ -59,10 +55,11 @@ func by(op string) test {
 	}
 }
 
-func numeric(v Value) float64 {
-	f, ok := number(v)
-	if !ok {
+// divides reports whether by divides v.
+func divides(r *run, v, by Value) bool {
+	rest := remainder(r, v, by)
+	if rest == nil {
 		fail("a %s is not a number", v.kind())
 	}
-	return f
+	return !truth(rest)
 }

@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"strconv"
-	"strings"
 )
 
 // Value is a variable's value: Undefined, None, Bool, Int, Float, Text, *List, *Dict, or a type
@@ -21,8 +18,11 @@ type (
 	Bool      bool
 	Int       int64
 	Float     float64
-	// List is a list, or a tuple.
-	List struct{ Items []Value }
+	// List is a list, or another sequence of Python's.
+	List struct {
+		Items []Value
+		form  listForm
+	}
 	// Dict is a mapping with its keys in insertion order.
 	Dict struct {
 		entries []entry
@@ -37,6 +37,16 @@ type (
 	}
 )
 
+// listForm is how a sequence is written, around its items.
+type listForm struct{ open, close string }
+
+var (
+	tuple      = listForm{"(", ")"}
+	dictKeys   = listForm{"dict_keys([", "])"}
+	dictValues = listForm{"dict_values([", "])"}
+	dictItems  = listForm{"dict_items([", "])"}
+)
+
 func (Undefined) kind() string  { return "undefined" }
 func (None) kind() string       { return "none" }
 func (Bool) kind() string       { return "boolean" }
@@ -48,24 +58,24 @@ func (*Dict) kind() string      { return "mapping" }
 func (*namespace) kind() string { return "namespace" }
 func (*function) kind() string  { return "function" }
 
+// numberKey is the identity of a whole number.
+type numberKey string
+
 // hash returns the identity of a key; equal numbers are the same key. ok is false for a value that
 // cannot be a key.
 func hash(v Value) (key any, ok bool) {
 	switch v := v.(type) {
 	case Text:
 		return v.s, true
-	case Int:
-		return int64(v), true
-	case Bool:
-		if v {
-			return int64(1), true
-		}
-		return int64(0), true
 	case Float:
-		if f := float64(v); f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-			return int64(f), true
+		f := exact(v)
+		if f == nil || !f.IsInt() {
+			return float64(v), true
 		}
-		return float64(v), true
+		i, _ := f.Int(nil)
+		return numberKey(i.Text(62)), true
+	case Int, Bool, large:
+		return numberKey(whole(v).Text(62)), true
 	case None:
 		return None{}, true
 	}
@@ -108,7 +118,7 @@ func (d *Dict) set(key, v Value) bool {
 func (d *Dict) Len() int { return len(d.entries) }
 
 func (d *Dict) keys() *List {
-	l := &List{make([]Value, len(d.entries))}
+	l := &List{make([]Value, len(d.entries)), dictKeys}
 	for i, e := range d.entries {
 		l.Items[i] = e.key
 	}
@@ -116,9 +126,9 @@ func (d *Dict) keys() *List {
 }
 
 func (d *Dict) pairs() *List {
-	l := &List{make([]Value, len(d.entries))}
+	l := &List{make([]Value, len(d.entries)), dictItems}
 	for i, e := range d.entries {
-		l.Items[i] = &List{[]Value{e.key, e.value}}
+		l.Items[i] = &List{[]Value{e.key, e.value}, tuple}
 	}
 	return l
 }
@@ -127,7 +137,7 @@ func (d *Dict) pairs() *List {
 const maxNesting = 100
 
 // FromJSON parses a JSON value. Objects keep the order of their keys; strings, keys included, are
-// converted by text. Numbers without fraction and exponent become Int.
+// converted by text. Numbers without fraction and exponent are integers and keep their digits.
 func FromJSON(raw []byte, text func(string) Text) (Value, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -157,8 +167,8 @@ func fromJSON(d *json.Decoder, text func(string) Text, depth int) (Value, error)
 	case string:
 		return text(t), nil
 	case json.Number:
-		if i, err := t.Int64(); err == nil {
-			return Int(i), nil
+		if i, err := integerOf(t.String()); i != nil || err != nil {
+			return i, err
 		}
 		f, err := t.Float64()
 		if err != nil {
@@ -206,6 +216,8 @@ func truth(v Value) bool {
 		return bool(v)
 	case Int:
 		return v != 0
+	case large:
+		return true
 	case Float:
 		return v != 0
 	case Text:
@@ -216,50 +228,6 @@ func truth(v Value) bool {
 		return v.Len() > 0
 	}
 	return true
-}
-
-// number returns a number's value; booleans are 0 and 1.
-func number(v Value) (float64, bool) {
-	if f, ok := v.(Float); ok {
-		return float64(f), true
-	}
-	n, ok := integer(v)
-	return float64(n), ok
-}
-
-// integer returns an integer's value; booleans are 0 and 1.
-func integer(v Value) (int64, bool) {
-	switch v := v.(type) {
-	case Int:
-		return int64(v), true
-	case Bool:
-		if v {
-			return 1, true
-		}
-		return 0, true
-	}
-	return 0, false
-}
-
-// formatFloat formats a number like Python: the shortest digits that identify it, with a point or
-// an exponent.
-func formatFloat(f float64) string {
-	switch {
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	case math.IsNaN(f):
-		return "nan"
-	}
-	if size := math.Abs(f); f != 0 && (size < 1e-4 || size >= 1e16) {
-		return strconv.FormatFloat(f, 'e', -1, 64)
-	}
-	s := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
 }
 
 // size returns the number of bytes of a value, by which the bounds of a rendering grow.

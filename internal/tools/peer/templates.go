@@ -37,7 +37,8 @@ const templateMoment = 1721997000000
 
 // writeTemplates writes digests of how others render chat templates: one line per template, one
 // word per conversation. A word is the digest of the text on which both agree, or the digest of
-// @huggingface/jinja's, a slash and that of Jinja2's; - is an error.
+// @huggingface/jinja's, a slash and that of Jinja2's; - is an error. The texts in expressions.json
+// become Jinja2's.
 func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("peer templates", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -64,12 +65,13 @@ func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error 
 	if version, err := exec.CommandContext(ctx, *python, "-c", "import jinja2; print(jinja2.__version__)").Output(); err != nil || strings.TrimSpace(string(version)) != jinja2Version {
 		return fmt.Errorf("%s has no Jinja2 %s (pip install jinja2==%s); --python names another", *python, jinja2Version, jinja2Version)
 	}
-	rest := slices.Concat([]string{*root, conversations, strconv.Itoa(templateMoment)}, templates)
-	node, err := rendered(ctx, nil, "node", append([]string{script}, rest...)...)
+	rest := slices.Concat([]string{strconv.Itoa(templateMoment)}, templates)
+	node, err := rendered(ctx, nil, "node", append([]string{script, *root, conversations}, rest...)...)
 	if err != nil {
 		return err
 	}
-	reference, err := rendered(ctx, renderPython, *python, append([]string{"-"}, rest...)...)
+	expressions := filepath.Join(*testdata, "expressions.json")
+	reference, err := rendered(ctx, renderPython, *python, append([]string{"-", *root, conversations, expressions}, rest...)...)
 	if err != nil {
 		return err
 	}

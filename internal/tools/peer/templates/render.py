@@ -1,5 +1,5 @@
 # Renders templates with Jinja2 as transformers sets it up (utils/chat_template_utils.py).
-# Arguments and output as of render.mjs.
+# Arguments and output as of render.mjs; the texts in the file of expressions are written anew.
 import datetime
 import json
 import os
@@ -31,13 +31,23 @@ def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-root, conversations, now, *templates = sys.argv[1:]
+root, conversations, expressions, now, *templates = sys.argv[1:]
 moment = datetime.datetime.fromtimestamp(int(now) / 1000, datetime.timezone.utc)
 env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
 env.filters["tojson"] = tojson
 env.globals["raise_exception"] = raise_exception
 env.globals["strftime_now"] = moment.strftime
 
+with open(expressions, encoding="utf-8") as f:
+    short = json.load(f)
+for case in short["cases"]:
+    case.pop("text", None)
+    try:
+        case["text"] = env.from_string(case["source"]).render(**short["variables"])
+    except Exception:
+        pass
+with open(expressions, "w", encoding="utf-8") as f:
+    json.dump(short, f, indent=0)
 with open(conversations, encoding="utf-8") as f:
     cases = json.load(f)
 out = {}
