@@ -45,7 +45,7 @@ func TestForcedCalls(t *testing.T) {
 		"", "<function=", "<|start_header_id|>", "[INST]", "[ARGS]", "<|channel|>", "<|tool_call>call:", "<start_of_turn>", "<|tool_list_start|>", "<|start_of_role|>",
 		"function<｜tool▁sep｜>", "<｜tool▁calls▁begin｜>", "｜DSML｜", "<|tool_calls_section_begin|>", "</arg_key>\n<arg_value>", "<arg_key>",
 	} {
-		prompt := "{% for m in messages %}{{ m.content }}{% endfor %}"
+		prompt := "{{ tools[0].function.name }}{% for m in messages %}{{ m.content }}{% endfor %}"
 		if mark == "<|channel|>" {
 			prompt += "<|start|>assistant"
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -54,29 +55,77 @@ func toolsOf(declared []json.RawMessage) tools {
 	return all
 }
 
-// isText reports whether the schema gives an argument the type string.
-func (t tools) isText(tool, argument string) bool {
+// kinds returns the JSON types that the schema gives an argument, nil for any; declared reports
+// whether the schema has the argument.
+func (t tools) kinds(tool, argument string) (kinds []string, declared bool) {
 	d := t[tool]
-	return d != nil && isText(d.properties[argument])
+	if d == nil {
+		return nil, false
+	}
+	raw, declared := d.properties[argument]
+	return kindsOf(raw), declared
 }
 
-func isText(raw json.RawMessage) bool {
+// kindsOf returns the JSON types that a schema allows; nil for any.
+func kindsOf(raw json.RawMessage) (kinds []string) {
 	var schema struct {
-		Type, Const any
-		Enum        []any
+		Type         any
+		Const        json.RawMessage
+		Enum         []json.RawMessage
+		AnyOf, OneOf []json.RawMessage
 	}
 	if json.Unmarshal(raw, &schema) != nil {
-		return false
+		return nil
+	}
+	switch typ := schema.Type.(type) {
+	case string:
+		return []string{typ}
+	case []any:
+		for _, one := range typ {
+			kinds = append(kinds, fmt.Sprint(one))
+		}
+		return kinds
 	}
 	values := schema.Enum
 	if schema.Const != nil {
 		values = append(values, schema.Const)
 	}
-	return schema.Type == "string" || schema.Type == nil && len(values) > 0 && !slices.ContainsFunc(values, func(v any) bool {
-		_, is := v.(string)
-		return !is
-	})
+	for _, value := range values {
+		kinds = append(kinds, kindOf(value))
+	}
+	for _, one := range append(schema.AnyOf, schema.OneOf...) {
+		more := kindsOf(one)
+		if more == nil {
+			return nil
+		}
+		kinds = append(kinds, more...)
+	}
+	return kinds
 }
+
+// kindOf returns the type of a JSON value.
+func kindOf(value json.RawMessage) string {
+	switch value[0] {
+	case '"':
+		return "string"
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	}
+	return "number"
+}
+
+// onlyText reports whether these types are string alone.
+func onlyText(kinds []string) bool {
+	return kinds != nil && !slices.ContainsFunc(kinds, func(k string) bool { return k != "string" })
+}
+
+func isText(schema json.RawMessage) bool { return onlyText(kindsOf(schema)) }
 
 // jsonValue decodes the JSON value at the beginning of text, behind white space. The value's first
 // byte must be one of opens, unless opens is empty; n is the number of bytes read.
@@ -99,10 +148,21 @@ func jsonValue(text string, opens string) (raw json.RawMessage, n int, v verdict
 }
 
 // jsonCalls reads {"name", "arguments"}, or a list of such objects.
-func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
+func jsonCalls(text string, _ tools, end bool) ([]ToolCall, int, verdict) {
 	raw, n, v := jsonValue(text, "{[")
-	if v == never || !mayBeCall(text) {
+	if !mayBeCall(text) {
 		return nil, 0, never
+	}
+	if v == never { // Python's notation, as templates that write a call without tojson teach it
+		l := newLiterals(text)
+		if raw, n, v = json.RawMessage(l.value()), l.at, l.v; v == never || !json.Valid(raw) && v == found {
+			return nil, 0, never
+		}
+	}
+	if v == more && end { // the complete calls of a list that is cut off
+		if raw = completeItems(text); raw != nil {
+			n, v = len(text), found
+		}
 	}
 	if v == more {
 		return nil, 0, more
@@ -124,6 +184,26 @@ func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	return calls, n, found
 }
 
+// completeItems returns the complete items of a JSON list that is cut off; nil if there is none.
+func completeItems(text string) json.RawMessage {
+	d := json.NewDecoder(strings.NewReader(text))
+	if token, err := d.Token(); err != nil || token != json.Delim('[') {
+		return nil
+	}
+	var list []string
+	for d.More() {
+		var item json.RawMessage
+		if d.Decode(&item) != nil {
+			break
+		}
+		list = append(list, string(item))
+	}
+	if list == nil {
+		return nil
+	}
+	return json.RawMessage("[" + strings.Join(list, ", ") + "]")
+}
+
 // callMembers are the members that the object of a call can begin with. An object with any other
 // first member is an answer in JSON, which is streamed without waiting for its end.
 var callMembers = []string{"name", "type", "function", "id", "arguments", "parameters", "tool_name", "tool_call_id"}
@@ -139,8 +219,9 @@ func mayBeCall(text string) bool {
 	if !object || rest == "" {
 		return object
 	}
-	rest, quoted := strings.CutPrefix(rest, `"`)
-	name, _, _ := strings.Cut(rest, `"`)
+	mark := rest[:1]
+	quoted := mark == `"` || mark == "'"
+	name, _, _ := strings.Cut(rest[1:], mark)
 	return quoted && slices.ContainsFunc(callMembers, func(member string) bool { return strings.HasPrefix(member, name) })
 }
 
@@ -181,9 +262,17 @@ func argumentsText(raw json.RawMessage) string {
 	case len(raw) == 0 || string(raw) == "null":
 		return "{}"
 	case raw[0] == '"' && json.Unmarshal(raw, &text) == nil:
-		return text
+		return argumentsOf(text)
 	}
 	return string(raw)
+}
+
+// argumentsOf returns the arguments that a text has: none if it is empty or null.
+func argumentsOf(text string) string {
+	if trimmed := strings.Trim(text, space); trimmed == "" || trimmed == "null" {
+		return "{}"
+	}
+	return text
 }
 
 // mistralCalls reads a list of calls as JSON, or NAME[CALL_ID]ID[ARGS]{…}, in which the marks are
@@ -367,7 +456,7 @@ func (l *literals) name() string {
 	return l.word(inName)
 }
 
-var words = map[string]string{"True": "true", "true": "true", "False": "false", "false": "false", "None": "null", "null": "null"}
+var words = map[string]string{"true": "true", "false": "false", "none": "null", "null": "null"}
 
 // value returns the next value as JSON.
 func (l *literals) value() string {
@@ -410,7 +499,7 @@ func (l *literals) value() string {
 	if l.v != found {
 		return ""
 	}
-	value, ok := words[word]
+	value, ok := words[strings.ToLower(word)]
 	if !ok {
 		return l.stop(never)
 	}
@@ -542,16 +631,21 @@ func (l *literals) call() ToolCall {
 }
 
 // pythonList reads [NAME(KEY=VALUE, …), …].
-func pythonList(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
+func pythonList(text string, _ tools, end bool) ([]ToolCall, int, verdict) {
 	l := newLiterals(text)
 	l.expect("[")
 	var calls []ToolCall
 	l.items(']', func() string {
-		calls = append(calls, l.call())
+		if call := l.call(); l.v == found {
+			calls = append(calls, call)
+		}
 		return ""
 	})
-	if l.v == found && len(calls) == 0 {
+	switch {
+	case l.v == found && len(calls) == 0:
 		l.v = never
+	case l.v == more && end && calls != nil: // the complete calls of a list that is cut off
+		return calls, len(text), found
 	}
 	return calls, l.at, l.v
 }

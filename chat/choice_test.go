@@ -156,6 +156,7 @@ func asked(t testing.TB, family int, marks bool, c chat.Conversation) (*chat.Tem
 	template, err := chat.NewTemplate("{{ '"+strings.ReplaceAll(f.prompt, "\n", `\n`)+"' }}{# "+f.mark+" #}", tok)
 	require.NoError(t, err)
 	require.Equal(t, f.format, template.Format().String())
+	c.ToolsInPrompt = true
 	prompt, err := template.Render(c)
 	require.NoError(t, err)
 	return template, prompt, tok, v

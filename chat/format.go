@@ -114,11 +114,11 @@ var formats = []Format{
 	{name: "glm-4.7", in: []string{"<arg_key>"}, think: thinkTags, calls: glmCall,
 		writing: writing{each: glmTags.each("<tool_call>", ""), members: glmTags.members("", "", "")}, controls: glmControls},
 	{name: "seed-oss", in: []string{"<seed:tool_call>"}, think: [2]string{"<seed:think>", "</seed:think>"},
-		calls:    []callForm{closed("<seed:tool_call>", functionCall, "</seed:tool_call>"), {"<function=", functionTags.read, functionTags.end}},
+		calls:    []callForm{closed("<seed:tool_call>", functionCall, "</seed:tool_call>"), {"<function=", followed(functionTags.read, "</seed:tool_call>"), functionTags.end}},
 		writing:  writing{each: functionTags.each("<seed:tool_call>\n<function=", ">\n") + "\n</seed:tool_call>", members: functionTags.members("", "", "\n"), between: "\n"},
 		controls: []string{"<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"}},
 	{name: "qwen3-coder", in: []string{"<function="}, think: thinkTags,
-		calls:   []callForm{closed("<tool_call>", functionCall, "</tool_call>"), {"<function=", functionTags.read, functionTags.end}},
+		calls:   []callForm{closed("<tool_call>", functionCall, "</tool_call>"), {"<function=", followed(functionTags.read, "</tool_call>"), functionTags.end}},
 		writing: writing{each: functionTags.each("<tool_call>\n<function=", ">\n") + "\n</tool_call>", members: functionTags.members("", "\n", "\n"), between: "\n"}, controls: hermesControls},
 	{name: "hermes", think: thinkTags, calls: []callForm{closed("<tool_call>", jsonCalls, "</tool_call>")},
 		writing: writing{each: "<tool_call>\n{\"name\": \"$\", \"arguments\": @}\n</tool_call>", between: "\n"}, controls: hermesControls},
@@ -153,23 +153,50 @@ func begins(text, want string) verdict {
 	return never
 }
 
-// before returns a reader of calls followed by mark. At the end of a message the mark may be
-// missing, since it can be a token that ends the message.
+// before returns a reader of one or more calls followed by mark. At the end of a message the mark
+// may be missing, since it can be a token that ends the message, and a call that is cut off does
+// not count.
 func before(read reader, mark string) reader {
+	return func(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
+		var all []ToolCall
+		for at := 0; ; {
+			calls, n, v := read(text[at:], tools, end)
+			switch {
+			case v == more && end && all != nil:
+				return all, len(text), found
+			case v != found:
+				return nil, 0, v
+			}
+			all = append(all, calls...)
+			at += n
+			at += spaces(text[at:])
+			switch v := begins(text[at:], mark); {
+			case v == found:
+				return all, at + len(mark), found
+			case v == more && end:
+				return all, len(text), found
+			case v == more:
+				return nil, 0, more
+			}
+		}
+	}
+}
+
+// followed returns a reader of calls, and of mark behind them if it is there.
+func followed(read reader, mark string) reader {
 	return func(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 		calls, n, v := read(text, tools, end)
 		if v != found {
 			return nil, 0, v
 		}
-		n += spaces(text[n:])
-		switch v := begins(text[n:], mark); {
+		at := n + spaces(text[n:])
+		switch v := begins(text[at:], mark); {
 		case v == found:
-			return calls, n + len(mark), found
-		case v == more && end:
-			return calls, len(text), found
-		default:
-			return nil, 0, v
+			n = at + len(mark)
+		case v == more && !end:
+			return nil, 0, more
 		}
+		return calls, n, found
 	}
 }
 
@@ -180,7 +207,10 @@ func wholly(read reader) reader {
 		at := spaces(text)
 		for {
 			calls, n, v := read(text[at:], tools, end)
-			if v != found {
+			switch {
+			case v == more && end && all != nil: // a call that is cut off does not count
+				return all, len(text), found
+			case v != found:
 				return nil, 0, v
 			}
 			all = append(all, calls...)

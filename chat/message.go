@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -41,6 +42,9 @@ type Conversation struct {
 	OneCall    bool
 	// Documents are JSON objects, which the template shows to the model as sources.
 	Documents []json.RawMessage
+	// ToolsInPrompt writes tools, calls and results that the template has no place for into the
+	// system text and the messages. Without it Render fails with ErrNoPlace.
+	ToolsInPrompt bool
 	// Variables are further variables of the template, such as enable_thinking.
 	Variables map[string]json.RawMessage
 	// Answer ends the prompt with the beginning of an assistant's message.
@@ -174,13 +178,7 @@ func (c *ToolCall) UnmarshalJSON(raw []byte) error {
 	if j.Function.Name == "" {
 		return errors.New("tool call without function.name")
 	}
-	*c = ToolCall{ID: j.ID, Name: j.Function.Name, Arguments: string(j.Function.Arguments)}
-	switch {
-	case len(j.Function.Arguments) == 0 || string(j.Function.Arguments) == "null":
-		c.Arguments = "{}"
-	case j.Function.Arguments[0] == '"':
-		return json.Unmarshal(j.Function.Arguments, &c.Arguments)
-	}
+	*c = ToolCall{ID: j.ID, Name: j.Function.Name, Arguments: argumentsText(j.Function.Arguments)}
 	return nil
 }
 
@@ -194,7 +192,9 @@ func (c ToolCall) MarshalJSON() ([]byte, error) {
 }
 
 // tool returns a declaration as {"type": "function", "function": {…}}, wrapping a bare function.
+// A description that is null is absent.
 func tool(raw json.RawMessage) (json.RawMessage, error) {
+	raw = withoutNull(raw)
 	var known struct {
 		Name     *string         `json:"name"`
 		Function json.RawMessage `json:"function"`
@@ -215,4 +215,38 @@ func tool(raw json.RawMessage) (json.RawMessage, error) {
 		return nil, errors.New("tool without function")
 	}
 	return json.RawMessage(`{"type": "function", "function": ` + string(raw) + `}`), nil
+}
+
+// withoutNull returns a declaration without those members of objects that are null and describe a
+// tool or a value.
+func withoutNull(raw json.RawMessage) json.RawMessage {
+	if !bytes.Contains(raw, []byte("null")) {
+		return raw
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil && list != nil {
+		for i := range list {
+			list[i] = withoutNull(list[i])
+		}
+		out, _ := marshal(list) // was parsed as JSON
+		return out
+	}
+	keys, values, err := object(raw)
+	if err != nil {
+		return raw
+	}
+	w := &objectWriter{}
+	for _, key := range keys {
+		value := values[key]
+		described := slices.Contains([]string{"title", "description", "parameters", "strict"}, key)
+		if string(value) == "null" && described {
+			continue
+		}
+		if !slices.Contains([]string{"default", "const", "enum", "examples"}, key) {
+			value = withoutNull(value)
+		}
+		w.key(key)
+		w.raw(string(value))
+	}
+	return json.RawMessage(w.done())
 }

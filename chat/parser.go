@@ -363,8 +363,13 @@ func (p *Parser) channel(end bool) bool {
 		}
 	}
 	if mark == "" && p.place == inCall {
-		if end {
-			p.call(p.buf)
+		if end { // a call that is cut off does not count
+			if _, n, v := jsonValue(p.buf, "{"); v == found && n+spaces(p.buf[n:]) == len(p.buf) {
+				p.call(p.buf)
+			} else {
+				p.enter(inContent)
+				p.say(p.buf)
+			}
 			p.buf = ""
 			p.enter(inHead)
 		}
@@ -409,5 +414,5 @@ func (p *Parser) head(head string) {
 }
 
 func (p *Parser) call(arguments string) {
-	p.add([]ToolCall{{Name: p.recipient, Arguments: strings.Trim(arguments, space)}})
+	p.add([]ToolCall{{Name: p.recipient, Arguments: argumentsOf(strings.Trim(arguments, space))}})
 }

@@ -86,6 +86,22 @@ var spoken = []struct {
 	{format: "command-r7b", mark: "<|START_ACTION|>", text: "<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get\", \"parameters\": {\"city\": \"a\"}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"now\", \"parameters\": {}}\n]<|END_ACTION|>", want: `hm||get {"city": "a"}; now {}`},
 	{format: "seed-oss", mark: "<seed:tool_call>", text: "<seed:think>hm</seed:think>\n<seed:tool_call>\n<function=get>\n<parameter=city>a\nb</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call>", want: `hm||get {"city": "a\nb", "days": 3}`},
 	{format: "qwen3-coder", mark: "<function=", text: "<tool_call>\n<function=get>\n<parameter=free>\n{\"a\": \"</parameter>\"}\n</parameter>\n<parameter=days>\n[1, \n</parameter>\n</function>\n</tool_call>", want: `||get {"free": {"a": "</parameter>"}, "days": "[1, "}`},
+	// Several calls between two marks, marks that are missing, Python's notation, calls that are cut off.
+	{format: "hermes", text: "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\": \"a\"}}\n{\"name\": \"now\"}\n</tool_call>", want: `||get {"city": "a"}; now {}`},
+	{format: "hermes", text: "<tool_call>{'name': 'get', 'arguments': {'city': 'it\\'s', 'x': [True, None, 1.5]}}</tool_call>", want: `||get {"city": "it's", "x": [true, null, 1.5]}`},
+	{format: "hermes", text: "<tool_call>{\"name\": \"now\"}</tool_call><tool_call>{\"name\": \"ge", want: `|<tool_call>{"name": "ge|now {}`},
+	{format: "hermes", text: "<tool_call>{\"name\": \"now\", \"arguments\": \"\"}\n{\"name\": \"ge", want: `||now {}`},
+	{format: "qwen3-coder", mark: "<function=", text: "<tool_call>\n<function=now>\n</function>\n<function=get>\n<parameter=days>\nTrue\n</parameter>\n</function>\n</tool_call>", want: `||now {}; get {"days": true}`},
+	{format: "qwen3-coder", mark: "<function=", text: "Ok.\n<function=now>\n</function>\n</tool_call>\nDone.", want: `|Ok.Done.|now {}`},
+	{format: "qwen3-coder", mark: "<function=", text: "<tool_call>\n<function=now>\n</function>\n<function=get>\n<parameter=days>\n3", want: `||now {}`},
+	{format: "qwen3-coder", mark: "<function=", text: "<tool_call>\n<function=get>\n<parameter=city>\nTrue\n</parameter>\n<parameter=days>\n['a', FALSE, {'b': None}]\n</parameter>\n<parameter=free>\nNone\n</parameter>\n</function>\n</tool_call>",
+		want: `||get {"city": "True", "days": ["a", false, {"b": null}], "free": "None"}`},
+	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS] [{\"name\": \"get\", \"arguments\": {\"city\": \"]\"}}, {\"name\": \"now\", \"argum", want: `||get {"city": "]"}`},
+	{format: "llama3", mark: "<|start_header_id|>", text: "{\"name\": \"now\", \"parameters\": {}}; {\"name\": \"ge", want: `||now {}`},
+	{format: "lfm2", mark: "<|tool_list_start|>", text: "<|tool_call_start|>[now(), get(city=\"a", want: `||now {}`},
+	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>commentary to=functions.now<|message|><|call|>", want: `||now {}`},
+	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>commentary to=functions.now<|message|>{}", want: `||now {}`},
+	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>commentary to=functions.get<|message|>{\"ci", want: `|{"ci|`},
 	{format: "granite", mark: "<|start_of_role|>", text: "<|tool_call|>[{\"name\": \"get\", \"arguments\": {\"city\": \"a\"}}]", want: `||get {"city": "a"}`},
 }
 
@@ -127,7 +143,7 @@ func TestParser(t *testing.T) {
 		template, err := chat.NewTemplate(source, tok)
 		require.NoError(t, err)
 		require.Equal(t, c.format, template.Format().String())
-		conversation := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: declared, Answer: true}
+		conversation := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: declared, ToolsInPrompt: true, Answer: true}
 		prompt, err := template.Render(conversation)
 		require.NoError(t, err)
 		got, whole := heard(t, template, conversation, prompt, []string{c.text})
@@ -171,7 +187,7 @@ func FuzzParser(f *testing.F) {
 		c := spoken[int(which)%len(spoken)]
 		template, err := chat.NewTemplate("{{ '"+c.prompt+"' }}{# "+c.mark+" #}", tok)
 		require.NoError(t, err)
-		conversation := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: declared, Answer: true}
+		conversation := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: declared, ToolsInPrompt: true, Answer: true}
 		prompt, err := template.Render(conversation)
 		require.NoError(t, err)
 		_, whole := heard(t, template, conversation, prompt, []string{text})
@@ -196,7 +212,7 @@ func TestLongCalls(t *testing.T) {
 	} {
 		template, err := chat.NewTemplate("{# "+mark+" #}", tok)
 		require.NoError(t, err)
-		c := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: declared, Answer: true}
+		c := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: declared, ToolsInPrompt: true, Answer: true}
 		prompt, err := template.Render(c)
 		require.NoError(t, err)
 		p := template.NewParser(c, prompt)

@@ -1,6 +1,10 @@
 package chat
 
-import "strings"
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
 
 // tags is a notation of calls in which each argument stands between tags.
 type tags struct {
@@ -53,17 +57,19 @@ func (t *tags) read(text string, tools tools, end bool) ([]ToolCall, int, verdic
 		s.expect(t.key)
 		key := s.until(t.keyEnd)
 		object.key(key)
-		isText := tools.isText(name, key)
+		kinds, declared := tools.kinds(name, key)
+		isText := onlyText(kinds)
 		switch {
 		case t.text != t.json:
 			if isText = s.optional(t.text); !isText {
 				s.expect(t.json)
 			}
+			kinds = nil // the mark decides
 		case t.text != "":
 			s.expect(t.text)
 		}
 		if !isText {
-			if raw, ok := t.value(s, end); ok {
+			if raw, ok := t.value(s, kinds, declared, end); ok {
 				object.raw(raw)
 				continue
 			}
@@ -77,19 +83,33 @@ func (t *tags) read(text string, tools tools, end bool) ([]ToolCall, int, verdic
 	return []ToolCall{{Name: name, Arguments: object.done()}}, s.at, s.v
 }
 
-// value parses a JSON value and the valueEnd behind it; a string in the value may contain valueEnd.
-// ok is false where the text is no such value.
-func (t *tags) value(s *scanner, end bool) (raw string, ok bool) {
+// value parses a value and the valueEnd behind it; a string in the value may contain valueEnd. The
+// value is JSON, or of a declared argument in Python's notation. ok is false where the text is no
+// such value, or is a text by the kinds that the argument may have.
+func (t *tags) value(s *scanner, kinds []string, declared, end bool) (raw string, ok bool) {
 	if s.v != found {
 		return "", false
 	}
-	value, n, v := jsonValue(s.text[s.at:], "")
+	text := s.text[s.at:]
+	value, n, v := jsonValue(text, "")
+	if v == never && declared {
+		l := newLiterals(text)
+		value, n, v = json.RawMessage(l.value()), l.at, l.v
+		if v == found && !json.Valid(value) {
+			v = never
+		}
+	}
 	if v == found {
-		n += spaces(s.text[s.at+n:])
-		v = begins(s.text[s.at+n:], t.valueEnd)
+		n += spaces(text[n:])
+		v = begins(text[n:], t.valueEnd)
 	}
 	switch {
 	case v == found:
+		kind := kindOf(value)
+		allowed := slices.ContainsFunc(kinds, func(k string) bool { return k == kind || k == "integer" && kind == "number" })
+		if !allowed && slices.Contains(kinds, "string") {
+			return "", false
+		}
 		s.at += n + len(t.valueEnd)
 		return string(value), true
 	case v == more && !end:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/smelt-ml/smelt/chat/jinja"
@@ -22,13 +23,14 @@ type Template struct {
 	template  *jinja.Template
 	tokenizer *tokenizer.Tokenizer
 	special   map[string]string // texts of bos_token, eos_token, …
-	noSystem  bool              // the template drops or refuses system messages
 	format    Format
 	controls  map[string]int32 // the format's marks that are control tokens of this vocabulary
 	now       func() time.Time
 
 	mu          sync.Mutex
 	constraints map[string]*constrain.Constraint // cache, by the request's parameters
+	places      map[string]presence              // of the keys of seekers
+	emptyIsNone atomic.Bool                      // calls need a content that is none, not an empty one
 }
 
 // NewTemplate parses a Jinja template for a model's vocabulary.
@@ -45,21 +47,14 @@ func NewTemplate(source string, t *tokenizer.Tokenizer) (*Template, error) {
 			special[name] = string(t.Piece(id))
 		}
 	}
-	out := &Template{source: source, template: parsed, tokenizer: t, special: special, format: formatOf(source), controls: map[string]int32{}, now: time.Now, constraints: map[string]*constrain.Constraint{}}
+	source = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(source) // as Jinja2 reads it
+	out := &Template{source: source, places: map[string]presence{}, template: parsed, tokenizer: t, special: special, format: formatOf(source), controls: map[string]int32{}, now: time.Now, constraints: map[string]*constrain.Constraint{}}
 	for _, mark := range out.format.controls {
 		if id, ok := control(t, mark); ok {
 			out.controls[mark] = id
 		}
 	}
-	out.noSystem = !out.keepsSystem()
 	return out, nil
-}
-
-// keepsSystem reports whether a rendered probe contains its system message.
-func (t *Template) keepsSystem() bool {
-	const probe = "a system text to look for"
-	p, err := t.render(context.Background(), Conversation{Messages: []Message{{Role: "system", Content: probe}, {Role: "user", Content: "x"}}, Answer: true}, false)
-	return err == nil && strings.Contains(p.String(), probe)
 }
 
 // Format returns the notation of reasoning and tool calls of the template's model.
@@ -97,8 +92,8 @@ func (t *Template) prompt(text jinja.Text) Prompt {
 	return p
 }
 
-// Render renders a conversation. If the template has no place for a system message, its text is put
-// before the next user message.
+// Render renders a conversation. What the template has no place for is moved to where it has one:
+// a developer's text becomes a system text, and a system text is put before the next user message.
 func (t *Template) Render(c Conversation) (Prompt, error) {
 	return t.RenderContext(context.Background(), c)
 }
@@ -108,39 +103,11 @@ func (t *Template) RenderContext(ctx context.Context, c Conversation) (Prompt, e
 	if len(c.Messages) == 0 {
 		return Prompt{}, errors.New("conversation without messages")
 	}
-	if t.noSystem {
-		c.Messages = folded(c.Messages)
+	c, err := t.fitted(c)
+	if err != nil {
+		return Prompt{}, err
 	}
-	p, err := t.render(ctx, c, false)
-	if err == nil || !slices.ContainsFunc(c.Messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
-		return p, err
-	}
-	// Some templates take the arguments of calls as objects, others as strings.
-	if p, again := t.render(ctx, c, true); again == nil {
-		return p, nil
-	}
-	return p, err
-}
-
-// folded prepends the text of system messages to the next user message.
-func folded(list []Message) []Message {
-	var out []Message
-	var waiting []string
-	for _, m := range list {
-		switch {
-		case m.Role == "system":
-			waiting = append(waiting, m.Content)
-			continue
-		case m.Role == "user" && waiting != nil:
-			m.Content = strings.Join(append(waiting, m.Content), "\n")
-			waiting = nil
-		}
-		out = append(out, m)
-	}
-	if waiting != nil {
-		out = append(out, Message{Role: "user", Content: strings.Join(waiting, "\n")})
-	}
-	return out
+	return t.attempt(ctx, c)
 }
 
 func (t *Template) render(ctx context.Context, c Conversation, argumentsAsText bool) (Prompt, error) {
@@ -158,7 +125,7 @@ func (t *Template) render(ctx context.Context, c Conversation, argumentsAsText b
 	}
 	messages := &jinja.List{}
 	for i := range c.Messages {
-		messages.Items = append(messages.Items, c.Messages[i].value(argumentsAsText))
+		messages.Items = append(messages.Items, c.Messages[i].value(argumentsAsText, t.emptyIsNone.Load()))
 	}
 	set("messages", messages)
 	set("add_generation_prompt", jinja.Bool(c.Answer))
@@ -194,7 +161,7 @@ func (t *Template) render(ctx context.Context, c Conversation, argumentsAsText b
 }
 
 // value returns the message as the object that templates read.
-func (m *Message) value(argumentsAsText bool) jinja.Value {
+func (m *Message) value(argumentsAsText, emptyIsNone bool) jinja.Value {
 	d := &jinja.Dict{}
 	set := func(name string, v jinja.Value) { d.Set(jinja.Plain(name), v) }
 	said := func(name, text string) {
@@ -208,6 +175,9 @@ func (m *Message) value(argumentsAsText bool) jinja.Value {
 	}
 	set("role", role)
 	set("content", jinja.Marked(m.Content))
+	if emptyIsNone && m.Content == "" && len(m.ToolCalls) > 0 {
+		set("content", jinja.None{})
+	}
 	// Templates have three names for the reasoning.
 	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
 		said(name, m.Reasoning)
@@ -225,8 +195,9 @@ func (m *Message) value(argumentsAsText bool) jinja.Value {
 }
 
 func (c *ToolCall) value(argumentsAsText bool) jinja.Value {
-	var arguments jinja.Value = jinja.Marked(c.Arguments)
-	if v, err := jinja.FromJSON([]byte(c.Arguments), jinja.Marked); err == nil && !argumentsAsText {
+	text := argumentsOf(c.Arguments)
+	var arguments jinja.Value = jinja.Marked(text)
+	if v, err := jinja.FromJSON([]byte(text), jinja.Marked); err == nil && !argumentsAsText {
 		if object, ok := v.(*jinja.Dict); ok {
 			arguments = object
 		}

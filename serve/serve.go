@@ -48,6 +48,8 @@ type Options struct {
 	// SaltByUser shares cached prefixes only among requests with the same "user". Otherwise the
 	// latency of a request reveals which prefixes other users have sent.
 	SaltByUser bool
+	// ToolsInPrompt writes tools that a model's template has no place for into the system text.
+	ToolsInPrompt bool
 	// Sampling is the default of requests, except for its Seed. nil: temperature 1, as in OpenAI's
 	// API.
 	Sampling *smelt.Sampling
@@ -151,7 +153,7 @@ func (s *Server) model(name string, l Resident) (*openai.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.SaltByUser = s.options.SaltByUser
+	m.SaltByUser, m.ToolsInPrompt = s.options.SaltByUser, s.options.ToolsInPrompt
 	if s.options.Sampling != nil {
 		m.Sampling = *s.options.Sampling
 		err = m.Sampling.Validate()

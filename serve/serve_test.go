@@ -64,6 +64,7 @@ func newServed(t testing.TB, o serve.Options, sequences int) *served {
 
 func newServedWith(t testing.TB, o serve.Options, sequences, context int) *served {
 	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), options(context))
+	o.ToolsInPrompt = true // the model's template has no place for tools
 	s := serve.New(o)
 	w := &watch{Metrics: s.Metrics(name)}
 	e, err := l.NewEngine(smelt.EngineOptions{Sequences: sequences, BlockSize: 8, Metrics: w})

@@ -143,10 +143,13 @@ type question struct {
 // asker renders conversations to prompts.
 type asker struct {
 	plain, tools *chat.Template
-	variables    map[string]json.RawMessage
-	vocabulary   func() (*constrain.Vocabulary, error)
-	notes        io.Writer
-	noted        sync.Once
+
+	toolsInPrompt bool // --tools prompt
+
+	variables  map[string]json.RawMessage
+	vocabulary func() (*constrain.Vocabulary, error)
+	notes      io.Writer
+	noted      sync.Once
 }
 
 // ask returns the prompt for an answer to a conversation.
@@ -155,8 +158,11 @@ func (a *asker) ask(c chat.Conversation) (*chat.Template, chat.Prompt, error) {
 	if len(c.Tools) > 0 {
 		template = a.tools
 	}
-	c.Answer, c.Variables = true, a.variables
+	c.Answer, c.Variables, c.ToolsInPrompt = true, a.variables, a.toolsInPrompt
 	prompt, err := template.Render(c)
+	if errors.Is(err, chat.ErrNoPlace) && !a.toolsInPrompt && len(c.Tools) > 0 {
+		err = fmt.Errorf("%w; --tools prompt writes it into the system text", err)
+	}
 	return template, prompt, err
 }
 
@@ -382,14 +388,35 @@ func (t *talker) pace(a *answer) string {
 }
 
 // templateFlags are the flags about chat templates.
-type templateFlags struct{ file, think string }
+type templateFlags struct{ file, think, tools string }
 
 func (f *templateFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.file, "template", "", "chat template: a file, or one of "+strings.Join(chat.Builtins(), ", ")+" (default: the model's own)")
+	addToolsFlag(flags, &f.tools)
 	flags.StringVar(&f.think, "think", "", "the template's switch for thinking: on or off (default: the template's)")
 }
 
+// Values of --tools.
+const (
+	toolsTemplate = "template"
+	toolsPrompt   = "prompt"
+)
+
+func addToolsFlag(flags *pflag.FlagSet, to *string) {
+	flags.StringVar(to, "tools", toolsTemplate, "for tools that the chat template has no place for: template refuses them, prompt writes them into the system text")
+}
+
+func checkTools(value string) error {
+	if value != toolsTemplate && value != toolsPrompt {
+		return usagef("--tools %s: want %s or %s", value, toolsTemplate, toolsPrompt)
+	}
+	return nil
+}
+
 func (f *templateFlags) check() error {
+	if err := checkTools(f.tools); err != nil {
+		return err
+	}
 	if f.think != "" && f.think != "on" && f.think != "off" {
 		return usagef("--think %s: want on or off", f.think)
 	}
@@ -441,5 +468,5 @@ func (f *templateFlags) asker(m *smelt.Model, notes io.Writer) (*asker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &asker{plain: plain, tools: tools, variables: f.variables(), notes: notes}, nil
+	return &asker{plain: plain, tools: tools, toolsInPrompt: f.tools == toolsPrompt, variables: f.variables(), notes: notes}, nil
 }

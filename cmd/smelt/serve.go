@@ -42,6 +42,7 @@ type serveFlags struct {
 	log         bool
 	embeddings  bool
 	cacheEvents string
+	tools       string
 	sampling    smelt.Sampling
 	options     serve.Options
 }
@@ -86,6 +87,7 @@ On SIGTERM or Ctrl-C it rejects new requests and finishes running ones, within -
 	flags.IntVar(&f.sampling.TopK, "top-k", 0, "default top_k of requests: sample from the k most likely tokens; 0: all")
 	flags.Float64Var(&f.sampling.TopP, "top-p", 1, "default top_p of requests: sample from the smallest set of tokens whose probabilities sum to p")
 	flags.Float64Var(&f.sampling.MinP, "min-p", 0, "default min_p of requests: sample from tokens with at least p times the probability of the most likely")
+	addToolsFlag(flags, &f.tools)
 	flags.BoolVar(&f.log, "log", false, "log each request on standard error, without texts")
 	flags.BoolVar(&f.options.Page, "page", true, "serve a chat page at /, which also shows the models' graphs and schedules")
 	flags.StringVar(&f.cacheEvents, "cache-events", "", "address at which to publish KV cache events for routers, such as tcp://127.0.0.1:5557: ZeroMQ, in vLLM's format, with prompts' token ids")
@@ -129,6 +131,9 @@ func (f *serveFlags) check(models []string) error {
 	case len(f.names) > 0 && len(f.names) != len(models):
 		return usagef("--name is given %d times for %d models", len(f.names), len(models))
 	}
+	if err := checkTools(f.tools); err != nil {
+		return err
+	}
 	if err := (&samplingFlags{f.sampling}).check(); err != nil {
 		return err
 	}
@@ -169,6 +174,7 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 		return fmt.Errorf("--addr: %w", err)
 	}
 	defer listener.Close()
+	f.options.ToolsInPrompt = f.tools == toolsPrompt
 	server := serve.New(f.options)
 	defer server.Close()
 	for i, path := range models {

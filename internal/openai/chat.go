@@ -131,8 +131,14 @@ func (c *conversation) render(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Answer = true
+	c.Answer, c.ToolsInPrompt = true, c.q.model.ToolsInPrompt
 	rendered, err := t.RenderContext(ctx, c.Conversation)
+	if errors.Is(err, chat.ErrNoPlace) {
+		if len(c.Tools) > 0 {
+			return invalid("tools", "%v; a server with --tools prompt writes it into the system text", err)
+		}
+		return invalid("messages", "%v", err)
+	}
 	if err != nil {
 		e := errorOf(err)
 		if e.Status >= http.StatusInternalServerError { // the template raised an exception

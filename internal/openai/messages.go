@@ -114,6 +114,7 @@ func (c *conversation) blocks(p *params) {
 				spoken = true
 			case "thinking":
 				message.Reasoning += b.Thinking
+				spoken = true
 			case "redacted_thinking":
 			case "tool_use":
 				names[b.ID] = b.Name
@@ -171,7 +172,11 @@ func (c *conversation) anthropicTools(p *params) {
 		if len(t.Schema) == 0 {
 			t.Schema = json.RawMessage(`{"type":"object"}`)
 		}
-		raw, err := encode(map[string]any{"type": "function", "function": map[string]any{"name": t.Name, "description": t.Description, "parameters": t.Schema}})
+		function := map[string]any{"name": t.Name, "parameters": t.Schema}
+		if t.Description != "" {
+			function["description"] = t.Description
+		}
+		raw, err := encode(map[string]any{"type": "function", "function": function})
 		if err != nil {
 			p.fail(invalid("tools", "tool %d: %v", i, err))
 			return

@@ -21,6 +21,8 @@ type Model struct {
 	SaltByUser bool            // prefix caching only among requests with the same "user"
 	Sampling   smelt.Sampling  // defaults of requests
 
+	ToolsInPrompt bool // tools that the template has no place for become system text
+
 	tokenizer       *tokenizer.Tokenizer
 	texts           [][]byte // texts of tokens; nil for tokens without text
 	plain, withTool *chat.Template

@@ -117,6 +117,7 @@ func (c *conversation) input(p *params) {
 		return
 	}
 	names := map[string]string{}
+	thought := ""
 	for i, one := range list {
 		switch one.Type {
 		case "", "message":
@@ -125,18 +126,16 @@ func (c *conversation) input(p *params) {
 				p.fail(invalid("input", "item %d of input: want a role, and content that is text", i))
 				return
 			}
-			role := one.Role
-			if role == "developer" {
-				role = "system"
-			}
-			c.Messages = append(c.Messages, chat.Message{Role: role, Content: said})
+			c.Messages = append(c.Messages, chat.Message{Role: one.Role, Content: said, Reasoning: thought})
+			thought = ""
 		case "function_call":
 			call := chat.ToolCall{ID: one.CallID, Name: one.Name, Arguments: one.Arguments}
 			names[one.CallID] = one.Name
 			if n := len(c.Messages); n > 0 && c.Messages[n-1].Role == "assistant" { // the calls of one turn belong to one message
 				c.Messages[n-1].ToolCalls = append(c.Messages[n-1].ToolCalls, call)
 			} else {
-				c.Messages = append(c.Messages, chat.Message{Role: "assistant", ToolCalls: []chat.ToolCall{call}})
+				c.Messages = append(c.Messages, chat.Message{Role: "assistant", Reasoning: thought, ToolCalls: []chat.ToolCall{call}})
+				thought = ""
 			}
 		case "function_call_output":
 			said, ok := parts(one.Output, "text", "input_text", "output_text")
@@ -145,7 +144,13 @@ func (c *conversation) input(p *params) {
 				return
 			}
 			c.Messages = append(c.Messages, chat.Message{Role: "tool", Content: said, ToolCallID: one.CallID, Name: names[one.CallID]})
-		case "reasoning": // most templates drop earlier reasoning
+		case "reasoning": // of the message or call behind it
+			said, ok := parts(one.Content, "reasoning_text")
+			if !ok {
+				p.fail(invalid("input", "item %d of input: want reasoning_text", i))
+				return
+			}
+			thought += said
 		default:
 			p.fail(invalid("input", "item %d of input has the type %q: want message, function_call or function_call_output", i, one.Type))
 			return
