@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,8 +24,12 @@ type Parser struct {
 	decoder *tokenizer.Decoder
 	vocab   *tokenizer.Tokenizer
 
-	tools tools
-	calls int // calls with an ID so far in the conversation
+	// Salt is part of what the IDs of calls are made from; it differs between answers to one prompt.
+	Salt uint64
+
+	tools  tools
+	prompt Prompt
+	ids    map[string]bool // IDs of calls in the conversation and the answer
 
 	buf       string
 	late      []byte // text that arrived after a reader returned more for buf
@@ -51,13 +57,15 @@ const (
 // NewParser returns a parser of the answer to a prompt. It looks for tool calls if the conversation
 // has tools and its ToolChoice is not None.
 func (t *Template) NewParser(c Conversation, prompt Prompt) *Parser {
-	p := &Parser{format: t.format, decoder: t.tokenizer.NewDecoder(true), vocab: t.tokenizer, fresh: true, message: Message{Role: "assistant"}}
+	p := &Parser{format: t.format, decoder: t.tokenizer.NewDecoder(true), vocab: t.tokenizer, fresh: true, message: Message{Role: "assistant"}, prompt: prompt, ids: map[string]bool{"": true}}
 	p.decoder.Prime(prompt.Tokens())
 	if len(c.Tools) > 0 && !c.ToolChoice.None {
 		p.tools = toolsOf(c.Tools)
 	}
 	for _, m := range c.Messages {
-		p.calls += len(m.ToolCalls)
+		for _, call := range m.ToolCalls {
+			p.ids[call.ID] = true
+		}
 	}
 	text := prompt.String()
 	switch open := p.format.think[0]; {
@@ -193,12 +201,27 @@ func (p *Parser) enter(next place) {
 func (p *Parser) add(calls []ToolCall) {
 	p.blank = ""
 	for _, c := range calls {
-		p.calls++
-		if c.ID == "" {
-			c.ID = fmt.Sprintf("call%05d", p.calls) // 9 letters and digits, as Mistral's templates require
+		for n := 0; p.ids[c.ID]; n++ {
+			c.ID = p.id(&c, n)
 		}
+		p.ids[c.ID] = true
 		p.out.ToolCalls = append(p.out.ToolCalls, c)
 	}
+}
+
+// id returns the n-th ID of a call: a hash of the prompt, the salt and the call, so that equal
+// requests have equal IDs and others do not. It is 9 letters and digits, as Mistral's templates
+// require.
+func (p *Parser) id(c *ToolCall, n int) string {
+	h := sha256.New()
+	_ = binary.Write(h, binary.LittleEndian, p.prompt.Tokens()) // a hash accepts all that is written
+	fmt.Fprintf(h, "%d %d %q %q", p.Salt, n, c.Name, c.Arguments)
+	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	id, x := make([]byte, 9), binary.LittleEndian.Uint64(h.Sum(nil))
+	for i := range id {
+		id[i], x = letters[x%uint64(len(letters))], x/uint64(len(letters))
+	}
+	return string(id)
 }
 
 // tagged parses text with marks in it, and reports whether there may be more to parse.

@@ -2,7 +2,6 @@ package chat_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -148,11 +147,22 @@ func TestParser(t *testing.T) {
 		require.NoError(t, err)
 		got, whole := heard(t, template, conversation, prompt, []string{c.text})
 		require.Equal(t, c.want, got, c.text)
+		ids := map[string]bool{}
 		for i, call := range whole.ToolCalls {
+			require.False(t, ids[call.ID], "%q is the ID of two calls", call.ID)
+			ids[call.ID] = true
 			if i < len(c.ids) {
 				require.Equal(t, c.ids[i], call.ID)
 			} else {
-				require.Equal(t, fmt.Sprintf("call%05d", i+1), call.ID)
+				require.Regexp(t, "^[0-9A-Za-z]{9}$", call.ID)
+			}
+		}
+		if len(whole.ToolCalls) > 0 { // an ID that the conversation has is not given again
+			taken := conversation
+			taken.Messages = append(taken.Messages, chat.Message{Role: "assistant", ToolCalls: whole.ToolCalls})
+			_, next := heard(t, template, taken, prompt, []string{c.text})
+			for _, call := range next.ToolCalls {
+				require.False(t, ids[call.ID], "%q is in the conversation", call.ID)
 			}
 		}
 		for i := range len(c.text) + 1 {
