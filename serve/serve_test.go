@@ -686,3 +686,112 @@ func TestTools(t *testing.T) {
 		require.Contains(t, string(text), "tool")
 	}
 }
+
+// A zero that is sent counts, in every API: it is not an absent member.
+func TestZeros(t *testing.T) {
+	s := newServed(t, serve.Options{Sampling: &smelt.Sampling{Temperature: 1.5, TopK: 1, MinP: 1}}, 4)
+	for path, of := range map[string]struct{ question, most string }{
+		"/v1/chat/completions": {greeting, "max_tokens"},
+		"/v1/completions":      {`"prompt": "Once upon a time"`, "max_tokens"},
+		"/v1/responses":        {`"input": "Tell me a story."`, "max_output_tokens"},
+		"/v1/messages":         {greeting, "max_tokens"},
+	} {
+		ask := func(tokens int, more string) (said, finish string, generated int) {
+			var a struct {
+				Choices []struct {
+					Text    string
+					Message struct{ Content string }
+					Finish  string `json:"finish_reason"`
+				}
+				Content []struct{ Text string }
+				Stop    string `json:"stop_reason"`
+				Output  []struct {
+					Content []struct{ Text string }
+					Status  string
+				}
+				TopP  *float64 `json:"top_p"`
+				Usage struct {
+					Answer int `json:"completion_tokens"`
+					Output int `json:"output_tokens"`
+				}
+			}
+			s.ask(path, `{`+of.question+`, "`+of.most+`": `+jsonOf(t, tokens)+more+`}`, &a)
+			for _, c := range a.Choices {
+				said, finish = said+c.Text+c.Message.Content, c.Finish
+			}
+			for _, c := range a.Content {
+				said += c.Text
+			}
+			for _, o := range a.Output {
+				said, finish = said+o.Content[0].Text, o.Status
+			}
+			if a.TopP != nil && strings.Contains(more, `"top_p": 0`) {
+				require.Zero(t, *a.TopP)
+			}
+			return said, finish + a.Stop, a.Usage.Answer + a.Usage.Output
+		}
+		most, finish, n := ask(0, "")
+		require.Empty(t, most, path)
+		require.Zero(t, n, path)
+		require.Contains(t, []string{"length", "incomplete", "max_tokens"}, finish, path)
+		greedy, _, n := ask(12, `, "temperature": 0`)
+		require.Equal(t, 12, n)
+		const off = `, "top_k": 0, "min_p": 0`
+		texts := map[string]bool{}
+		for _, seed := range []string{"0", "1", "2"} {
+			one, _, _ := ask(12, off+`, "top_p": 0, "seed": `+seed)
+			require.Equal(t, greedy, one, "%s: top_p 0 keeps the most likely token", path)
+			free, _, _ := ask(12, off+`, "seed": `+seed)
+			again, _, _ := ask(12, off+`, "seed": `+seed)
+			require.Equal(t, free, again, "%s: seed %s", path, seed)
+			texts[free] = true
+			for _, filter := range []string{`, "top_k": 0`, `, "min_p": 0`} { // the server's default of the other is left
+				kept, _, _ := ask(12, filter+`, "seed": `+seed)
+				require.Equal(t, greedy, kept, "%s: %s", path, filter)
+			}
+		}
+		require.Len(t, texts, 3, "%s: no filter is on, and three seeds differ", path)
+	}
+}
+
+// IDs of calls differ between conversations, turns and choices, and are equal for equal requests.
+func TestCallIDs(t *testing.T) {
+	s := newServed(t, serve.Options{}, 4)
+	const tools = `, "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}}}], "tool_choice": "required", "parallel_tool_calls": false, "max_tokens": 60`
+	ask := func(messages, more string) (ids []string) {
+		var a struct {
+			Choices []struct {
+				Message struct {
+					Calls []chat.ToolCall `json:"tool_calls"`
+				}
+			}
+		}
+		s.ask("/v1/chat/completions", `{"messages": [`+messages+`]`+tools+more+`}`, &a)
+		for _, c := range a.Choices {
+			require.Len(t, c.Message.Calls, 1)
+			require.Regexp(t, "^[0-9A-Za-z]{9}$", c.Message.Calls[0].ID)
+			ids = append(ids, c.Message.Calls[0].ID)
+		}
+		return ids
+	}
+	said := func(text string) string { return `{"role": "user", "content": "` + text + `"}` }
+	called := func(id string) string {
+		return `, {"role": "assistant", "content": null, "tool_calls": [{"id": "` + id + `", "type": "function", "function": {"name": "look", "arguments": "{\"a\": true}"}}]}, {"role": "tool", "tool_call_id": "` + id + `", "content": "x"}`
+	}
+	const greedy, drawn = `, "temperature": 0`, `, "temperature": 1, "seed": 3`
+	seen := map[string]bool{}
+	for _, sampling := range []string{greedy, drawn} {
+		first := ask(said("one"), sampling)
+		require.Equal(t, first, ask(said("one"), sampling), "equal requests")
+		two := ask(said("one"), sampling+`, "n": 2`)
+		require.Equal(t, first[0], two[0])
+		for _, id := range append(append(two, ask(said("another"), sampling)...), ask(said("one")+called(first[0]), sampling)...) {
+			require.False(t, seen[id], id)
+			seen[id] = true
+		}
+		second := ask(said("one")+called(first[0]), sampling)
+		third := ask(said("and now")+called(second[0]), sampling) // the first turns are left out
+		require.NotEqual(t, second, third)
+	}
+	require.NotEqual(t, ask(said("one"), `, "temperature": 1`), ask(said("one"), `, "temperature": 1`), "drawn apart")
+}

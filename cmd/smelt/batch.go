@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +25,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/internal/openai"
 )
 
 func batchVerb() *cobra.Command {
@@ -355,12 +355,6 @@ type batchLine struct {
 	Prompt     *string           `json:"prompt"`
 	Tokens     []int32           `json:"tokens"`
 	Messages   []chat.Message    `json:"messages"`
-	N          *int              `json:"n"`
-	Temp       float64           `json:"temp"`
-	TopK       int               `json:"top_k"`
-	TopP       float64           `json:"top_p"`
-	MinP       float64           `json:"min_p"`
-	Seed       *uint64           `json:"seed"`
 	Stop       []string          `json:"stop"`
 	Logprobs   int               `json:"logprobs"`
 	IgnoreStop bool              `json:"ignore_stop"`
@@ -401,7 +395,15 @@ func parseLine(text []byte, number int, k *keeper) (id string, r smelt.Request, 
 		}
 		return id, r, fmt.Errorf("line %d: %w", number, err)
 	}
-	if r, err = l.request(k); err != nil {
+	r, err = l.request(k)
+	for _, p := range append(openai.Parameters(), openai.Length) {
+		if given := keys[p.Name]; given != nil && string(given) != "null" && err == nil {
+			if err = p.Set(&r.Generation, string(given)); err != nil {
+				err = fmt.Errorf("%q is %.40s: %w", p.Name, given, err)
+			}
+		}
+	}
+	if err != nil {
 		err = fmt.Errorf("line %d: %w", number, err)
 	}
 	return id, r, err
@@ -409,7 +411,7 @@ func parseLine(text []byte, number int, k *keeper) (id string, r smelt.Request, 
 
 func (l *batchLine) request(k *keeper) (r smelt.Request, err error) {
 	given := lo.CountBy([]bool{l.Prompt != nil, l.Tokens != nil, l.Messages != nil}, func(is bool) bool { return is })
-	switch n := cmp.Or(lo.FromPtr(l.N), 0); {
+	switch {
 	case given == 0:
 		return r, errors.New(`"prompt", "tokens" or "messages" is missing`)
 	case given > 1:
@@ -420,14 +422,8 @@ func (l *batchLine) request(k *keeper) (r smelt.Request, err error) {
 		return r, errors.New(`"tool_choice" and "parallel_tool_calls" go with "tools"`)
 	case l.Tokens != nil && len(l.Tokens) == 0:
 		return r, errors.New(`"tokens" is empty`)
-	case n < 0:
-		return r, fmt.Errorf(`"n" is %d, want 0 or more`, n)
 	case l.Logprobs < 0:
 		return r, fmt.Errorf(`"logprobs" is %d, want 0 or more`, l.Logprobs)
-	case l.N != nil && n == 0:
-		r.Generation.N = -1
-	default:
-		r.Generation.N = n
 	}
 	if string(l.Schema) == "null" {
 		l.Schema = nil
@@ -443,12 +439,9 @@ func (l *batchLine) request(k *keeper) (r smelt.Request, err error) {
 	if err != nil {
 		return r, err
 	}
-	g.Sampling = smelt.Sampling{Temperature: l.Temp, TopK: l.TopK, TopP: l.TopP, MinP: l.MinP, Seed: rand.Uint64()}
-	if l.Seed != nil {
-		g.Sampling.Seed = *l.Seed
-	}
+	g.Sampling.Seed = rand.Uint64()
 	g.Stop, g.IgnoreStop, g.Logprobs = l.Stop, l.IgnoreStop, l.Logprobs
-	return r, g.Sampling.Validate()
+	return r, nil
 }
 
 // batchRun answers the lines of a file.

@@ -19,6 +19,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
 	"github.com/smelt-ml/smelt/constrain"
+	"github.com/smelt-ml/smelt/internal/openai"
 	"github.com/smelt-ml/smelt/models/mapped"
 )
 
@@ -26,10 +27,9 @@ func chatVerb() *cobra.Command {
 	var (
 		compile  compileFlags
 		device   deviceFlags
-		sampling samplingFlags
+		g        smelt.Generation
 		template templateFlags
 		system   string
-		n        int
 		forget   bool
 		asJSON   bool
 	)
@@ -60,10 +60,10 @@ one JSON object.`,
 	compile.add(flags)
 	device.add(flags)
 	device.addWeights(flags)
-	sampling.add(flags)
+	addSampling(flags, &g, "", openai.Parameters()...)
 	template.add(flags)
 	flags.StringVar(&system, "system", "", "system text at the start of the conversation")
-	flags.IntVarP(&n, "n", "n", 0, "maximum number of tokens of an answer; 0: the rest of the context")
+	addLength(flags, &g, "", "maximum number of tokens of an answer (default: the rest of the context)")
 	flags.BoolVar(&forget, "forget", false, "drop the oldest turns when the context is full")
 	flags.BoolVar(&asJSON, "json", false, "read one conversation from standard input and print the answer as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -71,14 +71,12 @@ one JSON object.`,
 			return nil
 		}
 		switch {
-		case n < 0:
-			return usagef("-n %d: want 0 or more", n)
 		case asJSON && system != "":
 			return usagef("--system does not go with --json: put a system message into the conversation")
 		case asJSON && isTerminal(cmd.InOrStdin()):
 			return usagef("--json reads a conversation from standard input, which is a terminal")
 		}
-		if err := errors.Join(sampling.check(), template.check()); err != nil {
+		if err := template.check(); err != nil {
 			return err
 		}
 		var asked question
@@ -94,7 +92,7 @@ one JSON object.`,
 			return err
 		}
 		defer p.Close()
-		t := &talker{program: p, generation: smelt.Generation{N: n, Sampling: sampling.Sampling}}
+		t := &talker{program: p, generation: g}
 		if t.asker, err = template.asker(p.Model(), cmd.ErrOrStderr()); err != nil {
 			return err
 		}
@@ -254,6 +252,12 @@ func (t *talker) answer(ctx context.Context, q question, forget bool, each func(
 		return a, err
 	}
 	parser := template.NewParser(q.Conversation, prompt)
+	if g.Sampling.Temperature > 0 {
+		parser.Salt = g.Sampling.Seed
+	}
+	if g.N < 0 {
+		a.finish = smelt.FinishLength
+	}
 	for token, tokenErr := range t.engine.Generate(ctx, smelt.Request{Tokens: prompt.Tokens(), Generation: g}) {
 		if token.Usage != nil {
 			a.cached = token.Usage.CachedTokens

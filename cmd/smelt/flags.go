@@ -20,6 +20,7 @@ import (
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/hub"
 	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/openai"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/lower"
@@ -275,35 +276,34 @@ func (f *deviceFlags) addWeights(flags *pflag.FlagSet) {
 	flags.StringVar(&f.weights, "weights", "", "with a plan: the model that it was compiled from (default: beside the plan)")
 }
 
-// samplingFlags are the flags of every verb that samples.
-type samplingFlags struct{ smelt.Sampling }
-
-func (f *samplingFlags) add(flags *pflag.FlagSet) {
-	flags.Float64Var(&f.Temperature, "temp", 0, "sampling temperature; 0: greedy")
-	flags.IntVar(&f.TopK, "top-k", 0, "sample from the k most likely tokens; 0: all")
-	flags.Float64Var(&f.TopP, "top-p", 1, "sample from the smallest set of tokens whose probabilities sum to p")
-	flags.Float64Var(&f.MinP, "min-p", 0, "sample from tokens with at least p times the probability of the most likely")
-	flags.Uint64Var(&f.Seed, "seed", 0, "seed of sampling; 0: random")
+// addSampling adds the flags of sampling's parameters, whose help begins with about, and draws a
+// seed.
+func addSampling(flags *pflag.FlagSet, to *smelt.Generation, about string, list ...*openai.Parameter) {
+	to.Sampling.Seed = rand.Uint64()
+	for _, p := range list {
+		flags.Var(&parameterFlag{p, to, p.Default}, strings.ReplaceAll(p.Name, "_", "-"), about+p.Doc)
+	}
 }
 
-// check validates the flags and draws a seed if none is given.
-func (f *samplingFlags) check() error {
-	for _, s := range []struct {
-		flag  string
-		alone smelt.Sampling
-	}{
-		{"temp", smelt.Sampling{Temperature: f.Temperature}}, {"top-k", smelt.Sampling{TopK: f.TopK}},
-		{"top-p", smelt.Sampling{TopP: f.TopP}}, {"min-p", smelt.Sampling{MinP: f.MinP}},
-	} {
-		if err := s.alone.Validate(); err != nil {
-			return usageError{fmt.Errorf("--%s: %w", s.flag, err)}
-		}
-	}
-	if f.Seed == 0 {
-		f.Seed = rand.Uint64()
-	}
-	return nil
+// addLength adds -n.
+func addLength(flags *pflag.FlagSet, to *smelt.Generation, otherwise, doc string) {
+	flags.VarP(&parameterFlag{openai.Length, to, otherwise}, "n", "n", doc)
 }
+
+// parameterFlag is the flag of a parameter of generation.
+type parameterFlag struct {
+	of   *openai.Parameter
+	to   *smelt.Generation
+	text string
+}
+
+func (f *parameterFlag) Set(text string) error {
+	f.text = text
+	return f.of.Set(f.to, text)
+}
+
+func (f *parameterFlag) String() string { return f.text }
+func (f *parameterFlag) Type() string   { return f.of.Kind() }
 
 // resolve replaces auto by a device of this machine, and sets the compile options that
 // depend on the device.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,18 +19,18 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/openai"
 	"github.com/smelt-ml/smelt/lower"
 )
 
 func runVerb() *cobra.Command {
 	var (
-		compile  compileFlags
-		device   deviceFlags
-		prompt   string
-		n        int
-		sampling samplingFlags
-		form     constraintFlags
-		asJSON   bool
+		compile compileFlags
+		device  deviceFlags
+		prompt  string
+		g       smelt.Generation
+		form    constraintFlags
+		asJSON  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "run MODEL -p TEXT",
@@ -48,8 +47,8 @@ is continued separately.`,
 	device.add(flags)
 	device.addWeights(flags)
 	flags.StringVarP(&prompt, "prompt", "p", "", "the text to continue")
-	flags.IntVarP(&n, "n", "n", 128, "maximum number of tokens to generate")
-	sampling.add(flags)
+	addLength(flags, &g, openai.Length.Default, openai.Length.Doc)
+	addSampling(flags, &g, "", openai.Parameters()...)
 	form.add(flags)
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object instead of the text")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -60,10 +59,7 @@ is continued separately.`,
 		if !given && (asJSON || !isTerminal(cmd.InOrStdin())) {
 			return usagef("-p TEXT is missing")
 		}
-		if n < 0 {
-			return usagef("-n %d: want 0 or more", n)
-		}
-		if err := cmp.Or(sampling.check(), form.check()); err != nil {
+		if err := form.check(); err != nil {
 			return err
 		}
 		p, err := openProgram(cmd, args[0], &compile, &device)
@@ -84,12 +80,8 @@ is continued separately.`,
 		m, on := e.OnDevice().Memory(), l.Info()
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %s\n",
 			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Workers())
-		g := smelt.Generation{N: n, Sampling: sampling.Sampling}
 		if g.Constraint, err = form.constraint(cmd.ErrOrStderr(), l.Vocabulary, answers); err != nil {
 			return err
-		}
-		if n == 0 {
-			g.N = -1
 		}
 		switch {
 		case asJSON:

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 	"golang.org/x/net/netutil"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/cacheevents"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/internal/openai"
 	"github.com/smelt-ml/smelt/serve"
 )
 
@@ -43,7 +45,7 @@ type serveFlags struct {
 	embeddings  bool
 	cacheEvents string
 	tools       string
-	sampling    smelt.Sampling
+	generation  smelt.Generation // its sampling is the default of requests
 	options     serve.Options
 }
 
@@ -83,11 +85,9 @@ On SIGTERM or Ctrl-C it rejects new requests and finishes running ones, within -
 	flags.DurationVar(&f.options.Timeout, "timeout", 0, "timeout of a request, queueing included; 0: none")
 	flags.IntVar(&f.connections, "max-connections", 1024, "maximum number of open connections; further ones wait")
 	flags.BoolVar(&f.options.SaltByUser, "salt-by-user", false, `share cached prefixes only among requests with the same "user"`)
-	flags.Float64Var(&f.sampling.Temperature, "temp", 1, "default temperature of requests; 0: greedy")
-	flags.IntVar(&f.sampling.TopK, "top-k", 0, "default top_k of requests: sample from the k most likely tokens; 0: all")
-	flags.Float64Var(&f.sampling.TopP, "top-p", 1, "default top_p of requests: sample from the smallest set of tokens whose probabilities sum to p")
-	flags.Float64Var(&f.sampling.MinP, "min-p", 0, "default min_p of requests: sample from tokens with at least p times the probability of the most likely")
 	addToolsFlag(flags, &f.tools)
+	addSampling(flags, &f.generation, "default of requests: ", lo.Without(openai.Parameters(), openai.Seed)...)
+	f.generation.Sampling.Temperature, flags.Lookup("temp").DefValue = 1, "1" // as in OpenAI's API
 	flags.BoolVar(&f.log, "log", false, "log each request on standard error, without texts")
 	flags.BoolVar(&f.options.Page, "page", true, "serve a chat page at /, which also shows the models' graphs and schedules")
 	flags.StringVar(&f.cacheEvents, "cache-events", "", "address at which to publish KV cache events for routers, such as tcp://127.0.0.1:5557: ZeroMQ, in vLLM's format, with prompts' token ids")
@@ -134,10 +134,7 @@ func (f *serveFlags) check(models []string) error {
 	if err := checkTools(f.tools); err != nil {
 		return err
 	}
-	if err := (&samplingFlags{f.sampling}).check(); err != nil {
-		return err
-	}
-	f.options.Sampling = &f.sampling
+	f.options.Sampling = &f.generation.Sampling
 	for i, model := range models {
 		if isPlan(model) {
 			return usagef("%s: serve needs the model itself, not a plan made from it", model)

@@ -21,11 +21,9 @@ import (
 type question struct {
 	model      *Model
 	prompts    []prompt
-	answers    int // answers to each prompt
-	generation smelt.Generation
+	answers    int              // answers to each prompt
+	generation smelt.Generation // N 0: up to the end of the context
 	stops      []string
-	tokens     int  // maximum length of an answer; 0: up to the end of the context
-	seeded     bool // the client set the seed
 	single     bool // an answer ends after its first tool call
 	salt       string
 }
@@ -92,26 +90,29 @@ func (q *question) ask(ctx context.Context) <-chan event {
 func (q *question) answer(ctx context.Context, p *prompt, index, k int, send func(event) bool) {
 	engine := q.model.Engine
 	g := q.generation
-	if g.N = engine.Context() - len(p.tokens); q.tokens > 0 && q.tokens < g.N {
-		g.N = q.tokens
+	room := engine.Context() - len(p.tokens)
+	if g.N == 0 || g.N > room {
+		g.N = room
 	}
-	if g.N <= 0 {
+	if room < 0 || g.N == 0 {
 		send(event{index: index, err: fmt.Errorf("%w: the prompt has %d tokens, and the context has %d for prompt and answer",
 			smelt.ErrContext, len(p.tokens), engine.Context())})
 		return
 	}
-	if q.seeded {
-		g.Sampling.Seed += uint64(k)
-	} else {
-		g.Sampling.Seed = rand.Uint64()
-	}
+	g.Sampling.Seed += uint64(k)
 	r := &reader{}
 	if p.parser != nil {
 		r.parser, r.stops, g.NoText = p.parser(), stops.New(q.stops...), true
+		if r.parser.Salt = uint64(k); g.Sampling.Temperature > 0 {
+			r.parser.Salt = g.Sampling.Seed
+		}
 	} else {
 		g.Stop = q.stops
 	}
 	out := event{index: index}
+	if g.N < 0 {
+		out.finish = finishLength
+	}
 	request := smelt.Request{Tokens: p.tokens, Generation: g, Salt: q.salt}
 	ended := false
 	for token, err := range engine.Generate(ctx, request) {
@@ -233,16 +234,15 @@ func (r *reader) count(d chat.Delta, stop string) (chat.Delta, string) {
 func (q *question) sampling(p *params) {
 	s := &q.generation.Sampling
 	*s = q.model.Sampling
-	p.number("temperature", &s.Temperature, 0, 2)
-	p.number("top_p", &s.TopP, 0, 1)
-	p.number("min_p", &s.MinP, 0, 1)
-	p.whole("top_k", &s.TopK, 0, 1<<20)
+	s.Seed = rand.Uint64()
+	for _, parameter := range Parameters() {
+		p.set(parameter.Member, parameter, &q.generation)
+	}
+	if s.Temperature > 2 {
+		p.fail(invalid("temperature", "temperature is %g: want a number, 0 to 2", s.Temperature))
+	}
 	p.number("frequency_penalty", &q.generation.FrequencyPenalty, -2, 2)
 	p.number("presence_penalty", &q.generation.PresencePenalty, -2, 2)
-	var seed int64
-	if q.seeded = p.read("seed", &seed); q.seeded {
-		s.Seed = uint64(seed)
-	}
 	q.bias(p)
 	q.stops = p.texts("stop", 16)
 	for _, stop := range q.stops {

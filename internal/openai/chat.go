@@ -24,8 +24,8 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	c.reasoning(p)
 	q.sampling(p)
 	q.count(p)
-	p.whole("max_tokens", &q.tokens, 1, 1<<24)
-	p.whole("max_completion_tokens", &q.tokens, 1, 1<<24)
+	p.set("max_tokens", Length, &q.generation)
+	p.set("max_completion_tokens", Length, &q.generation)
 	var logprobs, streamed bool
 	var top int
 	p.read("logprobs", &logprobs)

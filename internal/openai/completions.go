@@ -3,6 +3,8 @@ package openai
 import (
 	"net/http"
 	"time"
+
+	"github.com/smelt-ml/smelt"
 )
 
 // completions serves POST /v1/completions:
@@ -12,12 +14,12 @@ func (a *API) completions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := &question{model: m, tokens: 16}
+	q := &question{model: m, generation: smelt.Generation{N: 16}}
 	f := &textForm{model: m, id: newID("cmpl-"), created: time.Now().Unix()}
 	raw, _ := p.take("prompt")
 	q.sampling(p)
 	q.count(p)
-	p.whole("max_tokens", &q.tokens, 1, 1<<24)
+	p.set("max_tokens", Length, &q.generation)
 	if f.logprobs = p.whole("logprobs", &f.top, 0, 20); f.logprobs {
 		q.generation.Logprobs = max(f.top, 1)
 	}

@@ -16,7 +16,7 @@ func (a *API) messages(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := &question{model: m, answers: 1}
 	f := &messageForm{model: m, id: newID("msg_")}
-	if !p.whole("max_tokens", &q.tokens, 1, 1<<24) {
+	if !p.set("max_tokens", Length, &q.generation) {
 		p.fail(invalid("max_tokens", "max_tokens is missing"))
 	}
 	c := conversation{q: q}

@@ -13,6 +13,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/smelt-ml/smelt"
 )
 
 // params is the members of a request. An endpoint takes those that it supports; done fails on those
@@ -128,6 +130,27 @@ func (p *params) whole(name string, to *int, least, most int) bool {
 	}
 	*to = int(n)
 	return true
+}
+
+// set sets a parameter of generation, and reports whether the request has it.
+func (p *params) set(name string, of *Parameter, g *smelt.Generation) bool {
+	raw, ok := p.take(name)
+	if !ok {
+		return false
+	}
+	if err := of.Set(g, string(raw)); err != nil {
+		p.fail(invalid(name, "%s is %s: %v", name, cut(raw), err))
+	}
+	return true
+}
+
+// cut returns the beginning of a text that an error quotes.
+func cut(raw []byte) string {
+	const quoted = 40
+	if len(raw) > quoted {
+		return shown(raw[:quoted]) + "…"
+	}
+	return string(raw)
 }
 
 // texts reads a string or a list of at most most strings.

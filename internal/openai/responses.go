@@ -39,11 +39,14 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 	f.said.Reasoning.Effort = reasoning.Effort
 	q.sampling(p)
 	f.said.Temperature, f.said.TopP = q.generation.Sampling.Temperature, 1
-	if q.generation.Sampling.TopP > 0 {
-		f.said.TopP = q.generation.Sampling.TopP
+	if top := q.generation.Sampling.TopP; top == leastTopP {
+		f.said.TopP = 0
+	} else if top > 0 {
+		f.said.TopP = top
 	}
-	if p.whole("max_output_tokens", &q.tokens, 1, 1<<24) {
-		f.said.MaxOutput = &q.tokens
+	if p.set("max_output_tokens", Length, &q.generation) {
+		most := max(q.generation.N, 0)
+		f.said.MaxOutput = &most
 	}
 	var text struct {
 		Format struct {
