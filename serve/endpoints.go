@@ -75,6 +75,12 @@ func (s *Server) needsKey(r *http.Request) bool {
 	return !s.keyless[pattern]
 }
 
+// vital reports whether a request is one of a monitor, which is answered whatever the load is.
+func (s *Server) vital(r *http.Request) bool {
+	_, pattern := s.mux.Handler(r)
+	return pattern == "GET /health" || pattern == "GET /ready"
+}
+
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {

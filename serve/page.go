@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/json"
@@ -68,16 +69,38 @@ func writePage(w http.ResponseWriter, r *http.Request, name string) {
 // keptGraphs is the size of the cache of GET /graph.
 const keptGraphs = 8
 
-// graphs caches answers of GET /graph. Computing one takes seconds; concurrent requests wait for
-// it.
+// graphs caches answers of GET /graph, errors included. Computing one takes seconds; it is done
+// once for concurrent requests, one after the other.
 type graphs struct {
-	making sync.Mutex
-	kept   []keptGraph // oldest first
+	making sync.Mutex // locked by what draws
+
+	mu   sync.Mutex
+	kept []keptGraph // oldest first
 }
 
 type keptGraph struct {
 	of   graphOf
-	text []byte
+	text func() ([]byte, error)
+}
+
+// get returns the answer to a question, which draw computes.
+func (g *graphs) get(of graphOf, draw func() ([]byte, error)) ([]byte, error) {
+	g.mu.Lock()
+	i := slices.IndexFunc(g.kept, func(k keptGraph) bool { return k.of == of })
+	if i < 0 {
+		if len(g.kept) == keptGraphs {
+			g.kept = g.kept[1:]
+		}
+		i = len(g.kept)
+		g.kept = append(g.kept, keptGraph{of, sync.OnceValues(func() ([]byte, error) {
+			g.making.Lock()
+			defer g.making.Unlock()
+			return draw()
+		})})
+	}
+	text := g.kept[i].text
+	g.mu.Unlock()
+	return text()
 }
 
 // graphOf is the parameters of GET /graph.
@@ -130,29 +153,11 @@ func (s *Server) makeGraph(r *http.Request) ([]byte, error) {
 			return nil, badQuery(member.name, "%s is %q: want one of %v", member.name, *member.value, member.known)
 		}
 	}
-	s.graphs.making.Lock()
-	defer s.graphs.making.Unlock()
-	for _, g := range s.graphs.kept {
-		if g.of == of {
-			return g.text, nil
-		}
-	}
-	if err := r.Context().Err(); err != nil { // disconnected while it waited
-		return nil, err
-	}
-	text, err := drawGraph(r, p, of)
-	if err != nil {
-		return nil, err
-	}
-	if len(s.graphs.kept) == keptGraphs {
-		s.graphs.kept = s.graphs.kept[1:]
-	}
-	s.graphs.kept = append(s.graphs.kept, keptGraph{of, text})
-	return text, nil
+	return s.graphs.get(of, func() ([]byte, error) { return drawGraph(s.ending, p, of) }) // others wait for it, whoever leaves
 }
 
 // drawGraph compiles a model again and traces its passes.
-func drawGraph(r *http.Request, served *smelt.Program, of graphOf) ([]byte, error) {
+func drawGraph(ctx context.Context, served *smelt.Program, of graphOf) ([]byte, error) {
 	o := served.Options()
 	if of.target != o.Target { // nothing is known of another device but the chip
 		o = smelt.Options{Target: of.target, Level: o.Level, KV: o.KV, Context: o.Context, Prefill: o.Prefill, Sequences: o.Sequences, Block: o.Block}
@@ -184,7 +189,7 @@ func drawGraph(r *http.Request, served *smelt.Program, of graphOf) ([]byte, erro
 	}
 	data, err := page.NewData(&page.Input{
 		Plan: p.Plan, Phase: ph, Trace: &trace, Timeline: timeline, Sizes: compiler.StepSizes(ph),
-		Draw: func(dot []byte, format string) ([]byte, error) { return graphviz.Render(r.Context(), dot, format) },
+		Draw: func(dot []byte, format string) ([]byte, error) { return graphviz.Render(ctx, dot, format) },
 	})
 	if err != nil {
 		return nil, err

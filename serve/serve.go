@@ -269,7 +269,30 @@ func (s *Server) admit(of *openai.Model, sequences int) (release func(), err err
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	noted := &noting{ResponseWriter: w, status: http.StatusOK, last: &s.gate.shut}
+	one, crowded := true, false
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	defer cancel(nil)
+	c, connected := r.Context().Value(connKey{}).(*conn)
+	defer context.AfterFunc(r.Context(), func() {
+		if connected {
+			c.gone(ctx, r)
+		}
+		cancel(context.Cause(r.Context()))
+	})()
+	if connected {
+		one = c.begin(r)
+		defer c.end()
+		crowded = !s.vital(r) && c.of.crowded(c)
+	}
+	if !one || crowded {
+		w.Header().Set("Connection", "close")
+	}
+	r = r.WithContext(ctx)
 	switch {
+	case !one:
+		openai.Fail(noted, r, openai.TwoLengths())
+	case crowded:
+		openai.Fail(noted, r, openai.Crowded())
 	case s.needsKey(r) && !s.knows(r):
 		openai.Fail(noted, r, openai.Unauthorized())
 	case r.Method != http.MethodPost:
@@ -301,8 +324,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // knows reports whether a request has a valid key. It compares with all keys in constant time, so
 // that its latency reveals nothing about them.
 func (s *Server) knows(r *http.Request) bool {
-	key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
 		key = r.Header.Get("X-Api-Key")
 	}
 	hash, known := sha256.Sum256([]byte(key)), 0

@@ -18,7 +18,6 @@ import (
 
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
-	"golang.org/x/net/netutil"
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/cacheevents"
@@ -83,7 +82,7 @@ On SIGTERM or Ctrl-C it rejects new requests and finishes running ones, within -
 	flags.DurationVar(&f.drain, "drain", 30*time.Second, "time for running requests to finish when the server stops")
 	flags.StringVar(&f.keyFile, "api-key-file", "", "file of API keys, one per line; requests must carry one")
 	flags.DurationVar(&f.options.Timeout, "timeout", 0, "timeout of a request, queueing included; 0: none")
-	flags.IntVar(&f.connections, "max-connections", 1024, "maximum number of open connections; further ones wait")
+	flags.IntVar(&f.connections, "max-connections", 1024, "maximum number of open connections; a further one replaces an idle one, or gets 503")
 	flags.BoolVar(&f.options.SaltByUser, "salt-by-user", false, `share cached prefixes only among requests with the same "user"`)
 	addToolsFlag(flags, &f.tools)
 	addSampling(flags, &f.generation, "default of requests: ", lo.Without(openai.Parameters(), openai.Seed)...)
@@ -181,14 +180,15 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 		}
 		defer end()
 	}
-	h := &http.Server{Handler: server, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	h := &http.Server{ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(cmd.ErrOrStderr(), nil), slog.LevelWarn)}
 	// The first signal drains requests; a second one exits at once.
 	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	listener = server.Connect(h, listener, f.connections)
 	failed := make(chan error, 1)
-	go func() { failed <- h.Serve(netutil.LimitListener(listener, f.connections)) }()
+	go func() { failed <- h.Serve(listener) }()
 	fmt.Fprintf(cmd.OutOrStdout(), "http://%s\n", listener.Addr())
 	select {
 	case err := <-failed:
@@ -197,26 +197,36 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 	case <-cmd.Context().Done():
 	}
 	stop()
-	listener.Close() // reject new connections, and free the address for another process
 	fmt.Fprintf(cmd.ErrOrStderr(), "smelt: stopping; requests under way have %v\n", f.drain)
+	broken, err := f.stop(context.WithoutCancel(cmd.Context()), server, h, listener, failed)
+	if broken {
+		fmt.Fprintln(cmd.ErrOrStderr(), "smelt: some requests were broken off")
+	}
+	return err
+}
+
+// stop ends a server whose Serve reports its end to served, and reports whether requests were
+// broken off.
+func (f *serveFlags) stop(ctx context.Context, server *serve.Server, h *http.Server, listener net.Listener, served <-chan error) (broken bool, err error) {
+	listener.Close() // reject new connections, and free the address for another process
+	<-served         // else Shutdown would close the listener again, which fails
 	ended := time.Now().Add(f.drain)
-	last, cancel := context.WithDeadline(context.WithoutCancel(cmd.Context()), ended)
+	last, cancel := context.WithDeadline(ctx, ended)
 	defer cancel()
 	err = server.Drain(last)
 	// The last responses may be still unwritten.
 	if soon := time.Now().Add(lastWords); soon.After(ended) {
 		ended = soon
 	}
-	last, cancel = context.WithDeadline(context.WithoutCancel(cmd.Context()), ended)
+	last, cancel = context.WithDeadline(ctx, ended)
 	defer cancel()
 	if shut := h.Shutdown(last); shut != nil {
 		err = errors.Join(err, shut, h.Close())
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		fmt.Fprintln(cmd.ErrOrStderr(), "smelt: some requests were broken off")
-		return nil
+		return true, nil
 	}
-	return err
+	return false, err
 }
 
 // lastWords is the minimum time for clients to read the last responses.

@@ -70,6 +70,17 @@ func Overloaded(after time.Duration) *Error {
 		Message: "too many requests wait; try again later", RetryAfter: after}
 }
 
+// Crowded returns the error of a request on a connection beyond their limit.
+func Crowded() *Error {
+	return &Error{Status: http.StatusServiceUnavailable, Type: overloaded, Code: "too_many_connections",
+		Message: "too many connections are in use; try again later", RetryAfter: time.Second}
+}
+
+// TwoLengths returns the error of a request whose length can be read in two ways.
+func TwoLengths() *Error {
+	return invalid("", "the request has both Transfer-Encoding and Content-Length")
+}
+
 // Unloaded returns the error of a request whose model could not be loaded.
 func Unloaded(name string) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Type: serverError, Param: "model", Code: "model_not_loaded",
