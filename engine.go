@@ -359,6 +359,18 @@ func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Token, error
 	}
 }
 
+// Fits returns ErrContext for a text whose length shows that its tokens exceed the context.
+// Encoding such a text takes many times its size in memory.
+func (e *Engine) Fits(text string) error { return e.loaded.fits(text, e.Context()) }
+
+// Encode tokenizes a prompt that [Engine.Fits] by [Loaded.Encode].
+func (e *Engine) Encode(prompt string) ([]int32, error) {
+	if err := e.Fits(prompt); err != nil {
+		return nil, err
+	}
+	return e.loaded.Encode(prompt)
+}
+
 // submit submits a request. It returns nil if Generation.N is negative.
 func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 	ids, err := r.Tokens, error(nil)
@@ -366,7 +378,7 @@ func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 	case len(ids) > 0 && r.Prompt != "":
 		return nil, errors.New("a request has a prompt or tokens, not both")
 	case len(ids) == 0:
-		ids, err = e.loaded.Encode(r.Prompt)
+		ids, err = e.Encode(r.Prompt)
 	}
 	if err != nil {
 		return nil, err

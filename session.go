@@ -109,8 +109,23 @@ func (l *Loaded) Encode(prompt string) ([]int32, error) {
 	return ids, nil
 }
 
+// fits returns ErrContext for a text whose length shows that it has more than room tokens.
+func (l *Loaded) fits(text string, room int) error {
+	t, err := l.Tokenizer()
+	if err != nil {
+		return err
+	}
+	if n := t.AtLeast(text); n > room {
+		return fmt.Errorf("%w: the prompt has at least %d tokens, and there is room for %d", ErrContext, n, room)
+	}
+	return nil
+}
+
 // encodeAfter tokenizes a prompt that continues the sequence.
 func (s *Session) encodeAfter(prompt string) ([]int32, error) {
+	if err := s.loaded.fits(prompt, s.Context()-s.Length()); err != nil {
+		return nil, err
+	}
 	if s.Length() == 0 {
 		return s.Encode(prompt)
 	}

@@ -551,7 +551,7 @@ func (b *batchRun) answer(ctx context.Context, id string, q smelt.Request) error
 	if q.Generation.N < 0 { // no tokens requested; count the prompt's
 		ids, err := q.Tokens, error(nil)
 		if len(ids) == 0 {
-			ids, err = b.engine.Loaded().Encode(q.Prompt)
+			ids, err = b.engine.Encode(q.Prompt)
 		}
 		if r.PromptTokens, r.Finish = len(ids), smelt.FinishLength; err != nil {
 			r.fail(err)

@@ -117,7 +117,7 @@ func (l *laps) Ended(smelt.Usage, error)   {}
 
 // continuation continues a prompt, and returns the prompt's number of tokens.
 func continuation(ctx context.Context, e *smelt.Engine, prompt string, g smelt.Generation) (int, iter.Seq2[smelt.Token, error], error) {
-	ids, err := e.Loaded().Encode(prompt)
+	ids, err := e.Encode(prompt)
 	if err == nil && len(ids) > e.Context() { // the engine does not check where N < 0
 		err = fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d of %d", smelt.ErrContext, len(ids), e.Context(), e.Context())
 	}

@@ -9,7 +9,10 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // API serves the HTTP endpoints of [Endpoints].
@@ -28,6 +31,9 @@ type API struct {
 	Ping     time.Duration // interval without a token after which a stream gets a comment; 0: 10 s
 	Patience time.Duration // timeout of a client that does not read; 0: 30 s
 	Timeout  time.Duration // timeout of a request; 0: none
+
+	room    *semaphore.Weighted // for bodies and what is made of them, until they are encoded: MaxBody bytes
+	newRoom sync.Once
 }
 
 // Defaults of API's fields.
@@ -42,6 +48,7 @@ func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, h
 		Fail(w, r, err)
 		return
 	}
+	defer r.Body.Close()
 	if a.Timeout > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), a.Timeout)
 		defer cancel()
@@ -55,25 +62,74 @@ func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, h
 	}
 }
 
-// receive reads the body, with the timeout Patience.
+// body is a request's body that has been read. Close makes room for others.
+type body struct {
+	text    []byte
+	release func()
+}
+
+func (b *body) Read([]byte) (int, error) { return 0, io.EOF } // text is read already
+
+func (b *body) Close() error {
+	b.release()
+	return nil
+}
+
+// small is the size of bodies that need no room: all connections together have few bytes of them.
+const small = 64 << 10
+
+// receive reads the body, with the timeout Patience. Large bodies wait for room, so that those that
+// are read and encoded at one time take no more memory than one.
 func (a *API) receive(w http.ResponseWriter, r *http.Request) error {
+	most := or(a.MaxBody, DefaultMaxBody)
+	a.newRoom.Do(func() { a.room = semaphore.NewWeighted(most) })
+	in := http.MaxBytesReader(w, r.Body, most)
+	if r.ContentLength > most {
+		return &http.MaxBytesError{Limit: most}
+	}
+	text, err := a.readBody(w, io.LimitReader(in, small), nil)
+	release := func() {}
+	if err == nil && len(text) == small {
+		n := r.ContentLength
+		if n < 0 {
+			n = most
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), or(a.Patience, DefaultPatience))
+		defer cancel()
+		if a.room.Acquire(ctx, n) != nil {
+			w.Header().Set("Connection", "close") // the rest is not read
+			return Overloaded(time.Second)
+		}
+		release = sync.OnceFunc(func() { a.room.Release(n) })
+		text, err = a.readBody(w, in, append(make([]byte, 0, max(r.ContentLength+bytes.MinRead, small)), text...))
+	}
+	if err != nil {
+		release()
+		return err
+	}
+	r.Body = &body{text, release}
+	return nil
+}
+
+// readBody appends what in has to text.
+func (a *API) readBody(w http.ResponseWriter, in io.Reader, text []byte) ([]byte, error) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(or(a.Patience, DefaultPatience))) // like writes, see stream
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, or(a.MaxBody, DefaultMaxBody)))
+	to := bytes.NewBuffer(text)
+	_, err := to.ReadFrom(in)
 	if errors.Is(err, os.ErrDeadlineExceeded) { // the rest is not awaited either
 		w.Header().Set("Connection", "close")
-		return &Error{Status: http.StatusRequestTimeout, Type: timedOut, Code: "request_timeout", Message: "the request's body did not come"}
+		return nil, &Error{Status: http.StatusRequestTimeout, Type: timedOut, Code: "request_timeout", Message: "the request's body did not come"}
 	}
 	_ = control.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
 	switch {
 	case err != nil && !errors.As(err, &large):
-		return invalid("", "the request's body: %v", err)
+		return nil, invalid("", "the request's body: %v", err)
 	case err != nil:
-		return err
+		return nil, err
 	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return nil
+	return to.Bytes(), nil
 }
 
 func or[T int64 | time.Duration](v, otherwise T) T {
@@ -140,6 +196,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, q *question, stream
 		return err
 	}
 	defer release()
+	r.Body.Close() // what is left of it is tokens
 	ctx, cancel := context.WithCancel(r.Context())
 	events := q.ask(ctx)
 	defer func() {

@@ -18,7 +18,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := &question{model: m}
 	f := &chatForm{model: m, id: newID("chatcmpl-"), created: time.Now().Unix()}
-	c := conversation{q: q}
+	c := conversation{q: q, bounded: true}
 	p.read("messages", &c.Messages)
 	c.tools(p)
 	c.reasoning(p)
@@ -68,6 +68,7 @@ type conversation struct {
 	q           *question
 	schema      json.RawMessage // schema of the answer; nil for none
 	formatParam string          // name of the parameter that has the schema
+	bounded     bool            // a prompt beyond the context is an error
 }
 
 // tools reads tools, tool_choice and parallel_tool_calls.
@@ -145,6 +146,11 @@ func (c *conversation) render(ctx context.Context) error {
 			e = invalid("messages", "%v", err)
 		}
 		return e
+	}
+	if c.bounded {
+		if err := c.q.model.Engine.Fits(rendered.String()); err != nil {
+			return err
+		}
 	}
 	parser := func() *chat.Parser { return t.NewParser(c.Conversation, rendered) }
 	v, err := c.q.model.Engine.Loaded().Vocabulary()

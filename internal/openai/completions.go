@@ -34,7 +34,7 @@ func (a *API) completions(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	prompts, err := texts("prompt", raw, mostAnswers, m.Engine.Vocab(), m.Engine.Loaded().Encode)
+	prompts, err := texts("prompt", raw, mostAnswers, m.Engine.Vocab(), m.Engine.Encode)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func (a *API) messages(w http.ResponseWriter, r *http.Request) error {
 	if !p.set("max_tokens", Length, &q.generation) {
 		p.fail(invalid("max_tokens", "max_tokens is missing"))
 	}
-	c := conversation{q: q}
+	c := conversation{q: q, bounded: true}
 	c.blocks(p)
 	var by struct {
 		User string `json:"user_id"`

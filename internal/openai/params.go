@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"mime"
@@ -31,11 +30,7 @@ func readParams(r *http.Request) (*params, error) {
 		return nil, &Error{Status: http.StatusUnsupportedMediaType, Type: invalidRequest, Code: "unsupported_media_type",
 			Message: fmt.Sprintf("Content-Type is %q: want application/json", r.Header.Get("Content-Type"))}
 	}
-	raw, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	return parseParams(raw)
+	return parseParams(r.Body.(*body).text) // see receive
 }
 
 func parseParams(raw []byte) (*params, error) {

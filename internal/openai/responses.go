@@ -18,7 +18,7 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := &question{model: m, answers: 1}
 	f := &responseForm{model: m}
-	c := conversation{q: q}
+	c := conversation{q: q, bounded: true}
 	f.said.Parallel = true
 	p.read("instructions", &f.said.Instructions)
 	p.read("parallel_tool_calls", &f.said.Parallel)

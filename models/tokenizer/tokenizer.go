@@ -23,6 +23,7 @@ type Tokenizer struct {
 	tables    func() *tables
 	specials  func() *specials
 	hash      func() [32]byte
+	longest   func() int
 }
 
 // New returns a tokenizer of a valid vocabulary. It keeps the lists of s, which must not change
@@ -43,6 +44,7 @@ func New(s Spec) (*Tokenizer, error) {
 	t.tables = sync.OnceValue(func() *tables { return newTables(&t.spec, t.types) })
 	t.specials = sync.OnceValue(func() *specials { return newSpecials(t) })
 	t.hash = sync.OnceValue(t.spec.sum)
+	t.longest = sync.OnceValue(t.newLongest)
 	return t, nil
 }
 
