@@ -2,6 +2,7 @@ package constrain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -29,8 +30,15 @@ const (
 	maxCaches   = 64 << 20 // bytes of masks cached by a vocabulary, and by a constraint
 )
 
+// ErrLimit is wrapped where a constraint exceeds a bound, when it is made or within a text.
+var ErrLimit = errors.New("constraint too large")
+
 // limitError is a bound that a constraint exceeded.
 type limitError struct{ what string }
+
+func (e limitError) Unwrap() error { return ErrLimit }
+
+func (e limitError) Error() string { return ErrLimit.Error() + ": " + e.what }
 
 // stopped is the end of the caller's context.
 type stopped struct{ error }
@@ -63,8 +71,6 @@ func (b *budget) overspent() {
 		panic(stopped{context.Cause(b.ctx)})
 	}
 }
-
-func (e limitError) Error() string { return "constraint too large: " + e.what }
 
 func limit(format string, args ...any) limitError { return limitError{fmt.Sprintf(format, args...)} }
 

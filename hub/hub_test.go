@@ -816,3 +816,19 @@ func TestEnvironment(t *testing.T) {
 		})
 	}
 }
+
+// TestHugeSizes: sizes whose sum exceeds the type exceed the disk.
+func TestHugeSizes(t *testing.T) {
+	server := newTestHub(t, nil)
+	server.listing = func(w http.ResponseWriter, r *http.Request) bool {
+		var files []string
+		for i := range 2 {
+			files = append(files, fmt.Sprintf(`{"rfilename": "m-%05d-of-00002.gguf", "lfs": {"sha256": "%064d", "size": 6000000000000000000}}`, i+1, i))
+		}
+		_, err := fmt.Fprintf(w, `{"sha": %q, "siblings": [%s]}`, testCommit, strings.Join(files, ","))
+		return err == nil
+	}
+	h := &Hub{Endpoint: server.URL, Cache: t.TempDir()}
+	_, err := h.Pull(t.Context(), "org/huge", nil)
+	require.ErrorContains(t, err, "9223372036854775807 bytes are missing, but the disk")
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -87,7 +88,9 @@ func (p *puller) model(ctx context.Context) (path string, err error) {
 			}
 			known[m.files[i]] = e
 		}
-		need += r.missing(commit, e)
+		if need += r.missing(commit, e); need < 0 {
+			need = math.MaxInt64 // sizes are the hub's, and their sum may exceed the type
+		}
 	}
 	if free, err := p.free(p.Cache); err == nil && need > free {
 		return "", fmt.Errorf("%s: %w", p.name, noRoom(need, free, p.Cache))

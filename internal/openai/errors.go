@@ -11,6 +11,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
+	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
@@ -117,6 +118,7 @@ var causes = []struct {
 	{smelt.ErrNoTokens, http.StatusBadRequest, invalidRequest, "", "empty_prompt"},
 	{chat.ErrNoTemplate, http.StatusBadRequest, invalidRequest, "model", "no_chat_template"},
 	{chat.ErrContent, http.StatusBadRequest, invalidRequest, "messages", "unsupported_content"},
+	{constrain.ErrLimit, http.StatusBadRequest, invalidRequest, "", "constraint_too_large"},
 	{checkpoint.ErrNoTokenizer, http.StatusBadRequest, invalidRequest, "model", "no_tokenizer"},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, timedOut, "", "deadline_exceeded"},
 	{context.Canceled, 499, timedOut, "", "canceled"},
