@@ -54,7 +54,7 @@ func (p *Executable) inputChecks(blocks int) []check {
 			list = append(list, c)
 		}
 	}
-	if p.plan.Stateful() {
+	if p.plan.Stateful() && slices.Contains(have, sym.CuSeqlens) && slices.Contains(have, sym.BlockTable) && slices.Contains(have, sym.Positions) {
 		c := stateCheck
 		c.blocks, c.block = int32(blocks), int32(p.plan.Block())
 		list = append(list, c)

@@ -29,9 +29,10 @@ type Instance struct {
 	memory     Memory
 	sizes      []int64 // by buffer of the Plan; of one slot if there are several
 	handle     Handle
-	buffers    []Handle // by buffer of the Plan; nil where the executable's
-	bytes      [][]byte // contents of inputs, outputs and the arena, by buffer
-	strides    []uint64 // of inputs, by buffer
+	buffers    []Handle         // by buffer of the Plan; nil where the executable's
+	bytes      [][]byte         // contents of inputs, outputs and the arena, by buffer
+	strides    []uint64         // of inputs, by buffer
+	filled     [][ringSlots]int // values of the last step in each slot, by buffer
 	checks     []check
 
 	running  sync.Mutex // one step at a time
@@ -101,7 +102,7 @@ func (p *Executable) newInstance(blocks int) (*Instance, error) {
 	n := len(p.plan.Buffers)
 	s := &Instance{
 		executable: p, blocks: blocks, memory: memory, sizes: sizes,
-		buffers: make([]Handle, n), bytes: make([][]byte, n), strides: make([]uint64, n),
+		buffers: make([]Handle, n), bytes: make([][]byte, n), strides: make([]uint64, n), filled: make([][ringSlots]int, n),
 		counts: Counts{Kernels: make([]Ran, len(p.kernels))},
 		checks: p.inputChecks(blocks),
 	}
@@ -249,7 +250,7 @@ func (s *Instance) prepare(step *Step) error {
 			if int64(len(values))*4 != n {
 				return fmt.Errorf("input %q has %d values; these sizes need %d", b.Name, len(values), n/4)
 			}
-			copy(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], len(values)), values)
+			copy(s.input(i, slot, len(values)), values)
 		case plan.Output:
 			to, ok := step.Outputs[b.Name]
 			if n := b.Bytes.Eval(&step.Sizes); ok && (b.DType != dtype.F32 || int64(len(to))*4 != n) {
@@ -265,7 +266,7 @@ func (s *Instance) prepare(step *Step) error {
 	for i := range compiled.Buffers {
 		if b := &compiled.Buffers[i]; b.Owners != nil {
 			n := int(b.Bytes.Eval(&step.Sizes) / 4)
-			b.Owners.Fill(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], n), step.Inputs[sym.CuSeqlens])
+			b.Owners.Fill(s.input(i, slot, n), step.Inputs[sym.CuSeqlens])
 		}
 	}
 	s.record = Command{Phase: uint32(step.Phase), Slot: slot, Seed: s.executable.device.opts.Seed + s.steps}
@@ -275,6 +276,17 @@ func (s *Instance) prepare(step *Step) error {
 	copy(s.record.Sizes[:], step.Sizes[:])
 	s.steps++
 	return nil
+}
+
+// input returns the memory of n values of an input, in its slot of the ring. It clears those behind
+// them, so that a kernel finds no index there that was checked for another step.
+func (s *Instance) input(buffer int, slot uint32, n int) []int32 {
+	whole := view[int32](s.bytes[buffer][uint64(slot)*s.strides[buffer]:], int(s.strides[buffer]/4))
+	if last := &s.filled[buffer][slot]; *last > n {
+		clear(whole[n:*last])
+	}
+	s.filled[buffer][slot] = n
+	return whole[:n]
 }
 
 func (s *Instance) execute(ctx context.Context, step *Step) error {

@@ -21,6 +21,7 @@ type Launch struct {
 	Grid             [3]uint32         // threadgroups
 	Group            [3]uint32         // threads in a threadgroup
 	ThreadgroupBytes []uint32          // dynamic, by [[threadgroup(i)]]
+	Rows             int64             // of x that an index names at most; 0: unknown
 }
 
 // Unbound is the size, in [Launch], of a buffer that is not bound.
@@ -216,6 +217,12 @@ func spread(rows, stride, width uint64) uint64 {
 // rows refuses a buffer too small for strided rows.
 func (c *checker) rows(name string, rows, stride, width uint32) {
 	c.holds(name, spread(uint64(rows), uint64(stride), uint64(width)))
+}
+
+// gathered refuses an x too small for the rows that an index names, or for one where their number
+// is unknown.
+func (c *checker) gathered(stride, width uint32) {
+	c.holds("x", spread(uint64(max(c.Rows, 1)), uint64(stride), uint64(width)))
 }
 
 // dense refuses a buffer too small for a dense tensor of these extents.

@@ -44,8 +44,8 @@ func checkLinear(c *checker) {
 	if experts != 0 {
 		inputs, extra = c.experts(p, experts), experts+1
 	}
-	if c.on("fc_gather") { // the number of rows depends on the index's contents
-		c.dense("x", p.K)
+	if c.on("fc_gather") {
+		c.gathered(p.XStride, p.K)
 		c.dense("rows", p.Tokens)
 	} else {
 		c.rows("x", inputs, p.XStride, p.K)
@@ -198,7 +198,7 @@ func checkElements(c *checker) {
 func checkGather(c *checker) {
 	p := paramsOf[ElementParams](c)
 	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
-	c.dense("x", p.Width) // the number of rows depends on the index's contents
+	c.gathered(p.AStride, p.Width)
 	c.dense("index", p.Rows)
 	c.dense("out", p.Rows, p.Width)
 	c.covered()

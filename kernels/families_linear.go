@@ -37,7 +37,7 @@ var linearFamilies = []family{
 		args:   strings.Replace(linearArgs, "$1", "$2", 1) + "; 7 gain read float; 12 rows read int?",
 		params: LinearParams{}, paramsIndex: 5, constants: linearConstants + "; 6 fc_tile uint?" + gatherConstant, maxThreads: 128,
 		threadgroup: func(e []Element) int { return matTiles(e[1]) + 2*MatTokens*4 }},
-	{name: "group_by_expert", check: checkGroupByExpert, file: "experts.metal", summary: "rows in the order of their experts", instances: []string{""},
+	{name: GroupByExpert, check: checkGroupByExpert, file: "experts.metal", summary: "rows in the order of their experts", instances: []string{""},
 		args: "0 expert read int; 1 order write int; 2 starts write int", params: GroupByExpertParams{}, paramsIndex: 3,
 		threadgroup: floats(16), grid: "groups", maxThreads: 256},
 }

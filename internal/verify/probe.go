@@ -215,10 +215,10 @@ func newRig(g *graphs, m Subject, on openable, pick picker, split bool) (*rig, e
 		for i := range r.plan.Phases {
 			ph := &r.plan.Phases[i]
 			r.starts = append(r.starts, len(loaded.Phases))
-			for k := range ph.Dispatches {
+			for _, alone := range r.plan.Alone(ph) {
 				one := *ph
 				one.Least[sym.T], one.Longest.Min = 1, 1 // a token by itself, see alone
-				one.Dispatches, one.CommandBuffers = []plan.Dispatch{ph.Dispatches[k]}, []int{0}
+				one.Dispatches, one.CommandBuffers = alone, []int{0}
 				loaded.Phases = append(loaded.Phases, one)
 			}
 		}

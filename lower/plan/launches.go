@@ -43,7 +43,7 @@ func (p *Phase) smallest() sym.Sizes {
 // launch returns the launch of a dispatch at some sizes. A cache has the bytes of one block, as
 // the Plan does not know how many there are.
 func (d *Dispatch) launch(sizes *sym.Sizes) (*kernels.Launch, error) {
-	l := &kernels.Launch{Kernel: d.Kernel, Constants: make(map[uint32]uint32, len(d.Constants)), Group: d.Group}
+	l := &kernels.Launch{Kernel: d.Kernel, Constants: make(map[uint32]uint32, len(d.Constants)), Group: d.Group, Rows: sizes[sym.T]}
 	for _, c := range d.Constants {
 		l.Constants[c.Index] = c.Bits
 	}

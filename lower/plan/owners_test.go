@@ -58,7 +58,7 @@ func TestOwnersOfPlans(t *testing.T) {
 	plan := func(change func(p *Plan, b *Buffer)) error {
 		o := &Owners{Tile: 32, Least: 1, Most: MaxTokens}
 		p := &Plan{Context: 8, Phases: []Phase{{Least: sym.Sizes{sym.T: 1}, Bounds: sym.Sizes{sym.T: 8, sym.Smax: 8}, Longest: Interval{1, 8}}}, Buffers: []Buffer{
-			{Kind: Input, Name: sym.CuSeqlens, DType: dtype.I32, Bytes: Number(8)},
+			{Kind: Input, Name: sym.CuSeqlens, DType: dtype.I32, Bytes: Size(sym.B).Times(4).Plus(Number(4))},
 			{Kind: Input, Name: o.Name(), DType: dtype.I32, Bytes: o.Bytes(), Owners: o},
 		}}
 		change(p, &p.Buffers[1])

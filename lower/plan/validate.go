@@ -123,6 +123,10 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 	}
 	n, constant := b.Bytes.IsConst()
 	switch b.Kind {
+	case Input:
+		if want, ok := inputBytes[b.Name]; ok && b.Bytes.String() != want.String() {
+			return fmt.Errorf("%s bytes, want %s", b.Bytes, want)
+		}
 	case Weight:
 		t := tensors[b.Name]
 		if t == nil || b.DType != t.DType && !(b.DType == dtype.F32 && t.DType.IsFloat()) {
@@ -233,7 +237,7 @@ func (p *Plan) validatePhase(ph *Phase) error {
 			return fmt.Errorf("dispatch %d (%s): %w", i, ph.Dispatches[i].Label(), err)
 		}
 	}
-	return nil
+	return p.validateOrders(ph)
 }
 
 func (p *Plan) validateDispatch(ph *Phase, d *Dispatch) error {
@@ -289,7 +293,10 @@ func (p *Plan) validateDispatch(ph *Phase, d *Dispatch) error {
 			return fmt.Errorf("argument %d needs bytes [%d,%d) of %s %q, which has %d", b.Index, b.Offset, b.Offset+n, buffer.Kind, buffer.Name, have)
 		}
 	}
-	return d.validateLaunches(ph)
+	if err := d.validateLaunches(ph); err != nil {
+		return err
+	}
+	return p.validateIndices(d)
 }
 
 func (b *Buffer) validateOwners(p *Plan) error {
