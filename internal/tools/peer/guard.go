@@ -137,7 +137,7 @@ func guard(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	b := flags.String("b", "HEAD", "the commit to judge")
 	environment := flags.String("b-env", "", "an environment variable for B only, to compare settings: NAME=VALUE")
 	flags.StringVar(&o.dir, "dir", "build/peer", "folder of the models and of the built commits")
-	o.shapesFlag(flags)
+	o.modelFlags(flags)
 	flags.StringVar(&o.only, "models", "*", "patterns of models, separated by commas")
 	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model, separated by commas")
 	flags.IntVar(&o.threads, "threads", device.DefaultThreads(), "threads of each engine")

@@ -46,7 +46,7 @@ func main() {
 // options are the values of the flags.
 type options struct {
 	dir, models, only, cells, peer string
-	shapes                         string
+	shapes, formats                string
 	smelt                          string
 	isa                            string
 	pairs, threads                 int
@@ -57,7 +57,9 @@ type options struct {
 	docs                           string
 }
 
-func (o *options) shapesFlag(flags *flag.FlagSet) {
+// modelFlags defines the flags that name the models of a comparison.
+func (o *options) modelFlags(flags *flag.FlagSet) {
+	flags.StringVar(&o.formats, "formats", strings.Join(formats, ","), "types of weights that smelt synth knows, separated by commas")
 	flags.StringVar(&o.shapes, "shapes", strings.Join(shapes, ";"), "shapes, separated by semicolons, with changed metadata after commas: gemma3-1b;phi4-mini,block_count=4")
 }
 
@@ -111,7 +113,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.dir, "dir", "build/peer", "folder of llama.cpp, which is fetched if missing")
 	flags.StringVar(&o.models, "models-dir", "", "folder of the models, which are written if missing (default: models in --dir)")
 	flags.StringVar(&o.only, "models", "*", "patterns of models, separated by commas: qwen3-*,llama3.2-1b-q4_0")
-	o.shapesFlag(flags)
+	o.modelFlags(flags)
 	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model: prompts (pp), or tokens generated one at a time (tg), @ a depth")
 	flags.StringVar(&o.peer, "peer", "llama.cpp", "rival measured beside smelt: llama.cpp or none")
 	flags.StringVar(&o.isa, "isa", "", "instruction set of all engines, a value of SMELT_ISA (default: each engine's choice)")
@@ -261,7 +263,7 @@ func (m *measurement) plan() error {
 	}
 	m.slots = m.depth + max(longest, warmPrompt)
 	for shape := range strings.SplitSeq(m.shapes, ";") {
-		for _, format := range formats {
+		for format := range strings.SplitSeq(m.formats, ",") {
 			for pattern := range strings.SplitSeq(m.only, ",") {
 				matches, err := path.Match(strings.TrimSpace(pattern), shape+"-"+format)
 				if err != nil {
@@ -275,7 +277,7 @@ func (m *measurement) plan() error {
 		}
 	}
 	if len(m.named) == 0 {
-		return fmt.Errorf("--models %q: no model matches (shapes %s, formats %v)", m.only, m.shapes, formats)
+		return fmt.Errorf("--models %q: no model matches (shapes %s, formats %s)", m.only, m.shapes, m.formats)
 	}
 	m.models = cmp.Or(m.models, filepath.Join(m.dir, "models"))
 	m.json = cmp.Or(m.json, filepath.Join(m.dir, "report.json"))
@@ -568,12 +570,14 @@ func (r *report) meet(h hello, as *hello) error {
 func (r *report) enter(b *bench) {
 	r.Models = slices.DeleteFunc(r.Models, func(o bench) bool { return o.name() == b.name() })
 	r.Models = append(r.Models, *b)
-	rank := func(b bench) int { // shapes outside a whole comparison come last
-		shape := slices.Index(shapes, b.Model)
-		if shape < 0 {
-			shape = len(shapes)
+	rank := func(b bench) int { // shapes and formats outside a whole comparison come last
+		place := func(list []string, name string) int {
+			if i := slices.Index(list, name); i >= 0 {
+				return i
+			}
+			return len(list)
 		}
-		return shape*len(formats) + slices.Index(formats, b.Format)
+		return place(shapes, b.Model)*(len(formats)+1) + place(formats, b.Format)
 	}
 	slices.SortStableFunc(r.Models, func(x, y bench) int { return rank(x) - rank(y) })
 }
