@@ -18,11 +18,11 @@ type Bound struct {
 
 // Bounds. Times are for two cores of a server of 2023.
 var (
-	DemoCPU    = Bound{"processor time of a cold make demo", "s", 180, 0.15}
-	DemoWall   = Bound{"wall time of a cold make demo", "s", 90, 0.25}
-	TestWall   = Bound{"wall time of a cold make test", "s", 480, 0.1}
-	Binary     = Bound{"size of the binary", "MB", 25, 0}
-	CPlusPlus  = Bound{"C++ in the binary", "MB of code", 2, 0.15} // one second of g++ makes about 20 kB
+	DemoCPU    = Bound{"processor time of a cold make demo", "s", 200, 0.2}
+	DemoWall   = Bound{"wall time of a cold make demo", "s", 100, 0.25}
+	TestWall   = Bound{"wall time of a cold make test", "s", 600, 0.2}
+	Binary     = Bound{"size of the binary", "MB", 32, 0}
+	CPlusPlus  = Bound{"C++ in the binary", "MB of code", 2.8, 0.25} // one second of g++ makes about 20 kB
 	InitTime   = Bound{"initialisation of all packages", "ms", 5, 1}
 	InitMemory = Bound{"memory that initialisation takes", "MB", 2, 0}
 	Start      = Bound{"processor time of a verb that says its usage", "ms", 15, 1}

@@ -22,8 +22,10 @@ import (
 	"github.com/samber/lo"
 )
 
-// most is the number of lines of the product at c37c657; the sum must be lower.
-const most = 115_522
+// most is the number of lines of the product that the sum must be below: a fence, which a commit
+// that moves it gives a reason for. The product had 115,459 before constraints, templates and the
+// server took in what others reported.
+const most = 122_000
 
 var counted = []string{".go", ".h", ".cc", ".c", ".m", ".metal"}
 
