@@ -131,14 +131,17 @@ func checkGroupByExpert(c *checker) {
 	c.covered()
 }
 
-// choice returns a function constant, or the first of the values if it is not set. It
-// refuses others than the values.
+// choice returns a function constant, or the first of the values if it is not set or, which it
+// refuses, none of them.
 func (c *checker) choice(name string, values ...uint32) uint32 {
 	bits, set := c.constant(name)
 	if !set {
 		return values[0]
 	}
-	c.require(slices.Contains(values, bits), name, "%d; it may be one of %v", bits, values)
+	if !slices.Contains(values, bits) {
+		c.refuse(name, "%d; it may be one of %v", bits, values)
+		return values[0]
+	}
 	return bits
 }
 
@@ -395,6 +398,9 @@ func checkAttentionTile(c *checker) {
 	c.dense("out", p.Tokens, p.Heads, p.Head)
 	c.sinks(p.Heads)
 	c.owners(c.Grid[0], tiles(p.Tokens, AttentionTile)+uint64(p.Seqs))
+	if c.on("fc_map") {
+		c.holds("map", uint64(c.Grid[0])) // surplus threadgroups read it too
+	}
 	c.grid(uint64(c.Grid[0]), uint64(p.Heads), 1)
 	c.threads(uint32(c.kernel.MaxThreads))
 }
