@@ -46,6 +46,9 @@ func (p *Plan) validateIndices(d *Dispatch) error {
 			return fmt.Errorf("argument %s is written, and its binding only reads", a.Name)
 		}
 		buffer := &p.Buffers[b.Buffer]
+		if align := alignment(&a); b.Offset%align != 0 {
+			return fmt.Errorf("argument %s is at byte %d of %s %q; the kernel needs a multiple of %d", a.Name, b.Offset, buffer.Kind, buffer.Name, align)
+		}
 		var err error
 		if index, ok := k.Index(&a); ok {
 			err = d.validateIndex(k, &index, b, buffer)
@@ -57,6 +60,18 @@ func (p *Plan) validateIndices(d *Dispatch) error {
 		}
 	}
 	return nil
+}
+
+// alignment returns what offsets of an argument are multiples of: kernels load four floats at once,
+// and words of stored weights.
+func alignment(a *kernels.Arg) int64 {
+	switch a.Element {
+	case kernels.Float, kernels.Half, kernels.Bfloat:
+		return 4 * int64(a.Element.Size())
+	case kernels.Int:
+		return int64(a.Element.Size())
+	}
+	return 2
 }
 
 func (d *Dispatch) validateIndex(k *kernels.Kernel, index *kernels.Index, b *Binding, buffer *Buffer) error {
