@@ -28,7 +28,7 @@ import (
 const module = "github.com/smelt-ml/smelt"
 
 // apart are rooms within rooms.
-var apart = []string{"ir/dtype", "kernels/published", "lower/plan", "lower/predict"}
+var apart = []string{"ir/dtype", "ir/sym", "kernels/published", "lower/plan", "lower/predict"}
 
 // colours of rooms: the tool and the API, models, the compiler, execution.
 var colours = map[string]string{
