@@ -90,7 +90,7 @@ func (v *Vocabulary) compile(ctx context.Context, build func(g *grammar) (place,
 		return nil, errors.New("no text matches")
 	}
 	c.start = c.config(r.threads, r.ends)
-	g.open(nil)
+	g.open(context.Background())
 	return c, nil
 }
 
@@ -166,7 +166,7 @@ func (s *State) AcceptBytes(text []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer bounded(&err)
-	c.p.open(nil)
+	c.p.open(context.Background())
 	ts, ends := s.at.threads, s.at.ends
 	var buffers [2][]thread
 	for i, b := range text {
@@ -192,7 +192,7 @@ func (s State) Mask(mask []uint64) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer bounded(&err)
-	c.p.open(nil)
+	c.p.open(context.Background())
 	k := s.at
 	if k.mask != nil {
 		copy(mask, k.mask)
@@ -287,7 +287,7 @@ func (s State) Forced(dst []byte) (_ []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer bounded(&err)
-	c.p.open(nil)
+	c.p.open(context.Background())
 	ts, ends := s.at.threads, s.at.ends
 	for range maxTokenBytes {
 		if ends || len(ts) == 0 {
