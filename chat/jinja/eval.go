@@ -299,6 +299,9 @@ func (r *run) attribute(of Value, name string, called bool) Value {
 	case Text:
 		table = textMethods
 	case *List:
+		if v, ok := of.named(name); ok {
+			return v
+		}
 		table = listMethods
 	}
 	if m, ok := table[name]; ok {
@@ -725,7 +728,7 @@ func (r *run) equal(a, b Value) bool {
 		return ok && a.s == b.s
 	case *List:
 		b, ok := b.(*List)
-		if !ok || len(a.Items) != len(b.Items) || (a.form == tuple) != (b.form == tuple) {
+		if !ok || len(a.Items) != len(b.Items) || a.isTuple() != b.isTuple() {
 			return false
 		}
 		r.enter()

@@ -55,6 +55,7 @@ func init() {
 			}
 			return r.printf(r.str(v), &List{a.pos, tuple})
 		},
+		"groupby":   grouped,
 		"from_json": fromText, "fromjson": fromText,
 		"indent": indent,
 		"int":    toInt,
@@ -450,6 +451,8 @@ func (r *run) path(v, path Value) Value {
 			v, _ = of.Get(part)
 		case *namespace:
 			v, _ = of.Get(part)
+		case *List:
+			v, _ = of.named(part)
 		default:
 			return Undefined{}
 		}
@@ -577,6 +580,51 @@ func sorted(r *run, v Value, a args) Value {
 		return c
 	})
 	return &List{Items: items}
+}
+
+// grouped returns a tuple (grouper, list) for each value of an attribute, in the order of the values.
+func grouped(r *run, v Value, a args) Value {
+	path, missing, cased := a.get(0, "attribute", Undefined{}), a.get(1, "default", None{}), truth(a.get(2, "case_sensitive", Bool(false)))
+	if path == (Undefined{}) {
+		fail("groupby: want an attribute")
+	}
+	type keyed struct{ key, shown, item Value }
+	items := r.list(r.items(v)).Items
+	r.alloc(2 * itemSize * len(items))
+	all := make([]keyed, len(items))
+	for i, item := range items {
+		key := r.path(item, path)
+		if key == (Undefined{}) && missing != (None{}) {
+			key = missing
+		}
+		all[i] = keyed{key, key, item}
+		if t, ok := key.(Text); ok && !cased {
+			all[i].key = lower(r, t)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y keyed) int {
+		c, ok := r.compare(x.key, y.key)
+		if !ok {
+			fail("a %s and a %s cannot be ordered", x.key.kind(), y.key.kind())
+		}
+		return c
+	})
+	groups := r.list(nil)
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && r.equal(all[0].key, all[n].key) {
+			n++
+		}
+		same := make([]Value, n)
+		for i := range same {
+			same[i] = all[i].item
+		}
+		one := r.list([]Value{all[0].shown, r.list(same)})
+		one.form = group
+		r.alloc(itemSize)
+		groups.Items, all = append(groups.Items, one), all[n:]
+	}
+	return groups
 }
 
 func dictsort(r *run, v Value, a args) Value {

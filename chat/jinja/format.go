@@ -191,7 +191,7 @@ func (r *run) printf(t Text, v Value) Text {
 	mapping, _ := v.(*Dict)
 	list, isList := v.(*List)
 	values := []Value{v}
-	if isList && list.form == tuple {
+	if isList && list.isTuple() {
 		values = list.Items
 	}
 	used := 0
@@ -271,7 +271,7 @@ func (r *run) printf(t Text, v Value) Text {
 		b.text(r.made(r.directive(of, l)))
 	}
 	b.text(rest)
-	if used < len(values) && mapping == nil && (!isList || list.form == tuple) {
+	if used < len(values) && mapping == nil && (!isList || list.isTuple()) {
 		fail("there are more values than %% in the format")
 	}
 	return r.made(b.done())

@@ -55,7 +55,7 @@ func (w *pythonWriter) value(v Value, level int) {
 	case *List:
 		form := v.form
 		if form == (listForm{}) {
-			form = listForm{"[", "]"}
+			form = listForm{open: "[", close: "]"}
 		}
 		w.plain(form.open)
 		for i, item := range v.Items {
@@ -64,7 +64,7 @@ func (w *pythonWriter) value(v Value, level int) {
 			}
 			w.value(item, level+1)
 		}
-		if form == tuple && len(v.Items) == 1 {
+		if v.isTuple() && len(v.Items) == 1 {
 			w.plain(",")
 		}
 		w.plain(form.close)

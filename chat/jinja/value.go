@@ -37,15 +37,30 @@ type (
 	}
 )
 
-// listForm is how a sequence is written, around its items.
-type listForm struct{ open, close string }
+// listForm is how a sequence is written, around its items, and the names of its first two.
+type listForm struct{ open, close, first, second string }
 
 var (
-	tuple      = listForm{"(", ")"}
-	dictKeys   = listForm{"dict_keys([", "])"}
-	dictValues = listForm{"dict_values([", "])"}
-	dictItems  = listForm{"dict_items([", "])"}
+	tuple      = listForm{open: "(", close: ")"}
+	group      = listForm{open: "(", close: ")", first: "grouper", second: "list"}
+	dictKeys   = listForm{open: "dict_keys([", close: "])"}
+	dictValues = listForm{open: "dict_values([", close: "])"}
+	dictItems  = listForm{open: "dict_items([", close: "])"}
 )
+
+func (l *List) isTuple() bool { return l.form == tuple || l.form == group }
+
+// named returns the item of that name.
+func (l *List) named(name string) (Value, bool) {
+	switch {
+	case name == "":
+	case name == l.form.first && len(l.Items) > 0:
+		return l.Items[0], true
+	case name == l.form.second && len(l.Items) > 1:
+		return l.Items[1], true
+	}
+	return Undefined{}, false
+}
 
 func (Undefined) kind() string  { return "undefined" }
 func (None) kind() string       { return "none" }
