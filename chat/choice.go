@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,7 +152,7 @@ func (t *Template) answerForm(c *Conversation, at place, answered bool, schema j
 	case schema != nil:
 		form = constrain.Sequence(w.thought(at, answered, t.source), answer)
 	default:
-		form = w.begun(at, calls)
+		form = w.begun(at, calls, w.sorted(""))
 	}
 	return &form, nil
 }
@@ -169,11 +170,16 @@ func (w *writer) thought(at place, answered bool, source string) constrain.Form 
 	return constrain.Form{}
 }
 
-// begun returns the form of any answer in which every call that begins is one of calls.
-func (w *writer) begun(at place, calls constrain.Form) constrain.Form {
+// begun returns the form of any answer in which every call that begins is one of calls, or a bare
+// one of these tools.
+func (w *writer) begun(at place, calls constrain.Form, names []string) constrain.Form {
 	open, close := w.think[0], w.think[1]
-	mark := w.mark()
-	text := w.free(open, mark)
+	mark := w.mark(w.writing.open + w.writing.each)
+	bare := w.mark(cmp.Or(w.writing.bare, w.writing.each))
+	if bare == mark {
+		bare = ""
+	}
+	text := w.free(open, mark, bare)
 	var parts []constrain.Form // alternate with free text
 	if open != "" {
 		parts = append(parts, w.between(open, close))
@@ -181,6 +187,9 @@ func (w *writer) begun(at place, calls constrain.Form) constrain.Form {
 	var whole []constrain.Form // alternatives for the last message
 	if mark != "" {
 		parts = append(parts, calls)
+		if bare != "" {
+			parts = append(parts, w.bare(names))
+		}
 	} else {
 		begin, _, _ := strings.Cut(w.writing.each, "@")
 		for _, lines := range blanks {
@@ -204,10 +213,10 @@ func (w *writer) begun(at place, calls constrain.Form) constrain.Form {
 	return form
 }
 
-// mark returns the mark that begins a call; "" if a call is a whole message.
-func (w *writer) mark() string {
+// mark returns the mark that begins a call in a notation; "" if a call is a whole message.
+func (w *writer) mark(notation string) string {
 	for _, c := range w.Format.calls {
-		if c.open != "" && strings.HasPrefix(w.writing.open+w.writing.each, c.open) {
+		if c.open != "" && strings.HasPrefix(notation, c.open) {
 			return c.open
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,8 +25,8 @@ var families = []struct{ format, mark, prompt, hints string }{
 	{"hermes", "<think>", "<|im_start|>assistant\n", "<think> </think> <tool_call>"},
 	{"hermes", "", "<|im_start|>assistant\n<think>\n", "</think> <tool_call> <think>"},
 	{"hermes", "", "", "<tool_call> </tool_call>"},
-	{"qwen3-coder", "<function=", "", "\n</parameter> <tool_call> </parameter>"},
-	{"seed-oss", "<seed:tool_call><seed:think>", "", "</parameter> <seed:tool_call> <seed:think> </seed:think>"},
+	{"qwen3-coder", "<function=", "", "\n</parameter> <tool_call> </parameter> <function="},
+	{"seed-oss", "<seed:tool_call><seed:think>", "", "</parameter> <seed:tool_call> <seed:think> </seed:think> <function="},
 	{"llama3", "<|start_header_id|>", "", `{"name":␣"list_all",␣"parameters":␣`},
 	{"mistral", "[TOOL_CALLS]", "", "[TOOL_CALLS]"},
 	{"mistral-v11", "[ARGS] [THINK]", "[/INST]", "[TOOL_CALLS] [THINK] [/THINK]"},
@@ -35,11 +36,11 @@ var families = []struct{ format, mark, prompt, hints string }{
 	{"lfm2", "<|tool_list_start|>", "", "<|tool_call_start|>"},
 	{"granite", "<|start_of_role|>", "", "<|tool_call|>"},
 	{"command-r7b", "<|START_ACTION|><|START_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|> <|START_ACTION|>"},
-	{"deepseek-v3", "function<｜tool▁sep｜>", "<｜Assistant｜><think>\n", "</think> <｜tool▁calls▁begin｜>"},
-	{"deepseek-v3.1", "<｜tool▁calls▁begin｜>", "<｜Assistant｜><think></think>", "<｜tool▁calls▁begin｜> <｜tool▁calls▁end｜>"},
-	{"deepseek-v3.2", "｜DSML｜", "", "<｜DSML｜function_calls> </｜DSML｜parameter> </｜DSML｜function_calls>"},
-	{"deepseek-v4", "dsml_token + 'tool_calls>", "", "<｜DSML｜tool_calls> </｜DSML｜parameter>"},
-	{"kimi", "<|tool_calls_section_begin|>", "", "<|tool_calls_section_begin|>"},
+	{"deepseek-v3", "function<｜tool▁sep｜>", "<｜Assistant｜><think>\n", "</think> <｜tool▁calls▁begin｜> <｜tool▁call▁begin｜>"},
+	{"deepseek-v3.1", "<｜tool▁calls▁begin｜>", "<｜Assistant｜><think></think>", "<｜tool▁calls▁begin｜> <｜tool▁calls▁end｜> <｜tool▁call▁begin｜>"},
+	{"deepseek-v3.2", "｜DSML｜", "", "<｜DSML｜function_calls> </｜DSML｜parameter> </｜DSML｜function_calls> <｜DSML｜invoke␣name=\""},
+	{"deepseek-v4", "dsml_token + 'tool_calls>", "", "<｜DSML｜tool_calls> </｜DSML｜parameter> <｜DSML｜invoke␣name=\""},
+	{"kimi", "<|tool_calls_section_begin|>", "", "<|tool_calls_section_begin|> <|tool_call_begin|>"},
 	{"glm-4.5", "</arg_key>\n<arg_value>", "", "\n</arg_value> <tool_call> </arg_value>"},
 	{"glm-4.7", "<arg_key>", "<|assistant|><think>", "</arg_value> <tool_call> </think>"},
 }
@@ -370,4 +371,38 @@ func TestConstraintEnds(t *testing.T) {
 	k, err := template.Constraint(t.Context(), v, c, prompt, schema)
 	require.NoError(t, err)
 	require.NotNil(t, k)
+}
+
+// TestBareCalls: a call without the marks around calls is kept to the tool's schema too.
+func TestBareCalls(t *testing.T) {
+	const days, rest = "<parameter=days>\n3\n</parameter>\n", "<parameter=unit>\nC\n</parameter>\n</function>"
+	for _, test := range []struct{ format, kept, lost string }{
+		{"qwen3-coder", "Sure.\n<function=get_weather>\n" + days + rest + "\n</tool_call>", "Sure.\n<function=get_weather>\n<parameter=days>\n99"},
+		{"qwen3-coder", "<function=now>\n</function> Ok.<tool_call>\n<function=now>\n</function>\n</tool_call>", "<function=then>"},
+		{"seed-oss", "<function=list_all>\n</function>", "<function=list_all>\n<parameter=page>\nx"},
+		{"deepseek-v3.1", "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>", "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{\"a"},
+		{"kimi", "<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}<|tool_call_end|>", "<|tool_call_begin|>functions.then"},
+		{"deepseek-v3.2", "<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>", "<｜DSML｜invoke name=\"then"},
+	} {
+		family := slices.IndexFunc(families, func(f struct{ format, mark, prompt, hints string }) bool { return f.format == test.format })
+		for _, marks := range []bool{false, true} {
+			c := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: callable, Answer: true}
+			template, prompt, tok, v := asked(t, family, marks, c)
+			k, err := template.Constraint(t.Context(), v, c, prompt, nil)
+			require.NoError(t, err)
+			taken := func(text string) bool {
+				s := k.Start()
+				for _, id := range tok.Encode(text, true) {
+					ok, err := s.Accept(id)
+					require.NoError(t, err)
+					if !ok {
+						return false
+					}
+				}
+				return true
+			}
+			require.True(t, taken(test.kept), "%s %v", test.format, marks)
+			require.False(t, taken(test.lost), "%s %v", test.format, marks)
+		}
+	}
 }

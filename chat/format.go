@@ -115,11 +115,11 @@ var formats = []Format{
 		writing: writing{each: glmTags.each("<tool_call>", ""), members: glmTags.members("", "", "")}, controls: glmControls},
 	{name: "seed-oss", in: []string{"<seed:tool_call>"}, think: [2]string{"<seed:think>", "</seed:think>"},
 		calls:    []callForm{closed("<seed:tool_call>", functionCall, "</seed:tool_call>"), {"<function=", followed(functionTags.read, "</seed:tool_call>"), functionTags.end}},
-		writing:  writing{each: functionTags.each("<seed:tool_call>\n<function=", ">\n") + "\n</seed:tool_call>", members: functionTags.members("", "", "\n"), between: "\n"},
+		writing:  writing{each: functionTags.each("<seed:tool_call>\n<function=", ">\n") + "\n</seed:tool_call>", bare: functionTags.each("<function=", ">\n"), members: functionTags.members("", "", "\n"), between: "\n"},
 		controls: []string{"<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"}},
 	{name: "qwen3-coder", in: []string{"<function="}, think: thinkTags,
 		calls:   []callForm{closed("<tool_call>", functionCall, "</tool_call>"), {"<function=", followed(functionTags.read, "</tool_call>"), functionTags.end}},
-		writing: writing{each: functionTags.each("<tool_call>\n<function=", ">\n") + "\n</tool_call>", members: functionTags.members("", "\n", "\n"), between: "\n"}, controls: hermesControls},
+		writing: writing{each: functionTags.each("<tool_call>\n<function=", ">\n") + "\n</tool_call>", bare: functionTags.each("<function=", ">\n"), members: functionTags.members("", "\n", "\n"), between: "\n"}, controls: hermesControls},
 	{name: "hermes", think: thinkTags, calls: []callForm{closed("<tool_call>", jsonCalls, "</tool_call>")},
 		writing: writing{each: "<tool_call>\n{\"name\": \"$\", \"arguments\": @}\n</tool_call>", between: "\n"}, controls: hermesControls},
 }

@@ -182,3 +182,32 @@ func TestEmptyArguments(t *testing.T) {
 		}
 	}
 }
+
+// muteBesideCalls are the templates that write no text beside calls, in Jinja2 too, or refuse it.
+var muteBesideCalls = []string{
+	"CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja", "Cohere2MoE.jinja",
+	"meta-llama-Llama-3.1-8B-Instruct.jinja", "meta-llama-Llama-3.2-3B-Instruct.jinja", "meta-llama-Llama-3.3-70B-Instruct.jinja",
+	"Mistral-Small-3.2-24B-Instruct-2506.jinja", "mistralai-Mistral-Nemo-Instruct-2407.jinja",
+	"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use.jinja", "NousResearch-Hermes-3-Llama-3.1-8B-tool_use.jinja",
+	"v2.jinja", "v2_spm.jinja", "v3.jinja", "v3_spm.jinja", "v3_image.jinja", "v3_image_spm.jinja",
+}
+
+// TestTextBesideCalls: a text beside a call reaches the model, unless its template has no place for it.
+func TestTextBesideCalls(t *testing.T) {
+	tok := vocabulary(t, controls...)
+	var mute []string
+	for name, source := range publicTemplates(t) {
+		template, err := chat.NewTemplate(source, tok)
+		require.NoError(t, err)
+		prompt, err := template.Render(chat.Conversation{Tools: declared, ToolsInPrompt: true, Answer: true, Messages: []chat.Message{
+			{Role: "user", Content: "x"},
+			{Role: "assistant", Content: "beside it", ToolCalls: []chat.ToolCall{{ID: "call00001", Name: "now", Arguments: "{}"}}},
+			{Role: "tool", ToolCallID: "call00001", Content: "noon"},
+		}})
+		require.NoError(t, err, name)
+		if !strings.Contains(prompt.String(), "beside it") {
+			mute = append(mute, name)
+		}
+	}
+	require.ElementsMatch(t, muteBesideCalls, mute)
+}

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 type writing struct {
 	open, each, between, close string
 	or                         string   // an alternative to each
+	bare                       string   // a call outside of open and close, which models write too; each if ""
 	members                    *members // notation of the arguments if they are no JSON object
 	alone                      bool     // one call per message; without a mark, the message begins with the call
 }
@@ -365,6 +367,16 @@ func (w *writer) calls(names []string, alone bool) (constrain.Form, error) {
 		form = constrain.Sequence(form, constrain.Many(constrain.Sequence(w.literal(w.writing.between), form), 0))
 	}
 	return constrain.Sequence(w.literal(w.writing.open), form, w.literal(w.writing.close)), nil
+}
+
+// bare returns the form of one bare call. [writer.calls] has found that the tools can be written.
+func (w *writer) bare(names []string) constrain.Form {
+	var each []constrain.Form
+	for _, name := range names {
+		arguments, _ := w.arguments(w.tools[name])
+		each = append(each, w.fill(cmp.Or(w.writing.bare, w.writing.each), name, arguments))
+	}
+	return constrain.OneOf(each...)
 }
 
 // sorted returns the names of the tools that may be called, in order; only that one if only is set.
