@@ -63,8 +63,12 @@ func (e *Embedder) Width() int { return e.embedder.Width() }
 func (e *Embedder) Longest() int { return e.embedder.Longest() }
 
 // Encode tokenizes a text for Embed. It recognises special tokens, and adds the start and end
-// tokens that the model has.
+// tokens that the model has. It returns [ErrContext] for a text whose length shows that it has more
+// than [Embedder.Longest] tokens: encoding it would take many times its size in memory.
 func (e *Embedder) Encode(text string) ([]int32, error) {
+	if err := e.loaded.fits(text, e.Longest()); err != nil {
+		return nil, err
+	}
 	t, err := e.loaded.Tokenizer()
 	if err != nil {
 		return nil, err

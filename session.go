@@ -116,7 +116,7 @@ func (l *Loaded) fits(text string, room int) error {
 		return err
 	}
 	if n := t.AtLeast(text); n > room {
-		return fmt.Errorf("%w: the prompt has at least %d tokens, and there is room for %d", ErrContext, n, room)
+		return fmt.Errorf("%w: the text has at least %d tokens, and there is room for %d", ErrContext, n, room)
 	}
 	return nil
 }

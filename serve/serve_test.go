@@ -562,6 +562,11 @@ func TestEmbeddings(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	server := serve.New(serve.Options{})
 	require.NoError(t, server.AddEmbedder("vectors", e))
+	o.Context = 64
+	words, err := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), o).NewEmbedder("")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, words.Close()) })
+	require.NoError(t, server.AddEmbedder("words", words))
 	h := httptest.NewServer(server)
 	t.Cleanup(h.Close)
 	s := &served{t: t, server: server, url: h.URL}
@@ -589,11 +594,12 @@ func TestEmbeddings(t *testing.T) {
 	require.Len(t, raw, 4*len(want[0]))
 	require.Equal(t, want[0][1], math.Float32frombits(binary.LittleEndian.Uint32(raw[4:])))
 	for body, says := range map[string]string{
-		`{"model": "vectors", "input": [3, 99999999]}`:                         "99999999",
-		`{"model": "vectors", "input": []}`:                                    "no tokens",
-		`{"model": "vectors", "input": [1], "dimensions": 3}`:                  "dimensions",
-		`{"model": "vectors", "input": [1], "encoding_format": "x"}`:           "encoding_format",
-		`{"model": "vectors", "input": [` + strings.Repeat("1,", 5000) + `1]}`: "5001 tokens",
+		`{"model": "vectors", "input": [3, 99999999]}`:                               "99999999",
+		`{"model": "vectors", "input": []}`:                                          "no tokens",
+		`{"model": "vectors", "input": [1], "dimensions": 3}`:                        "dimensions",
+		`{"model": "vectors", "input": [1], "encoding_format": "x"}`:                 "encoding_format",
+		`{"model": "vectors", "input": [` + strings.Repeat("1,", 5000) + `1]}`:       "5001 tokens",
+		`{"model": "words", "input": ["x", "` + strings.Repeat("x", 100_000) + `"]}`: "text 1 of input: the context is full: the text has at least",
 	} {
 		answer, text := s.post("/v1/embeddings", body)
 		require.Equal(t, http.StatusBadRequest, answer.StatusCode, string(text))

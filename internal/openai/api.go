@@ -43,8 +43,12 @@ const (
 )
 
 // bounded serves a request with limits on its size and time.
-func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, http.ResponseWriter, *http.Request) error) {
-	if err := a.receive(w, r); err != nil {
+func (a *API) bounded(w http.ResponseWriter, r *http.Request, e *Endpoint) {
+	share := int64(1)
+	if e.unbounded {
+		share = unboundedShare
+	}
+	if err := a.receive(w, r, share); err != nil {
 		Fail(w, r, err)
 		return
 	}
@@ -54,7 +58,7 @@ func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, h
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	if err := serve(a, w, r); err != nil {
+	if err := e.serve(a, w, r); err != nil {
 		if r.Context().Err() != nil { // the cause of the error
 			err = context.Cause(r.Context())
 		}
@@ -78,11 +82,15 @@ func (b *body) Close() error {
 // small is the size of bodies that need no room: all connections together have few bytes of them.
 const small = 64 << 10
 
-// receive reads the body, with the timeout Patience. Large bodies wait for room, so that those that
-// are read and encoded at one time take no more memory than one.
-func (a *API) receive(w http.ResponseWriter, r *http.Request) error {
-	most := or(a.MaxBody, DefaultMaxBody)
-	a.newRoom.Do(func() { a.room = semaphore.NewWeighted(most) })
+// unboundedShare is the room that a byte takes where a text of any length is encoded.
+const unboundedShare = 8
+
+// receive reads the body, with the timeout Patience. Large bodies wait for room, share bytes of it a
+// byte, so that those that are read and encoded at one time take no more memory than one.
+func (a *API) receive(w http.ResponseWriter, r *http.Request, share int64) error {
+	room := or(a.MaxBody, DefaultMaxBody)
+	a.newRoom.Do(func() { a.room = semaphore.NewWeighted(room) })
+	most := room / share
 	in := http.MaxBytesReader(w, r.Body, most)
 	if r.ContentLength > most {
 		return &http.MaxBytesError{Limit: most}
@@ -94,6 +102,7 @@ func (a *API) receive(w http.ResponseWriter, r *http.Request) error {
 		if n < 0 {
 			n = most
 		}
+		n *= share
 		ctx, cancel := context.WithTimeout(r.Context(), or(a.Patience, DefaultPatience))
 		defer cancel()
 		if a.room.Acquire(ctx, n) != nil {

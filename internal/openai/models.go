@@ -1,10 +1,12 @@
 package openai
 
 import (
+	"bufio"
 	"encoding/base64"
 	"encoding/binary"
 	"math"
 	"net/http"
+	"strconv"
 )
 
 // Info describes a model in the list of models.
@@ -60,17 +62,33 @@ func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	ids := m.tokenizer.Encode(text, special)
+	var opening []int32
 	if start {
-		ids = append(m.tokenizer.Opening(), ids...)
+		opening = m.tokenizer.Opening()
 	}
-	if ids == nil {
-		ids = []int32{}
-	}
-	reply(w, http.StatusOK, struct {
-		Tokens []int32 `json:"tokens"`
-	}{ids})
+	replyTokens(w, opening, m.tokenizer.Encode(text, special))
 	return nil
+}
+
+// replyTokens writes lists of tokens as one, without the answer in memory, which would be as large.
+func replyTokens(w http.ResponseWriter, lists ...[]int32) {
+	w.Header().Set("Content-Type", "application/json")
+	out := bufio.NewWriter(w) // keeps its first error: the client may have disconnected
+	var number []byte
+	before := `{"tokens":[`
+	for _, ids := range lists {
+		for _, id := range ids {
+			out.WriteString(before)
+			number = strconv.AppendInt(number[:0], int64(id), 10)
+			out.Write(number)
+			before = ","
+		}
+	}
+	if before != "," {
+		out.WriteString(before)
+	}
+	out.WriteString("]}\n")
+	_ = out.Flush()
 }
 
 // detokenize serves the text of tokens.

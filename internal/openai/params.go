@@ -241,6 +241,11 @@ func texts(param string, raw json.RawMessage, most, vocab int, encode func(strin
 		} else if json.Unmarshal(one, &out[i]) != nil {
 			return nil, invalid(param, "%s: want a text, a list of tokens, or a list of either", param)
 		}
+		if errors.Is(err, smelt.ErrContext) {
+			e := invalid(param, "text %d of %s: %v", i, param, err)
+			e.Code = "context_length_exceeded"
+			return nil, e
+		}
 		if err != nil {
 			return nil, err
 		}

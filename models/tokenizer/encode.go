@@ -179,6 +179,7 @@ func (e *encoder) byteWord(word string) {
 		}
 	}
 	dropped := e.t.spec.LeftmostSpecial && e.t.unk == None // before merges, as Hugging Face does, or after them
+	e.expect(len(word))
 	for i := range len(word) {
 		if id := e.bytes[word[i]]; id != None || !dropped {
 			e.add(id, i, i+1)
@@ -196,6 +197,7 @@ func (e *encoder) charWord(word string) {
 			return
 		}
 	}
+	e.expect(utf8.RuneCountInString(word))
 	for i := 0; i < len(word); {
 		_, n := utf8.DecodeRuneInString(word[i:])
 		id := e.lookup(word[i : i+n])

@@ -1,5 +1,7 @@
 package tokenizer
 
+import "slices"
+
 // A symbol is a part of a word that currently is one token. The symbols of a word form a list in
 // text order; a symbol merged into its left neighbour leaves the list and has no length.
 type symbol struct {
@@ -32,6 +34,11 @@ func (m *merger) add(id int32, start, end int) {
 		m.symbols[i-1].next = i
 	}
 	m.symbols = append(m.symbols, symbol{id, int32(start), int32(end), i - 1, -1})
+}
+
+// expect makes room for that many symbols and pairs, which append would move several times.
+func (m *merger) expect(n int) {
+	m.symbols, m.queue = slices.Grow(m.symbols, n), slices.Grow(m.queue, n)
 }
 
 // run merges neighbours until no rule applies and calls yield for each symbol left.
