@@ -122,7 +122,7 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 	e := &Engine{loaded: l, metrics: o.Metrics}
 	executable := l.executable
 	if program != l.program {
-		if executable, err = l.device.Load(program.Plan, l.program.model.tensor); err != nil {
+		if executable, err = l.program.model.load(l.device, program.Plan); err != nil {
 			return nil, err
 		}
 		e.own = append(e.own, executable)
@@ -197,7 +197,7 @@ func (e *Engine) loadDraft(draft *Loaded, sequences int) (*engine.Draft, error) 
 		device = e.loaded.device
 	}
 	if program != draft.program || device != draft.device {
-		if executable, err = device.Load(program.Plan, draft.program.model.tensor); err != nil {
+		if executable, err = draft.program.model.load(device, program.Plan); err != nil {
 			return nil, err
 		}
 		e.own = append(e.own, executable)

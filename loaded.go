@@ -11,7 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
-	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/lower/plan"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -73,7 +73,7 @@ func (l *Loaded) open(d Device) (err error) {
 		return err
 	}
 	plan := l.program.Plan
-	if l.executable, err = l.device.Load(plan, l.program.model.tensor); err == nil {
+	if l.executable, err = l.program.model.load(l.device, plan); err == nil {
 		l.session, err = l.executable.InstanceMemory(len(batch.Contiguous(plan.Block(), plan.Context)))
 	}
 	if err != nil {
@@ -82,9 +82,9 @@ func (l *Loaded) open(d Device) (err error) {
 	return err
 }
 
-// tensor returns the bytes of a weight for a device.
-func (m *Model) tensor(name string) ([]byte, dtype.Type, error) {
-	return compiler.Fetch(m.name, m.weights)(name)
+// load binds the model's weights to a plan on a device.
+func (m *Model) load(d *device.Device, p *plan.Plan) (*device.Executable, error) {
+	return d.Load(p, compiler.Fetch(m.name, m.weights), m.intact)
 }
 
 // NewSession returns an empty session with a KV cache and an arena of its own.

@@ -156,6 +156,14 @@ func (m *Model) Name() string { return m.name }
 // File returns the model's checkpoint, or nil for a model defined in Go.
 func (m *Model) File() *checkpoint.Checkpoint { return m.file }
 
+// intact returns the error of [checkpoint.Checkpoint.Intact], nil for a model defined in Go.
+func (m *Model) intact() error {
+	if m.file == nil {
+		return nil
+	}
+	return m.file.Intact()
+}
+
 // Context returns the trained context in tokens, 0 if unknown.
 func (m *Model) Context() int { return m.context }
 

@@ -1,6 +1,7 @@
 package smelt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -71,7 +72,11 @@ func (p *Program) Phase(name string, sequences ...int) (*plan.Phase, *passes.Sta
 // Save writes the program as a Plan file, without the weights. The output is
 // deterministic.
 func (p *Program) Save(w io.Writer) error {
-	return (&plan.File{Plan: p.Plan, Model: identify(p.model)}).Write(w)
+	id := identify(p.model)
+	if err := p.model.intact(); err != nil {
+		return err
+	}
+	return (&plan.File{Plan: p.Plan, Model: id}).Write(w)
 }
 
 // ReadPlan reads a Plan file that was compiled from m. The program has no graphs.
@@ -83,7 +88,8 @@ func (m *Model) ReadPlan(path string) (*Program, error) {
 	if !m.HasWeights() {
 		return nil, m.noWeights()
 	}
-	if err := matches(f, m); err != nil {
+	err = matches(f, m)
+	if err = cmp.Or(m.intact(), err); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &Program{Plan: f.Plan, model: m, compiled: &compiler.Program{Plan: f.Plan}}, nil

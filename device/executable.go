@@ -29,6 +29,7 @@ type Executable struct {
 	ranges    []Handle       // memory of the model file, of which weights are slices
 	buffers   []Handle       // by buffer of the Plan; nil where each instance has its own
 	handle    Handle
+	intact    []func() error
 	reader    *reader // prefetches weights until a step has run; may be nil
 	closed    bool
 	instances map[*Instance]struct{}
@@ -39,15 +40,18 @@ type Executable struct {
 // that the device lacks, ErrWeights for tensors that are missing or of another type or size than
 // the Plan's, and a *MemoryError where converted copies do not fit. The Plan must not be changed
 // until Close.
-func (d *Device) Load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
-	p, err := d.load(compiled, fetch)
+//
+// Load and each step, once they have read weights, return the error of intact, if it has one:
+// what was read may not be what the file had.
+func (d *Device) Load(compiled *plan.Plan, fetch Fetch, intact ...func() error) (*Executable, error) {
+	p, err := d.load(compiled, fetch, intact)
 	if err != nil {
 		return nil, fmt.Errorf("device %s: loading %s: %w", d.info.Name, compiled.Model, err)
 	}
 	return p, nil
 }
 
-func (d *Device) load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
+func (d *Device) load(compiled *plan.Plan, fetch Fetch, intact []func() error) (*Executable, error) {
 	if !compiled.Valid() {
 		return nil, fmt.Errorf("%w: it was not validated", plan.ErrPlan)
 	}
@@ -56,7 +60,7 @@ func (d *Device) load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
 	if d.closed {
 		return nil, fmt.Errorf("the device is %w", ErrClosed)
 	}
-	p := &Executable{device: d, plan: compiled, kernels: Kernels(compiled), buffers: make([]Handle, len(compiled.Buffers)), instances: map[*Instance]struct{}{}}
+	p := &Executable{device: d, plan: compiled, intact: intact, kernels: Kernels(compiled), buffers: make([]Handle, len(compiled.Buffers)), instances: map[*Instance]struct{}{}}
 	weights, err := p.bind(fetch)
 	if err != nil {
 		p.release()
@@ -69,9 +73,23 @@ func (d *Device) load(compiled *plan.Plan, fetch Fetch) (*Executable, error) {
 		p.release()
 		return nil, p.explain(err, 0)
 	}
+	if err := p.check(); err != nil {
+		p.release()
+		return nil, err
+	}
 	p.natives = d.driver.Natives(p.handle, len(p.kernels))
 	d.executables[p] = struct{}{}
 	return p, nil
+}
+
+// check returns the error of weights that are not intact.
+func (p *Executable) check() error {
+	for _, intact := range p.intact {
+		if err := intact(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // matricesOf returns the weights that a device may rearrange, by buffer; others have 0 rows.

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,7 +220,8 @@ func (s *Instance) runStep(ctx context.Context, step *Step) error {
 	if err := s.prepare(step); err != nil {
 		return fmt.Errorf("%w: %w", ErrStep, err)
 	}
-	return s.execute(ctx, step)
+	err := s.execute(ctx, step)
+	return cmp.Or(s.executable.check(), err)
 }
 
 // prepare checks a step and copies its inputs into their slot of the ring.

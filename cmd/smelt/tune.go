@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -78,7 +79,7 @@ disables them. arch:NAME gets random weights of --type.`,
 		defer m.Close()
 		t.Progress = func(what string) { fmt.Fprintf(cmd.ErrOrStderr(), "smelt: timing %s\n", what) }
 		found, err := tune.Model(cmd.Context(), m, t)
-		if err != nil {
+		if err = cmp.Or(m.File().Intact(), err); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		path, err := compiler.KeepTuning(t.Device.Name, t.Device.Threads, found.Winners()...)

@@ -71,7 +71,7 @@ first value that is NaN or infinite. arch:NAME gets random weights of --type.`,
 		}
 		f, err := verify.Model(cmd.Context(), m, *v)
 		stop()
-		if err != nil {
+		if err = cmp.Or(m.File().Intact(), err); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		if asJSON {

@@ -136,6 +136,7 @@ public:
     SignalsBlocked() {
         sigset_t all;
         sigfillset(&all);
+        sigdelset(&all, SIGBUS); // of a file that was cut short: blocked, it would end the process
         pthread_sigmask(SIG_SETMASK, &all, &before_);
     }
     ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

@@ -13,6 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/chat"
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/mapped"
 )
 
 // Error is an error for the client: https://platform.openai.com/docs/guides/error-codes.
@@ -122,6 +123,7 @@ var causes = []struct {
 	{checkpoint.ErrNoTokenizer, http.StatusBadRequest, invalidRequest, "model", "no_tokenizer"},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, timedOut, "", "deadline_exceeded"},
 	{context.Canceled, 499, timedOut, "", "canceled"},
+	{mapped.ErrCut, http.StatusInternalServerError, serverError, "model", "weights_cut"},
 	{smelt.ErrClosed, http.StatusServiceUnavailable, overloaded, "", "shutting_down"},
 }
 

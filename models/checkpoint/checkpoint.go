@@ -33,6 +33,7 @@ type Checkpoint struct {
 	metadata  func() ([]gguf.KV, error)         // of the GGUF file that Rewrite describes
 	reordered bool                              // GGUF files have the tensors and the rows of some in another order
 	close     func() error
+	intact    func() error // of the files; nil for a shape
 }
 
 func newCheckpoint(path string, family *models.Family, config models.Config, tensors []Tensor) (_ *Checkpoint, err error) {
@@ -91,6 +92,15 @@ func (m *Checkpoint) Close() error {
 		return err
 	}
 	return errors.Join(m.close(), err)
+}
+
+// Intact returns an error that wraps [mapped.ErrCut] if a file of the model was cut short while it was
+// open: what was read of it may be zeros.
+func (m *Checkpoint) Intact() error {
+	if m.intact == nil {
+		return nil
+	}
+	return m.intact()
 }
 
 // HasWeights reports whether the model has weights; a shape has none.

@@ -35,12 +35,12 @@ func openHF(dir string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	tensors, closeFiles, err := openFiles(dir, modules)
+	tensors, files, err := openFiles(dir, modules)
 	if err != nil {
 		return nil, err
 	}
 	memory := &arena{}
-	closeAll := func() error { return errors.Join(memory.close(), closeFiles()) }
+	closeAll := func() error { return errors.Join(memory.close(), files.close()) }
 	rules := []rule{unpackMLX(packed), unstack(family.Stacks), arrange(family, &config)}
 	if config.Tied {
 		rules = append(rules, tie)
@@ -53,7 +53,7 @@ func openHF(dir string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, errors.Join(err, closeAll()))
 	}
-	m.close = closeAll
+	m.close, m.intact = closeAll, files.intact
 	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromHF(dir) }
 	m.template = hfTemplate(dir)
 	m.metadata, m.reordered = func() ([]gguf.KV, error) { return folderMetadata(dir, config) }, true

@@ -24,7 +24,7 @@ func openGGUF(path string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, f.Close()))
 	}
-	m.close = f.Close
+	m.close, m.intact = f.Close, f.Intact
 	return m, nil
 }
 

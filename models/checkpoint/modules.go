@@ -44,17 +44,24 @@ func readModules(dir string, c *models.Config) (dense []string, err error) {
 	return dense, nil
 }
 
+// folderFiles are the files of tensors in a folder and its subfolders.
+type folderFiles []*safetensors.File
+
+func (files folderFiles) close() error {
+	return errors.Join(lo.Map(files, func(f *safetensors.File, _ int) error { return f.Close() })...)
+}
+
+func (files folderFiles) intact() error {
+	return errors.Join(lo.Map(files, func(f *safetensors.File, _ int) error { return f.Intact() })...)
+}
+
 // openFiles returns the tensors of a folder, and those of the modules in its subfolders, named
 // after the modules.
-func openFiles(dir string, modules []string) (tensors []Tensor, closeAll func() error, err error) {
-	var files []*safetensors.File
-	closeAll = func() error {
-		return errors.Join(lo.Map(files, func(f *safetensors.File, _ int) error { return f.Close() })...)
-	}
+func openFiles(dir string, modules []string) (tensors []Tensor, files folderFiles, err error) {
 	for _, module := range append([]string{""}, modules...) {
 		f, err := safetensors.Open(filepath.Join(dir, module))
 		if err != nil {
-			return nil, nil, errors.Join(err, closeAll())
+			return nil, nil, errors.Join(err, files.close())
 		}
 		files = append(files, f)
 		prefix := lo.Ternary(module == "", "", module+".")
@@ -63,7 +70,7 @@ func openFiles(dir string, modules []string) (tensors []Tensor, closeAll func() 
 			tensors = append(tensors, t)
 		}
 	}
-	return tensors, closeAll, nil
+	return tensors, files, nil
 }
 
 func tensorsOf(f *safetensors.File) []Tensor {

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"os"
 
 	"github.com/smelt-ml/smelt/models/gguf"
@@ -15,10 +16,18 @@ func Open(path string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
+	open := openGGUF
 	if info.IsDir() {
-		return openHF(path)
+		open = openHF
 	}
-	return openGGUF(path)
+	m, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Intact(); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
 }
 
 // OpenTokenizer returns the tokenizer of a GGUF file or a Hugging Face folder. Neither needs

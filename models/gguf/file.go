@@ -1,6 +1,7 @@
 package gguf
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -51,6 +52,7 @@ func Open(path string) (*File, error) {
 		return nil, err
 	}
 	f, err := Parse(m.Bytes(), path)
+	err = cmp.Or(m.Intact(), err)
 	if err != nil {
 		m.Close()
 		return nil, err
@@ -68,6 +70,14 @@ func (f *File) Close() error {
 		return nil
 	}
 	return f.mapping.Close()
+}
+
+// Intact returns [mapped.File.Intact]'s error.
+func (f *File) Intact() error {
+	if f.mapping == nil {
+		return nil
+	}
+	return f.mapping.Intact()
 }
 
 // Tensor returns the tensor of that name.

@@ -6,12 +6,13 @@
 // one call covers Unix and Windows, for which x/sys alone would need a file each
 // (Windows has no mmap, but a section object and a view).
 //
-// A view is valid until [File.Close]; reading it later is a memory fault, and so is
-// reading it after another process has shortened the file. Such a fault kills the
-// process, so a file that is being downloaded should be renamed into place.
+// A view is valid until [File.Close]; reading it later is a memory fault. Of a file that is
+// shortened meanwhile, the missing pages are read as zeros, and [File.Intact] reports it: readers
+// ask when they are done. It takes cgo and a Unix; elsewhere the fault kills the process.
 package mapped
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -23,8 +24,14 @@ import (
 
 // File is a mapped file, or memory allocated by [New].
 type File struct {
-	data mmap.MMap
+	file  *os.File // open for Intact; nil for memory
+	data  mmap.MMap
+	watch watch
 }
+
+// ErrCut is wrapped by errors about a file that was shortened while it was mapped. A failing disk
+// is not told apart.
+var ErrCut = errors.New("the file was cut short, or cannot be read any more, since it was opened")
 
 // Open maps the regular file at path. An empty file gives an empty view.
 func Open(path string) (*File, error) {
@@ -32,18 +39,20 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // a mapping outlives its descriptor
+	var data mmap.MMap
 	switch {
 	case info.Size() > math.MaxInt:
-		return nil, fmt.Errorf("open %s: %d bytes exceed the address space", path, info.Size())
-	case info.Size() == 0:
-		return &File{}, nil
+		err = fmt.Errorf("open %s: %d bytes exceed the address space", path, info.Size())
+	case info.Size() > 0:
+		if data, err = mmap.Map(f, mmap.RDONLY, 0); err != nil {
+			err = fmt.Errorf("map %s: %w", path, err)
+		}
 	}
-	data, err := mmap.Map(f, mmap.RDONLY, 0)
-	if err != nil {
-		return nil, fmt.Errorf("map %s: %w", path, err)
+	if data == nil {
+		f.Close()
+		return &File{}, err
 	}
-	return &File{data}, nil
+	return &File{f, data, watchFaults(data)}, nil
 }
 
 // openRegular opens a regular file. It asks for the kind first, since opening a FIFO waits for a
@@ -100,16 +109,34 @@ func New(bytes int64) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory of %d bytes: %w", bytes, err)
 	}
-	return &File{data}, nil
+	return &File{data: data}, nil
 }
 
 // Bytes returns the view. Writing to the view of a file is a memory fault.
 func (f *File) Bytes() []byte { return f.data }
+
+// Intact returns an error that wraps [ErrCut] if the file has become shorter than the view, or a page
+// of it could not be read when that was tried. It costs a system call.
+func (f *File) Intact() error {
+	if f.file == nil {
+		return nil
+	}
+	if end, err := f.file.Seek(0, io.SeekEnd); err == nil && end >= int64(len(f.data)) && !f.watch.faulted() {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", f.file.Name(), ErrCut)
+}
 
 // Close unmaps the file. Further calls do nothing.
 func (f *File) Close() error {
 	if f.data == nil {
 		return nil
 	}
-	return f.data.Unmap() // sets data to nil
+	f.watch.end()
+	err := f.data.Unmap() // sets data to nil
+	if f.file != nil {
+		err = errors.Join(err, f.file.Close())
+		f.file = nil
+	}
+	return err
 }

@@ -76,6 +76,9 @@ func Write(ctx context.Context, out io.Writer, m *checkpoint.Checkpoint, weightT
 	if err := gguf.Write(out, metadata, sources); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
+	if err := m.Intact(); err != nil {
+		return nil, err
+	}
 	return q, nil
 }
 

@@ -83,6 +83,16 @@ func (f *File) Tensor(name string) (Tensor, bool) {
 	return f.Tensors[i], true
 }
 
+// Intact returns [mapped.File.Intact]'s error of the first shard that has one.
+func (f *File) Intact() error {
+	for _, m := range f.mappings {
+		if err := m.Intact(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close unmaps all shards: tensor data must not be read afterwards.
 func (f *File) Close() error {
 	for i := range f.Tensors {

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -74,6 +75,7 @@ func openShards(name string, shards []string, home map[string]string) (_ *File, 
 		}
 		all.mappings = append(all.mappings, m)
 		f, err := Parse(m.Bytes(), shard)
+		err = cmp.Or(m.Intact(), err)
 		if err != nil {
 			return nil, err
 		}
