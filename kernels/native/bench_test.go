@@ -158,7 +158,7 @@ func processorTime() float64 {
 }
 
 func BenchmarkMatMat(b *testing.B) {
-	for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K, dtype.Q6_K, dtype.MXFP4, dtype.IQ4_NL, dtype.IQ4_XS, dtype.Q4_1, dtype.MLX4, dtype.MLX8} {
+	for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K, dtype.Q6_K, dtype.MXFP4, dtype.IQ4_NL, dtype.IQ4_XS, dtype.Q4_1, dtype.Q2_K, dtype.Q3_K, dtype.MLX4, dtype.MLX8} {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}} {
 			k, n := shape[0], shape[1]
 			rows, _ := bigWeight(elem, k*n, 0)

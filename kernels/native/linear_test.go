@@ -467,7 +467,7 @@ func TestEpiloguesEmulated(t *testing.T) {
 func TestLinearNonFinite(t *testing.T) {
 	inf := float32(math.Inf(1))
 	each(t, func(t *testing.T, l Library) {
-		for _, w := range []dtype.Type{dtype.F16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K} {
+		for _, w := range []dtype.Type{dtype.F16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_K, dtype.Q2_K, dtype.Q3_K} {
 			for _, bad := range []float32{inf, -inf, float32(math.NaN())} {
 				b := linear{tokens: 2, k: 256, rows: []int{16}, types: []dtype.Type{w}}.build(t, true)
 				x := floats(b.args["x"])
@@ -520,6 +520,57 @@ func TestBytesAtTheEnds(t *testing.T) {
 			if moved.args["w0"] = l.Interleave(uint32(dtype.Q8_0), 40, c.k, b.args["w0"]); moved.args["w0"] != nil {
 				moved.interleaved = []string{"w0"}
 				require.Equal(t, want, floats(moved.run(t, l)[0]), "%d tokens, interleaved", tokens)
+			}
+		}
+	})
+}
+
+// Products with the largest and smallest codes and whole scales are whole numbers: every set must
+// compute them exactly, for few tokens and for many.
+func TestWholeScales(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		rng := newRand("ends")
+		ends := []func(i int) float32{
+			func(int) float32 { return -127 }, func(int) float32 { return 127 },
+			func(i int) float32 { return 127 - 254*float32(i%2) }, func(i int) float32 { return 127 - 254*float32(i/16%2) },
+			func(int) float32 { return float32(rng.IntN(255) - 127) },
+		}
+		for _, elem := range []dtype.Type{dtype.Q2_K, dtype.Q3_K} {
+			for _, tokens := range []int{1, 2, 4, 7, 33} {
+				c := linear{tokens: tokens, k: 512, rows: []int{40}, types: []dtype.Type{elem}}
+				b := c.build(t, false)
+				size := elem.BlockBytes()
+				for i := range b.args["w0"] {
+					switch row := i / size / 2 % 4; {
+					case row < 2:
+						b.args["w0"][i] = byte(-row) // no bits, or all
+					case row == 2 && i%size/4%2 == 0:
+						b.args["w0"][i] = byte(-rng.IntN(2))
+					}
+				}
+				for i := 0; i < len(b.args["w0"]); i += size {
+					for _, at := range elem.Row().Halves {
+						binary.LittleEndian.PutUint16(b.args["w0"][i+at:], 0x3c00) // one
+					}
+				}
+				weights, x := elements(b.args["w0"], elem), make([]float32, tokens*c.k)
+				for i := range x {
+					if x[i] = ends[i/c.k%len(ends)](i); i%32 == 31 {
+						x[i] = 127 // so that an activation's integer is its value
+					}
+				}
+				b.args["x"] = floatBytes(x)
+				want := make([]float32, tokens*40)
+				for i := range want {
+					sum, _ := exactProduct(weights[i%40*c.k:][:c.k], x[i/40*c.k:][:c.k])
+					want[i] = float32(sum)
+				}
+				require.Equal(t, want, floats(b.run(t, l)[0]), "%v, %d tokens", elem, tokens)
+				moved := b.clone()
+				if moved.args["w0"] = l.Interleave(uint32(elem), 40, c.k, b.args["w0"]); moved.args["w0"] != nil {
+					moved.interleaved = []string{"w0"}
+					require.Equal(t, want, floats(moved.run(t, l)[0]), "%v, %d tokens, interleaved", elem, tokens)
+				}
 			}
 		}
 	})

@@ -14,10 +14,25 @@
 //                  halves_from<S> and halves_from<S + PARTNER>
 //   scales         of all sub-blocks of a block, of W rows: s and m are [SUBS][GROUPS]
 //                  vectors, ROWS floats apart
+//   BIAS, D, LOW   of a format with WHOLE_SCALES, below
+//   integers
+//   reorder
 //
 // What the rows are read from is a Rows, as files hold them, or an Interleaved, below.
 
 constexpr int NO_HALF = -1;
+
+// Whether a format's scales stay integers in products: with c and n those of the two groups of a
+// sub-block, D the sums of their products, S those of their activations, a the activations' scale,
+//   I = c0·D0 + c1·D1;  J = n0·S0 + n1·S1;  sum += a·(d·I + low·J)
+// D and S fit 16 bits, I and J a float's 24: they are exact, in whatever way a form of the product
+// computes them. The format has
+//   BIAS           what its scales are too large by as they are stored
+//   D, LOW         where the halves d and, with MIN, −low lie
+//   integers       c + BIAS and n of four groups in each word: [4] vectors
+//   reorder        puts the codes of a block of W interleaved rows in the order of the copy
+//   place          of halves<S, true>: they are 2^place times as large
+template <class B> constexpr bool WHOLE_SCALES = false;
 
 // Returns the position of a format's interleaved word. Words keep their order unless a kernel
 // reads them in another, because only sequential reads are prefetched in time.
@@ -108,14 +123,8 @@ struct Q4_0 : Stored<SMELT_Q4_0> {
 // bits are where a shift brings those of a word of codes into their bytes: swapping bits 4 and 1 of
 // i, and 3 and 0, brings the bit of element 16 h + 4 w + j to 8 j + 4 (w mod 2) + 2 h + w / 2.
 struct FifthBits {
-    // From a file's order to the interleaved one, and back.
+    // From a file's order to the interleaved one.
     INLINE I swapped(I v) { return swapped<7>(swapped<14>(v, 0x0000cccc), 0x00aa00aa); }
-    INLINE uint32_t swapped(uint32_t v) {
-        const auto swap = [](uint32_t v, int distance, uint32_t low) {
-            return (v & ~(low | low << distance)) | (v & low) << distance | (v >> distance & low);
-        };
-        return swap(swap(v, 14, 0x0000cccc), 7, 0x00aa00aa);
-    }
 
     // Those of elements 0…15 and 16…31 as 16 in each byte.
     INLINE void read(Rows rows, int at, Q &low, Q &high) {
@@ -184,43 +193,114 @@ struct Q5_1 : Stored<SMELT_Q5_1> {
     }
 };
 
-// Two bits of each byte: sub-block S of a part of Q2_K and Q3_K.
-template <int S, class From> INLINE Q two_bits(From rows, int part, int at) {
-    return q_and(q_shr<2 * S>(rows.bytes(at, part, 32)), 3);
+// BITS bits of each byte from bit AT on, there or brought down.
+template <int AT, int BITS, bool PLACED = false> INLINE Q some_bits(Q v) {
+    constexpr uint8_t MASK = (1 << BITS) - 1;
+    if constexpr (PLACED || AT == 0)
+        return q_and(v, static_cast<uint8_t>(MASK << AT));
+    else
+        return q_and(q_shr<AT>(v), MASK);
+}
+
+// Stores the scales and minima of a block of a format with WHOLE_SCALES.
+template <class B, class From> INLINE void spread_integers(From rows, float *s, float *m) {
+    I c[4], n[4];
+    B::integers(rows, c, n);
+    F d = rows.half(B::D), low = zero() - rows.half(B::LOW);
+    for (int i = 0; i < 4; i++) {
+        spread_bytes(c[i], d, s + 4 * i * ROWS, B::BIAS);
+        if (B::MIN)
+            spread_bytes(n[i], low, m + 4 * i * ROWS);
+    }
 }
 
 struct Q2_K : Stored<SMELT_Q2_K> {
     static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 0, PARTNER = 0, PARTS = 2, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S, class From> INLINE void halves(From rows, int part, Q &low, Q &high) {
-        low = two_bits<S>(rows, part, 16), high = two_bits<S>(rows, part, 32);
+    static constexpr int BIAS = 0, D = 80, LOW = 82;
+    template <int S> INLINE void halves(Rows rows, int part, Q &low, Q &high) {
+        low = some_bits<2 * S, 2>(rows.bytes(16, part, 32)), high = some_bits<2 * S, 2>(rows.bytes(32, part, 32));
     }
-    template <class From> INLINE void scales(From rows, float *s, float *m) {
-        I w[4], four = i_set1(0x0f0f0f0f);
-        rows.words(0, w);
-        F d = rows.half(80), low = zero() - rows.half(82);
-        for (int i = 0; i < 4; i++) {
-            spread_bytes(i_and(w[i], four), d, s + 4 * i * ROWS);
-            spread_bytes(i_and(i_shr<4>(w[i]), four), low, m + 4 * i * ROWS);
+    // In a copy a byte has both halves of two sub-blocks, so that each is one load.
+    static constexpr int place(int sub, int half) { return 2 * (sub % 2) + 4 * half; }
+    template <int S, bool PLACED = false, class B> INLINE void halves(Interleaved<B> rows, int part, Q &low, Q &high) {
+        const Q v = rows.bytes(16 + S / 2 * 16, part, 32);
+        low = some_bits<place(S, 0), 2, PLACED>(v), high = some_bits<place(S, 1), 2, PLACED>(v);
+    }
+    template <class To> INLINE void reorder(uint8_t *block, int row) {
+        for (int i = 0; i < 8; i++) {
+            const int word = 4 + i / 4 * 8 + i % 4;
+            uint8_t *const first = block + To::offset(word) + row * 4, *const second =
+                                                                           block + To::offset(word + 4) + row * 4;
+            const Q low = q_load(first), high = q_load(second);
+            q_store(first, q_or(q_and(low, 0x0f), q_and(q_shl<4>(high), 0xf0)));
+            q_store(second, q_or(q_and(q_shr<4>(low), 0x0f), q_and(high, 0xf0)));
         }
     }
+    template <class From> INLINE void integers(From rows, I c[4], I n[4]) {
+        rows.words(0, n);
+        for (int i = 0; i < 4; i++)
+            c[i] = i_and(n[i], i_set1(0x0f0f0f0f)), n[i] = i_and(i_shr<4>(n[i]), i_set1(0x0f0f0f0f));
+    }
+    template <class From> INLINE void scales(From rows, float *s, float *m) { spread_integers<Q2_K>(rows, s, m); }
 };
+template <> constexpr bool WHOLE_SCALES<Q2_K> = true;
 
 struct Q3_K : Stored<SMELT_Q3_K> {
     static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4, PARTNER = 0, PARTS = 2, HALF = 108;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S, class From> INLINE void halves(From rows, int part, Q &low, Q &high) {
-        low = q_or(two_bits<S>(rows, part, 32), third_bit<S>(rows, part, 0));
-        high = q_or(two_bits<S>(rows, part, 48), third_bit<S>(rows, part, 16));
+    static constexpr int BIAS = 32, D = 108, LOW = D;
+    template <int S> INLINE void halves(Rows rows, int part, Q &low, Q &high) {
+        low = three_bits<S>(rows.bytes(32, part, 32), q_shr_by(rows.bytes(0), 4 * part));
+        high = three_bits<S>(rows.bytes(48, part, 32), q_shr_by(rows.bytes(16), 4 * part));
     }
-    template <int S, class From> INLINE Q third_bit(From rows, int part, int at) {
-        Q v = q_shr_by(rows.bytes(at), 4 * part);
-        if constexpr (S <= 2)
-            return q_and(q_shl<2 - S>(v), 4);
-        else
-            return q_and(q_shr<S - 2>(v), 4);
+    template <int S> INLINE Q three_bits(Q two, Q third) {
+        return q_or(some_bits<2 * S, 2>(two), q_shl<2>(some_bits<S, 1>(third)));
+    }
+    // In a copy each of three bytes has both halves of a sub-block. The fourth sub-block has the upper
+    // two bits in the tops of the first two bytes, and the lowest in the top of the third.
+    static constexpr int place(int sub, int half) { return sub == 3 ? 5 : 3 * half; }
+    template <int S, bool PLACED = false, class B> INLINE void halves(Interleaved<B> rows, int part, Q &low, Q &high) {
+        if constexpr (S < 3) {
+            const Q v = rows.bytes(16 * S, part, 48);
+            low = some_bits<0, 3, PLACED>(v), high = some_bits<3, 3, PLACED>(v);
+        } else {
+            const Q first = rows.bytes(0, part, 48), second = rows.bytes(16, part, 48), v = rows.bytes(32, part, 48);
+            if constexpr (PLACED) {
+                low = q_or(q_and(first, 0xc0), q_and(q_shr<1>(v), 0x20));
+                high = q_or(q_and(second, 0xc0), q_and(q_shr<2>(v), 0x20));
+            } else {
+                low = q_or(q_and(q_shr<5>(first), 6), some_bits<6, 1>(v));
+                high = q_or(q_and(q_shr<5>(second), 6), some_bits<7, 1>(v));
+            }
+        }
+    }
+    template <class To> INLINE void reorder(uint8_t *block, int row) {
+        for (int word = 0; word < 4; word++) {
+            Q w[6]; // third bits of both halves, then both halves of each part
+            uint8_t *to[6];
+            for (int i = 0; i < 6; i++) {
+                to[i] = block + To::offset(word + 4 * i) + row * 4;
+                w[i] = q_load(to[i]);
+            }
+            for (int part = 0; part < 2; part++) {
+                Q out[3] = {}, last[2];
+                for (int half = 0; half < 2; half++) {
+                    const Q two = w[2 + 2 * part + half], third = q_shr_by(w[half], 4 * part);
+                    const Q all[3] = {three_bits<0>(two, third), three_bits<1>(two, third), three_bits<2>(two, third)};
+                    for (int i = 0; i < 3; i++)
+                        out[i] = half == 0 ? all[i] : q_or(out[i], q_shl<3>(all[i]));
+                    last[half] = three_bits<3>(two, third);
+                }
+                for (int half = 0; half < 2; half++)
+                    out[half] = q_or(out[half], q_shl<5>(q_and(last[half], 6)));
+                out[2] = q_or(out[2], q_or(q_shl<6>(q_and(last[0], 1)), q_shl<7>(q_and(last[1], 1))));
+                for (int i = 0; i < 3; i++)
+                    q_store(to[3 * part + i], out[i]);
+            }
+        }
     }
     INLINE void scale_words(Rows rows, I w[3]) {
         // The twelve bytes of scales end two bytes before the block does: read
@@ -234,16 +314,17 @@ struct Q3_K : Stored<SMELT_Q3_K> {
         for (int i = 0; i < 3; i++)
             w[i] = q_words(q_load(rows.place(96 + 4 * i)));
     }
-    template <class From> INLINE void scales(From rows, float *s, float *) {
+    template <class From> INLINE void integers(From rows, I c[4], I *) {
         I w[3], four = i_set1(0x0f0f0f0f), top = i_set1(0x30303030);
         scale_words(rows, w);
-        F d = rows.half(108);
-        spread_bytes(i_or(i_and(w[0], four), i_and(i_shl<4>(w[2]), top)), d, s, 32);
-        spread_bytes(i_or(i_and(w[1], four), i_and(i_shl<2>(w[2]), top)), d, s + 4 * ROWS, 32);
-        spread_bytes(i_or(i_and(i_shr<4>(w[0]), four), i_and(w[2], top)), d, s + 8 * ROWS, 32);
-        spread_bytes(i_or(i_and(i_shr<4>(w[1]), four), i_and(i_shr<2>(w[2]), top)), d, s + 12 * ROWS, 32);
+        c[0] = i_or(i_and(w[0], four), i_and(i_shl<4>(w[2]), top));
+        c[1] = i_or(i_and(w[1], four), i_and(i_shl<2>(w[2]), top));
+        c[2] = i_or(i_and(i_shr<4>(w[0]), four), i_and(w[2], top));
+        c[3] = i_or(i_and(i_shr<4>(w[1]), four), i_and(i_shr<2>(w[2]), top));
     }
+    template <class From> INLINE void scales(From rows, float *s, float *m) { spread_integers<Q3_K>(rows, s, m); }
 };
+template <> constexpr bool WHOLE_SCALES<Q3_K> = true;
 
 struct Q4_K : Stored<SMELT_Q4_K> {
     static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1, PARTS = 4, HALF = NO_HALF;
@@ -308,6 +389,9 @@ constexpr int by_turns(int word) { return word / 8 * 8 + word % 4 * 2 + word % 8
 template <> constexpr int place_of<Q8_0>(int word) { return by_turns(word); }
 template <> constexpr int place_of<Q4_K>(int word) { return word < 4 ? word : 4 + by_turns(word - 4); }
 template <> constexpr int place_of<Q5_K>(int word) { return place_of<Q4_K>(word); }
+// Scales first.
+template <> constexpr int place_of<Q2_K>(int word) { return word < 20 ? word + 1 : 0; }
+template <> constexpr int place_of<Q3_K>(int word) { return word < 24 ? word + 3 : word - 24; }
 // Scales first, then each half of a block as its sub-blocks take it: low bits of the first and
 // the third beside the high bits of all four, then low bits of the others.
 template <> constexpr int place_of<Q6_K>(int word) {
@@ -370,6 +454,25 @@ INLINE void halves_together(From rows, int part, Q (&low)[N], Q (&high)[N]) {
     }
 }
 
+// Where sums of a half of a sub-block with whole scales lie.
+template <class B, int S> constexpr int place_at(int half) {
+    if constexpr (WHOLE_SCALES<B> && PLACED)
+        return B::place(S, half);
+    return 0;
+}
+
+// Writes the elements of a block as floats, from their codes by sub-block and half, and scales
+// that lie ROWS apart.
+template <class B>
+static void widen_block(const uint8_t (*bytes)[2][4 * W], const float *s, const float *m, float *out) {
+    for (int i = 0; i < static_cast<int>(B::ELEMS); i++) {
+        int group = (i / 32 * B::GROUPS + i % 32 / 16 * (B::GROUPS - 1)) * ROWS;
+        uint8_t u = bytes[i / 32][i % 32 / 16][i % 16];
+        int v = B::RANGE == Range::SIGNED && SIGNED_BIAS == 0 ? static_cast<int8_t>(u) : u;
+        float y = s[group] * static_cast<float>(v - B::OFFSET);
+        out[i] = B::MIN ? y + m[group] : y;
+    }
+}
 // Writes a row of n elements, a multiple of ELEMS, as floats.
 template <class B> static void dequantize_row(const uint8_t *p, float *out, uint64_t n) {
     for (uint64_t done = 0; done < n; done += B::ELEMS, p += B::BYTES) {
@@ -385,13 +488,7 @@ template <class B> static void dequantize_row(const uint8_t *p, float *out, uint
                 q_store(to[0], low), q_store(to[1], high);
             });
         });
-        for (int i = 0; i < static_cast<int>(B::ELEMS); i++) {
-            int group = (i / 32 * B::GROUPS + i % 32 / 16 * (B::GROUPS - 1)) * ROWS;
-            uint8_t u = bytes[i / 32][i % 32 / 16][i % 16];
-            int v = B::RANGE == Range::SIGNED && SIGNED_BIAS == 0 ? static_cast<int8_t>(u) : u;
-            float y = s[group] * static_cast<float>(v - B::OFFSET);
-            out[done + static_cast<uint64_t>(i)] = B::MIN ? y + m[group] : y;
-        }
+        widen_block<B>(bytes, s, m, out + done);
     }
 }
 
@@ -419,6 +516,8 @@ template <class B> APART static void put_block(const uint8_t *rows, size_t strid
             if constexpr (B::HALF >= 0)
                 memcpy(out + (of + r) * 2, row + B::HALF, 2);
         }
+        if constexpr (WHOLE_SCALES<B>)
+            B::template reorder<To>(out, of);
     });
 }
 // Writes groups of ROWS rows of `blocks` blocks each, interleaved.
@@ -442,21 +541,23 @@ template <class B> constexpr bool BY_COPY = RARE<B> || FIFTH_BITS<B> >= 0;
 template <class B> static void dequantize_interleaved(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
     using From = Interleaved<B>;
     const uint8_t *group = p + row / ROWS * ROWS * (n / B::ELEMS * B::BYTES);
-    const size_t r = row % ROWS;
+    const int lane = static_cast<int>(row % W), first = static_cast<int>(row % ROWS) - lane; // of W rows
     for (uint64_t at = 0; at < n; at += B::ELEMS, group += From::BYTES) {
-        alignas(64) uint8_t block[B::BYTES];
-        for (int i = 0; i < From::WORDS; i++)
-            memcpy(block + From::SKIPPED + 4 * i, group + From::offset(i) + r * 4, 4);
-        if constexpr (FIFTH_BITS<B> >= 0) {
-            uint8_t *const at = block + From::SKIPPED + 4 * FIFTH_BITS<B>;
-            uint32_t bits;
-            memcpy(&bits, at, 4);
-            bits = FifthBits::swapped(bits);
-            memcpy(at, &bits, 4);
-        }
-        if constexpr (B::HALF >= 0)
-            memcpy(block + B::HALF, group + r * 2, 2);
-        dequantize_row<B>(block, out + at, B::ELEMS);
+        alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::SUBS * B::GROUPS * ROWS];
+        B::scales(From{group, first, 0}, s, m);
+        alignas(64) uint8_t bytes[B::SUBS][2][4 * W], words[2][4 * W];
+        each_part<B>([&](int part) {
+            repeat<RUN<B>>([&](auto sub) {
+                for (int word = 0; word < 4; word++) {
+                    Q low, high;
+                    halves<B, sub.value>(From{group, first, word}, part, low, high);
+                    q_store(words[0], low), q_store(words[1], high);
+                    for (int half = 0; half < 2; half++)
+                        memcpy(bytes[part * RUN<B> + sub.value][half] + 4 * word, words[half] + 4 * lane, 4);
+                }
+            });
+        });
+        widen_block<B>(bytes, s + lane, m + lane, out + at);
     }
 }
 

@@ -7,8 +7,11 @@ struct Correction {
     int groups; // 1: one for 32 elements, 2: one for 16
     int offset; // −offset·Σq as an integer; 0 if there is none
     bool min;   // else scale·Σq as a float, which of an integer is made of that
+    // Of 16 elements in 16 bits each, see WHOLE_SCALES in blocks.h: Σq of both groups in a word, or −offset·Σq in
+    // a word each. Where panels hold products of weights and scales, only the first counts, an integer.
+    bool whole = false;
     MEMBER bool operator==(const Correction &o) const {
-        return groups == o.groups && offset == o.offset && min == o.min;
+        return groups == o.groups && offset == o.offset && min == o.min && whole == o.whole;
     }
 };
 

@@ -132,7 +132,7 @@ static void unpack_headed(const RowGroup &g, const Headed &of, uint64_t first, u
             memcpy(to_s, scales.s, ROWS * sizeof(float));
             if (E::MIN)
                 memcpy(to_m, scales.m, ROWS * sizeof(float)), to_m += ROWS;
-            each_vector([&](int row) { put_interleaved<E, 0>(out, from.at(p, row, 0), 0, row); });
+            each_vector([&](int row) { put_interleaved<E, 0>(out, from.at(p, row, 0), 0, row, [](Q &, Q &) {}); });
         }
     }
 }

@@ -6,6 +6,10 @@ template <class Fn> INLINE void each_vector(Fn f) {
         f(of);
 }
 
+// W integers in memory.
+INLINE I i_load(const int32_t *p) { return q_words(q_load(reinterpret_cast<const uint8_t *>(p))); }
+INLINE void i_store(int32_t *p, I v) { memcpy(p, &v, sizeof v); }
+
 // Blocks of a format in rows that lie `stride` bytes apart, from p on.
 struct Rows {
     const uint8_t *p;

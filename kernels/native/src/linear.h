@@ -12,9 +12,10 @@
 // Quantized weights: activations become int8 with one scale for 32 elements (as in
 // llama.cpp's Q8_0, but the scale is a float). Products of a sub-block are summed
 // exactly in integers; then sum += (weight scale · activation scale) · integer, from
-// the first sub-block to the last. With few tokens the rows are taken as they lie in
-// the file (multiply_few); with more, a panel of ROWS rows is first unpacked so that
-// a vector holds four consecutive elements of each row (panel_tile).
+// the first sub-block to the last, or as WHOLE_SCALES in blocks.h says. With few tokens
+// the rows are taken as they lie in the file (multiply_few); with more, a panel of ROWS
+// rows is first unpacked so that a vector holds four consecutive elements of each row
+// (panel_tile).
 
 // Experts of a token, at most.
 constexpr uint64_t MOST_CHOSEN = 256;
@@ -338,6 +339,20 @@ static uint64_t quantize(const Linear &job, const float *x, uint64_t token, uint
         for (int i = 0; i < job.correction_count; i++) {
             const Correction &c = job.corrections[i];
             uint32_t *out = job.act.extra[i] + place / 32 * static_cast<uint64_t>(c.groups);
+            if (c.whole) {
+                if (!c.min && FOLDED && !job.act.few) {
+                    out[0] = static_cast<uint32_t>((c.offset - SIGNED_BIAS) * (sums[0] + sums[1]));
+                    continue;
+                }
+                const int factor = c.min ? 1 : -c.offset;
+                const uint32_t low = static_cast<uint16_t>(factor * sums[0]),
+                               high = static_cast<uint16_t>(factor * sums[1]);
+                if (c.min)
+                    out[0] = low | high << 16;
+                else
+                    out[0] = low, out[1] = high;
+                continue;
+            }
             for (int group = 0; group < c.groups; group++) {
                 int32_t sum = c.groups == 1 ? sums[0] + sums[1] : sums[group], integer = -c.offset * sum;
                 float total = scale * static_cast<float>(sum);

@@ -2,11 +2,11 @@
 // and minima, a slice at a time, and multiplied with the activations of every token. Layouts
 // are those of blocks.h, and the order of sums that of products.h.
 
-// Elements of a row as integers: an element is s·v, or s·v + m, with a scale, and a minimum, for
-// each group that shares one.
+// Elements of a row as integers: an element is d·s·v, or d·s·v + low·m, with a scale, and a minimum,
+// for each group that shares one. Where d and low are not 1, scales are whole numbers.
 struct Unpacked {
     int16_t v[256];
-    float s[16], m[16];
+    float s[16], m[16], d = 1, low = 1;
 };
 
 INLINE float half_at(const uint8_t *p) { return half_to_float(half_bits(p)); }
@@ -56,9 +56,9 @@ struct PlainQ2_K : Stored<SMELT_Q2_K> {
     static constexpr int GROUPS = 2;
     static constexpr bool MIN = true;
     static void unpack(const uint8_t *p, Unpacked &to) {
-        const float d = half_at(p + 80), low = 0.0f - half_at(p + 82);
+        to.d = half_at(p + 80), to.low = 0.0f - half_at(p + 82);
         for (int i = 0; i < 16; i++)
-            to.s[i] = static_cast<float>(p[i] & 15) * d, to.m[i] = static_cast<float>(p[i] >> 4) * low;
+            to.s[i] = static_cast<float>(p[i] & 15), to.m[i] = static_cast<float>(p[i] >> 4);
         for (int i = 0; i < 256; i++)
             to.v[i] = p[16 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
     }
@@ -68,11 +68,11 @@ struct PlainQ3_K : Stored<SMELT_Q3_K> {
     static constexpr int GROUPS = 2;
     static constexpr bool MIN = false;
     static void unpack(const uint8_t *p, Unpacked &to) {
-        const float d = half_at(p + 108);
+        to.d = half_at(p + 108);
         const uint8_t *six = p + 96; // sixteen scales of six bits: four of each, then two
         for (int i = 0; i < 16; i++) {
             int four = i < 8 ? six[i] & 15 : six[i - 8] >> 4, two = six[8 + i % 4] >> i / 4 * 2 & 3;
-            to.s[i] = static_cast<float>((four | two << 4) - 32) * d;
+            to.s[i] = static_cast<float>((four | two << 4) - 32);
         }
         for (int i = 0; i < 256; i++) {
             int two = p[32 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3, third = p[i % 32] >> i / 32 & 1;
@@ -147,7 +147,10 @@ struct PlainBlock {
 };
 template <class B> constexpr PlainBlock plain_block = {B::ELEMS, B::BYTES, B::unpack};
 
-template <int GROUPS, bool MIN> static void multiply_unpacked(const RowGroup &g, const PlainBlock &block) {
+// Whether scales stay whole, as in products.h.
+template <class B> constexpr bool WHOLE_SCALES = B::TYPE == SMELT_Q2_K || B::TYPE == SMELT_Q3_K;
+
+template <int GROUPS, bool MIN, bool WHOLE> static void multiply_unpacked(const RowGroup &g, const PlainBlock &block) {
     constexpr int GROUP = 32 / GROUPS; // elements that share a scale
     for (uint32_t t = 0; t < g.tokens; t++)
         memset(g.sum[t], 0, sizeof g.sum[t]);
@@ -160,12 +163,22 @@ template <int GROUPS, bool MIN> static void multiply_unpacked(const RowGroup &g,
                 const uint64_t place = g.act->place(g.first + t, slice) + (at - slice);
                 const int8_t *x = g.act->q + place;
                 const float *scale = g.act->scale + place / 32;
-                const uint32_t *extra = g.extra + place / 32 * GROUPS;
-                float sum = g.sum[t][row];
+                const uint32_t *extra = g.extra + place / 32 * (WHOLE && MIN ? 1 : GROUPS);
+                float sum = g.sum[t][row], whole = 0, least = 0; // of a sub-block
                 for (int i = 0; i < static_cast<int>(block.elems) / GROUP; i++) {
                     int32_t dot = 0;
                     for (int j = 0; j < GROUP; j++)
                         dot += w.v[i * GROUP + j] * x[i * GROUP + j];
+                    if (WHOLE) {
+                        whole += w.s[i] * static_cast<float>(dot);
+                        if (MIN)
+                            least += w.m[i] * static_cast<float>(static_cast<int16_t>(extra[i / 2] >> i % 2 * 16));
+                        if (i % 2 == 1) {
+                            sum += scale[i / 2] * (w.d * whole + w.low * least);
+                            whole = least = 0;
+                        }
+                        continue;
+                    }
                     sum += w.s[i] * scale[i / GROUPS] * static_cast<float>(dot);
                     if (MIN) {
                         float total;
@@ -183,7 +196,7 @@ template <int GROUPS, bool MIN> static void multiply_unpacked(const RowGroup &g,
     }
 }
 template <class B> static void multiply_plain(const RowGroup &g) {
-    multiply_unpacked<B::GROUPS, B::MIN>(g, plain_block<B>);
+    multiply_unpacked<B::GROUPS, B::MIN, WHOLE_SCALES<B>>(g, plain_block<B>);
 }
 
 // Writes a row of n elements, a multiple of a block's, as floats.
@@ -194,8 +207,8 @@ static void widen_unpacked(const uint8_t *p, float *out, uint64_t n, const Plain
         block.unpack(p, w);
         for (uint32_t i = 0; i < block.elems; i++) {
             const uint32_t group = i / (32 / GROUPS);
-            const float y = w.s[group] * static_cast<float>(w.v[i]);
-            out[at + i] = MIN ? y + w.m[group] : y;
+            const float y = w.s[group] * w.d * static_cast<float>(w.v[i]);
+            out[at + i] = MIN ? y + w.m[group] * w.low : y;
         }
     }
 }
@@ -203,8 +216,10 @@ template <class B> static void widen_plain(const uint8_t *p, float *out, uint64_
     widen_unpacked<B::GROUPS, B::MIN>(p, out, n, plain_block<B>);
 }
 
+template <class B>
+constexpr Correction plain_correction = {WHOLE_SCALES<B> && B::MIN ? 1 : B::GROUPS, 0, B::MIN, WHOLE_SCALES<B>};
 template <class B> constexpr WeightType plain_type() {
-    return {B::TYPE,           B::ELEMS,       B::BYTES, 1,       true,  {B::GROUPS, 0, B::MIN},
+    return {B::TYPE,           B::ELEMS,       B::BYTES, 1,       true,  plain_correction<B>,
             multiply_plain<B>, widen_plain<B>, nullptr,  nullptr, PANEL, 1};
 }
 

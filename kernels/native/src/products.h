@@ -19,6 +19,21 @@ INLINE F accumulate(F sum, I integers, const float *s, const float *m, float sca
     return sum;
 }
 
+// The same for a sub-block of whole scales: integers are the sums of both groups, and n and pair what
+// the minima are of.
+template <bool MIN>
+INLINE F accumulate_whole(F sum, I integers, const float *d, const float *low, const int32_t *n, float scale,
+                          uint32_t pair) {
+    F total = load(d) * to_float(integers);
+    if (MIN)
+        total = fma(load(low), to_float(pair_product(i_load(n), pair)), total);
+    return fma(set1(scale), total, sum);
+}
+
+constexpr uint32_t NO_OFFSETS[2] = {};
+// Words of a sub-block's Correction.
+template <class B> constexpr int EXTRAS = WHOLE_SCALES<B> && B::MIN ? 1 : B::GROUPS;
+
 // Products of N sub-blocks S, S+PARTNER, … of a part of W rows with a token's activations,
 // summed over the elements that share a scale, into out[n · PARTNER][group]; N ≤ 2.
 template <class B, int S, int N> INLINE void integer_sums(Rows from, int part, const int8_t *q, I (*out)[B::GROUPS]) {
@@ -111,11 +126,13 @@ INLINE void put_halves(uint8_t *out, int row, const Q low[4], const Q high[4]) {
     }
 }
 // Puts elements of W rows from `row` on, which `from` has at word 0, in their places of a panel's
-// sub-block.
-template <class B, int S, class From> INLINE void put_interleaved(uint8_t *out, From from, int part, int row) {
+// sub-block, after change(low, high) of each word's halves.
+template <class B, int S, class From, class Fn>
+INLINE void put_interleaved(uint8_t *out, From from, int part, int row, Fn change) {
     Q low[4], high[4];
     repeat<4>([&](auto j) __attribute__((always_inline)) {
         halves<B, S>(from.at(from.p, from.row, j.value), part, low[j.value], high[j.value]);
+        change(low[j.value], high[j.value]);
     });
     panel_words(low[0], low[1], low[2], low[3]);
     panel_words(high[0], high[1], high[2], high[3]);
@@ -137,12 +154,21 @@ template <class B> struct GroupBlocks {
 };
 
 // What the products of a panel depend on beside its tokens.
-template <int GROUPS_, bool OFFSET_, bool MIN_, Range RANGE_> struct Scheme {
-    static constexpr int GROUPS = GROUPS_;
-    static constexpr bool OFFSET = OFFSET_, MIN = MIN_;
+template <int GROUPS_, int EXTRAS_, bool OFFSET_, bool MIN_, Range RANGE_, bool WHOLE_> struct Scheme {
+    static constexpr int GROUPS = GROUPS_, EXTRAS = EXTRAS_;
+    static constexpr bool OFFSET = OFFSET_, MIN = MIN_, WHOLE = WHOLE_;
     static constexpr Range RANGE = RANGE_;
 };
-template <class B> using SchemeOf = Scheme<B::GROUPS, B::OFFSET != 0, B::MIN, DOTS_DIFFER ? B::RANGE : Range::SIGNED>;
+template <class B>
+using SchemeOf = Scheme<WHOLE_SCALES<B> && FOLDED ? 1 : B::GROUPS, EXTRAS<B>, B::OFFSET != 0, B::MIN,
+                        DOTS_DIFFER ? B::RANGE : Range::SIGNED, WHOLE_SCALES<B>>;
+
+// Elements of a panel with what they are scaled by.
+struct PanelData {
+    const uint8_t *words, *signs;
+    const float *s, *m;              // of groups, or of whole scales d and low of sub-blocks
+    const int32_t *negative, *c, *n; // c and n of whole scales
+};
 
 template <class B> struct Panel {
     static constexpr bool SPLIT = Signs<SchemeOf<B>::RANGE>::SPLIT;
@@ -154,6 +180,10 @@ template <class B> struct Panel {
     alignas(64) float m[B::MIN ? SCALES : ROWS];
     alignas(64) uint8_t signs[SPLIT ? MOST * ROWS : 1];   // in the places of words
     alignas(64) int32_t negative[SPLIT ? SCALES / 2 : 1]; // what words below zero sum up to, less its sign
+    alignas(64) int32_t c[WHOLE_SCALES<B> ? SCALES : 1];  // of FOLDED weights those of a block
+    alignas(64) int32_t n[WHOLE_SCALES<B> && B::MIN ? SCALES / 2 : 1];
+
+    MEMBER PanelData data() const { return {words, signs, s, m, negative, c, n}; }
 
     // Of so many elements, once they are unpacked.
     void split_signs(uint64_t elements) {
@@ -188,13 +218,63 @@ template <class B> struct Panel {
     void unpack_interleaved(const RowGroup &g, uint64_t first, uint64_t elements) {
         using From = Interleaved<B>;
         GroupBlocks<B> blocks(g);
-        each_block(
-            elements, [&](uint64_t i) { return From{blocks.at(first + i), 0, 0}; },
-            [](uint8_t *out, From from, int part, auto sub, int row)
-                __attribute__((always_inline)) { put_interleaved<B, decltype(sub)::value>(out, from, part, row); });
+        const auto block = [&](uint64_t i) { return From{blocks.at(first + i), 0, 0}; };
+        if constexpr (WHOLE_SCALES<B>)
+            unpack_whole(elements, block);
+        else
+            each_block(elements, block,
+                       [](uint8_t *out, From from, int part, auto sub, int row) __attribute__((always_inline)) {
+                           put_interleaved<B, decltype(sub)::value>(out, from, part, row, [](Q &, Q &) {});
+                       });
     }
 
 private:
+    // The same with whole scales, by which weights are multiplied where they are FOLDED.
+    template <class Block> MEMBER void unpack_whole(uint64_t elements, Block block) {
+        uint8_t *out = words;
+        float *d = s, *low = m;
+        int32_t *to_c = c, *to_n = n;
+        for (uint64_t i = 0; i < elements / B::ELEMS; i++) {
+            const auto rows = block(i);
+            each_vector([&](int of) __attribute__((always_inline)) {
+                I bytes[4], minima[4];
+                B::integers(rows.from(of), bytes, minima);
+                const F scale = rows.from(of).half(B::D), least = zero() - rows.from(of).half(B::LOW);
+                repeat<8>([&](auto sub) __attribute__((always_inline)) {
+                    constexpr int WORD = sub.value / 2, K = sub.value % 2, AT = sub.value * ROWS;
+                    i_store(to_c + 2 * AT + of, same_scale<2 * K>(bytes[WORD], B::BIAS));
+                    i_store(to_c + 2 * AT + ROWS + of, same_scale<2 * K + 1>(bytes[WORD], B::BIAS));
+                    store(d + AT + of, scale);
+                    if (B::MIN) {
+                        store(low + AT + of, least);
+                        i_store(to_n + AT + of, pair_scales<K>(minima[WORD], 0));
+                    }
+                });
+            });
+            each_part<B>([&](int part) __attribute__((always_inline)) {
+                repeat<RUN<B>>([&](auto sub) __attribute__((always_inline)) {
+                    const int32_t *const scales = to_c + (part * RUN<B> + sub.value) * 2 * ROWS;
+                    each_vector([&](int of) __attribute__((always_inline)) {
+                        const I c0 = i_load(scales + of), c1 = i_load(scales + ROWS + of);
+                        put_interleaved<B, sub.value>(
+                            out, rows.from(of), part, of, [&](Q &low, Q &high) __attribute__((always_inline)) {
+                                if constexpr (FOLDED) {
+                                    constexpr int BIAS = B::OFFSET == 0 ? 0 : SIGNED_BIAS - B::OFFSET;
+                                    low = fold<B::OFFSET, BIAS>(low, c0);
+                                    high = fold<B::OFFSET, BIAS>(high, c1);
+                                }
+                            });
+                    });
+                    out += 32 * ROWS;
+                });
+            });
+            d += B::SUBS * ROWS;
+            if (B::MIN)
+                low += B::SUBS * ROWS, to_n += B::SUBS * ROWS;
+            if (!FOLDED)
+                to_c += B::SUBS * 2 * ROWS;
+        }
+    }
     // Stores the scales of the blocks block(0), block(1), …, and has unpack put each vector of
     // rows of each sub-block where it belongs.
     template <class Block, class Fn> MEMBER void each_block(uint64_t elements, Block block, Fn unpack) {
@@ -220,31 +300,34 @@ private:
 // T tokens of a tile times the elements from `at` on of a group, which the panel holds, SPLIT with
 // signs apart. The last token may be the one before it once more.
 template <class P, int T, bool SPLIT>
-static void panel_tile(const uint8_t *words, const float *s, const float *m, const uint8_t *signs,
-                       const int32_t *negative, const RowGroup &g, uint32_t t0, uint32_t tokens, uint64_t at,
-                       Fetch &next) {
+static void panel_tile(PanelData panel, const RowGroup &g, uint32_t t0, uint32_t tokens, uint64_t at, Fetch &next) {
+    auto [words, signs, s, m, negative, c, n] = panel;
     constexpr int V = ROWS / W, WORDS = 8 / P::GROUPS;
     const uint64_t place = g.act->place(g.first + t0, at), width = g.act->width(g.first + t0);
     const int8_t *q = g.act->q + place;
     const float *scale = g.act->scale + place / 32;
-    const uint32_t *extra = g.extra + place / 32 * P::GROUPS;
+    const uint32_t *extra = g.extra + place / 32 * P::EXTRAS;
     uint64_t nth[T];
     UNROLL for (int t = 0; t < T; t++) nth[t] = t < T - 1 ? static_cast<uint64_t>(t) : tokens - 1;
     F sum[T][V];
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(g.sum[t0 + nth[t]] + v * W);
     for (uint64_t left = g.act->slice(at); left > 0; left -= 32) {
         next.some();
+        I total[T][V]; // of groups of whole scales
         UNROLL for (int group = 0; group < P::GROUPS; group++) {
             Products<P::RANGE, T> products[V];
             uint32_t more[T];
             int32_t offset[T];
             UNROLL for (int t = 0; t < T; t++) {
-                more[t] = extra[nth[t] * P::GROUPS + group];
+                more[t] = extra[nth[t] * P::EXTRAS + (P::EXTRAS == P::GROUPS ? group : 0)];
                 offset[t] = !P::OFFSET ? 0 : static_cast<int32_t>(more[t]);
             }
             UNROLL for (int v = 0; v < V; v++) {
                 if constexpr (SPLIT)
                     products[v].begin(negative + v * W);
+                else if constexpr (P::WHOLE && !FOLDED)
+                    UNROLL for (int t = 0; t < T; t++)
+                        start_whole<0>(products[v].dot[t], static_cast<uint32_t>(offset[t]));
                 else
                     products[v].start(offset);
             }
@@ -266,28 +349,68 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
                     }
                 }
             }
-            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] =
-                accumulate<P::OFFSET, P::MIN>(sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W,
-                                              scale[nth[t]], more[t]);
+            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) {
+                if constexpr (!P::WHOLE) {
+                    sum[t][v] = accumulate<P::OFFSET, P::MIN>(sum[t][v], products[v].finish(t, offset[t]), s + v * W,
+                                                              m + v * W, scale[nth[t]], more[t]);
+                } else {
+                    if constexpr (FOLDED) {
+                        total[t][v] = products[v].finish(t, offset[t]);
+                    } else {
+                        const I part = weigh(products[v].dot[t], c + group * ROWS + v * W);
+                        total[t][v] = group == 0 ? part : i_add(total[t][v], part);
+                    }
+                    if (group == P::GROUPS - 1)
+                        sum[t][v] = accumulate_whole<P::MIN>(sum[t][v], total[t][v], s + v * W, m + v * W, n + v * W,
+                                                             scale[nth[t]], more[t]);
+                }
+            }
             words += WORDS * ROWS * 4;
             if (SPLIT)
                 signs += WORDS * ROWS * 4, negative += ROWS;
+            if (P::WHOLE && group < P::GROUPS - 1)
+                continue;
             s += ROWS;
             if (P::MIN)
                 m += ROWS;
+            if (P::WHOLE)
+                c += 2 * ROWS, n += P::MIN ? ROWS : 0;
         }
-        q += 32 * width, scale += width, extra += width * P::GROUPS;
+        q += 32 * width, scale += width, extra += width * P::EXTRAS;
     }
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + nth[t]] + v * W, sum[t][v]);
 }
 
 // Scales of a block of interleaved rows.
-template <class B> struct BlockScales {
+template <class B, bool = WHOLE_SCALES<B>> struct BlockScales {
     alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
 
     MEMBER void read(const uint8_t *block) {
         const Interleaved<B> rows{block, 0, 0};
         each_vector_of<B>([&](int of) __attribute__((always_inline)) { B::scales(rows.from(of), s + of, m + of); });
+    }
+};
+
+// The same with whole scales: c is [SUBS][SCALE_WORDS], n and m [SUBS] vectors, ROWS words apart.
+template <class B> struct BlockScales<B, true> {
+    alignas(64) int32_t c[B::SUBS * SCALE_WORDS * ROWS], n[B::MIN ? B::SUBS * ROWS : ROWS];
+    alignas(64) float d[ROWS], low[ROWS];
+
+    MEMBER void read(const uint8_t *block) {
+        each_vector([&](int of) __attribute__((always_inline)) {
+            const Interleaved<B> rows{block, of, 0};
+            I bytes[4], minima[4];
+            B::integers(rows, bytes, minima);
+            repeat<8>([&](auto sub) __attribute__((always_inline)) {
+                constexpr int WORD = sub.value / 2, K = sub.value % 2;
+                scale_words<K>(bytes[WORD], B::BIAS, c + sub.value * SCALE_WORDS * ROWS + of);
+                if (B::MIN)
+                    i_store(n + sub.value * ROWS + of, pair_scales<K>(minima[WORD], 0));
+            });
+            store(d + of, rows.half(B::D));
+            if (B::MIN)
+                store(low + of, zero() - rows.half(B::LOW));
+        });
     }
 };
 
@@ -310,14 +433,25 @@ INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup 
             Dot<B::RANGE> dot[HELD][S][V][T][B::GROUPS];
             repeat<HELD / N>([&](auto step) __attribute__((always_inline)) {
                 constexpr int STEP = decltype(step)::value, FIRST = BEGIN + STEP;
+                // Where a sub-block's sums lie above their place.
+                constexpr int LOW = place_at<B, FIRST>(0), HIGH = place_at<B, FIRST>(1);
                 UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
-                    UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                        const int sub = part * RUN<B> + FIRST + n * B::PARTNER;
-                        const uint32_t more = extra[(row(t) * blocks + sub) * B::GROUPS + group];
-                        const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
-                        UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++)
-                            dot[STEP + n * B::PARTNER][i][v][t][group]
-                                .start(from);
+                    if constexpr (WHOLE_SCALES<B>) {
+                        const uint32_t *more = extra + (row(t) * blocks + part * RUN<B> + FIRST) * EXTRAS<B>;
+                        UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) {
+                            Dot<B::RANGE>(&d)[2] = dot[STEP][i][v][t];
+                            start_whole<LOW>(d[0], B::OFFSET == 0 ? 0 : more[0]);
+                            start_whole<HIGH>(d[1], B::OFFSET == 0 ? 0 : more[1]);
+                        }
+                    } else {
+                        UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                            const int sub = part * RUN<B> + FIRST + n * B::PARTNER;
+                            const uint32_t more = extra[(row(t) * blocks + sub) * B::GROUPS + group];
+                            const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
+                            UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++)
+                                dot[STEP + n * B::PARTNER][i][v][t][group]
+                                    .start(from);
+                        }
                     }
                 }
                 UNROLL for (int j = 0; j < 4; j++) UNROLL for (int i = 0; i < S; i++) {
@@ -333,7 +467,10 @@ INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup 
                     asm volatile("");
                     UNROLL for (int v = 0; v < V; v++) {
                         Q low[N], high[N];
-                        halves_together<B, FIRST>(as.at(p, v * W, j), part, low, high);
+                        if constexpr (WHOLE_SCALES<B>)
+                            B::template halves<FIRST, PLACED>(as.at(p, v * W, j), part, low[0], high[0]);
+                        else
+                            halves_together<B, FIRST>(as.at(p, v * W, j), part, low, high);
                         UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
                             const int sub = part * RUN<B> + FIRST + n * B::PARTNER;
                             const int8_t *x = q + row(t) * g.k + 32 * sub + 4 * j;
@@ -351,14 +488,26 @@ INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup 
                 UNROLL for (int of = STEP; of < DONE; of++) UNROLL for (int t = 0; t < T; t++) {
                     const int before = part * RUN<B> + BEGIN + of;
                     const uint64_t sub = row(t) * blocks + before;
-                    UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                        const uint32_t more = extra[sub * B::GROUPS + group];
-                        const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
-                        const int place = (before * B::GROUPS + group) * ROWS;
-                        UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) sum[i][t][v] =
-                            accumulate<(B::OFFSET != 0), B::MIN>(sum[i][t][v], dot[of][i][v][t][group].finish(from),
-                                                                 scales[i].s + place + v * W,
-                                                                 scales[i].m + place + v * W, scale[sub], more);
+                    if constexpr (WHOLE_SCALES<B>) {
+                        const uint32_t *more = extra + sub * EXTRAS<B>;
+                        UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) {
+                            const I integers =
+                                weigh<LOW, HIGH>(dot[of][i][v][t], scales[i].c + before * SCALE_WORDS * ROWS + v * W,
+                                                 B::OFFSET == 0 ? NO_OFFSETS : more);
+                            sum[i][t][v] = accumulate_whole<B::MIN>(
+                                sum[i][t][v], integers, scales[i].d + v * W, scales[i].low + v * W,
+                                scales[i].n + before * ROWS + v * W, scale[sub], *more);
+                        }
+                    } else {
+                        UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                            const uint32_t more = extra[sub * B::GROUPS + group];
+                            const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
+                            const int place = (before * B::GROUPS + group) * ROWS;
+                            UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) sum[i][t][v] =
+                                accumulate<(B::OFFSET != 0), B::MIN>(sum[i][t][v], dot[of][i][v][t][group].finish(from),
+                                                                     scales[i].s + place + v * W,
+                                                                     scales[i].m + place + v * W, scale[sub], more);
+                        }
                     }
                 }
             });
@@ -372,7 +521,7 @@ template <class B, int T, int S, bool PAIRS = B::PARTNER == 1> static void multi
     const uint64_t first = g.first * (g.k / 32);
     const int8_t *q = g.act->q + 32 * first;
     const float *scale = g.act->scale + first;
-    const uint32_t *extra = g.extra + first * B::GROUPS;
+    const uint32_t *extra = g.extra + first * EXTRAS<B>;
     GroupBlocks<B> blocks(g);
     F sum[S][T][V];
     UNROLL for (F(&group)[T][V] : sum) UNROLL for (F(&token)[V] : group) UNROLL for (F &v : token) v = zero();
@@ -381,7 +530,7 @@ template <class B, int T, int S, bool PAIRS = B::PARTNER == 1> static void multi
         BlockScales<B> scales[S];
         UNROLL for (int i = 0; i < S; i++) scales[i].read(block + static_cast<size_t>(i) * g.apart);
         multiply_block<B, T, S, PAIRS>(Interleaved<B>{block, 0, 0}, block, g, q, scale, extra, scales, sum);
-        q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
+        q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * EXTRAS<B>;
     }
     UNROLL for (int i = 0; i < S; i++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++)
         store(g.sum[i + t] + v * W, sum[i][t][v]);
@@ -423,8 +572,7 @@ template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint
             if (last)
                 one.expect(t, tokens);
             const auto multiply = [&](auto of) {
-                panel_tile<SchemeOf<B>, n.value, of.value != 0>(panel.words, panel.s, panel.m, panel.signs,
-                                                                panel.negative, one, t, tokens, at, next);
+                panel_tile<SchemeOf<B>, n.value, of.value != 0>(panel.data(), one, t, tokens, at, next);
             };
             if (split)
                 multiply(Int<Panel<B>::SPLIT>{});
@@ -469,8 +617,17 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
 }
 
 template <class B> constexpr WeightType block_type() {
-    return {B::TYPE, B::ELEMS, B::BYTES, STREAMS_OF<B>, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantized<B>,
-            nullptr, nullptr,  nullptr,  Panel<B>::MOST};
+    return {B::TYPE,
+            B::ELEMS,
+            B::BYTES,
+            STREAMS_OF<B>,
+            true,
+            {EXTRAS<B>, B::OFFSET, B::MIN, WHOLE_SCALES<B>},
+            multiply_quantized<B>,
+            nullptr,
+            nullptr,
+            nullptr,
+            Panel<B>::MOST};
 }
 // The same with what an overlay has from the set below it.
 template <class B> constexpr WeightType stored_block_type() {

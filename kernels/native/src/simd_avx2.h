@@ -61,3 +61,4 @@ template <> struct Signs<Range::SIGNED> {
 };
 
 #include "panel.h"
+#include "whole_x86.h"

@@ -115,6 +115,19 @@ template <int N> INLINE Q q_shl(Q a) { return _mm512_slli_epi16(a, N); }
 INLINE Q q_shr_by(Q a, int n) { return _mm512_srl_epi16(a, _mm_cvtsi32_si128(n)); }
 INLINE I q_words(Q a) { return a; }
 
+// Two integers of 16 bits in each word: the sums of their products, and low ones of a beside high ones of b.
+INLINE I i16_set1(int v) { return _mm512_set1_epi16(static_cast<short>(v)); }
+INLINE I i16_add(I a, I b) { return _mm512_add_epi16(a, b); }
+INLINE I i16_sub(I a, I b) { return _mm512_sub_epi16(a, b); }
+INLINE I i16_mul(I a, I b) { return _mm512_mullo_epi16(a, b); }
+INLINE I i16_dot(I a, I b) { return _mm512_madd_epi16(a, b); }
+INLINE I i16_join(I a, I b) { return _mm512_mask_blend_epi16(0xaaaaaaaa, a, b); }
+// The bytes of each word that those of FIRST number in the first one, or 0 for one from 0x80 on.
+template <uint32_t FIRST> INLINE I i16_bytes(I words) {
+    constexpr int N = static_cast<int>(FIRST), NEXT = 0x00040004;
+    return _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(_mm_setr_epi32(N, N + NEXT, N + 2 * NEXT, N + 3 * NEXT)));
+}
+
 INLINE void transpose4(Q &a, Q &b, Q &c, Q &d) {
     Q ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
     Q cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
@@ -166,3 +179,4 @@ INLINE F half_rows(const uint8_t *p, size_t step) {
 
 #include "lanes.h"
 #include "panel.h"
+#include "whole_x86.h"

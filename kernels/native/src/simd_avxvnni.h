@@ -22,3 +22,4 @@ template <Range R> struct Dot {
 };
 
 #include "panel.h"
+#include "whole_x86.h"

@@ -9,3 +9,4 @@ constexpr bool DOTS_DIFFER = false; // by Range
 #include "dot_neon.h"
 
 #include "panel.h"
+#include "whole_neon.h"

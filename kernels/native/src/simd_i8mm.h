@@ -10,6 +10,7 @@ constexpr bool DOTS_DIFFER = false; // by Range
 #include "vectors_neon.h"
 
 #include "dot_neon.h"
+#include "whole_neon.h"
 
 // A panel as panel.h has it, but with eight elements of a row side by side, so that two
 // words of W rows, 2·W words in all, are rows 0 and 1, then rows 2 and 3.

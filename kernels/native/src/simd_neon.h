@@ -24,3 +24,4 @@ template <Range R> struct Dot {
 };
 
 #include "panel.h"
+#include "whole_neon.h"

@@ -33,6 +33,7 @@ constexpr int SHARING = 2;          // query heads that share each load of K and
 constexpr int SUMS = 8;             // sums that registers hold besides the operands
 constexpr int SUM_ORDER[W] = {0, 2, 1,
                               3}; // lanes as reduce4 adds them up: neighbours, then neighbouring pairs, and so on
+constexpr bool FOLDED = false;    // see whole_x86.h
 constexpr int SIGNED_BIAS = 0;    // added to signed weights where Dot wants unsigned ones
 
 typedef float F __attribute__((vector_size(16)));
