@@ -34,6 +34,7 @@ func randomSchema(r *rand.Rand, depth int) string {
 			fmt.Sprintf(`"maxProperties":%d`, r.IntN(3)), `"minProperties":1`,
 			`"items":`+sub(), `"prefixItems":`+list(), `"contains":`+sub(), fmt.Sprintf(`"contains":%s,"minContains":%d`, sub(), r.IntN(3)), fmt.Sprintf(`"contains":%s,"maxContains":%d`, sub(), r.IntN(3)),
 			fmt.Sprintf(`"minItems":%d`, r.IntN(3)), fmt.Sprintf(`"maxItems":%d`, r.IntN(4)), `"type":"`+pick("object", "object", "array", "array", "integer")+`"`,
+			`"unevaluatedProperties":`+sub(), `"unevaluatedProperties":false`, `"unevaluatedItems":`+sub(), `"unevaluatedItems":false`, `"dependentSchemas":{"a":`+sub()+`}`,
 			`"not":`+sub(), `"oneOf":`+list(), `"oneOf":`+list(), `"anyOf":`+list(), `"allOf":`+list(), `"if":`+sub()+`,"then":`+sub()+`,"else":`+sub(), `"if":`+sub()+`,"else":`+sub(),
 		))
 	}

@@ -59,6 +59,8 @@ type Constraint struct {
 	held   int // threads of known
 	masked int
 	arena  []thread
+	own    []uint64 // of maskUnique
+	doubts []int32
 }
 
 // config is a reading that was reached before, with its mask, which is nil until computed.
@@ -85,7 +87,7 @@ func (v *Vocabulary) compile(ctx context.Context, build func(g *grammar) (place,
 	}
 	p := newParser(g)
 	c = &Constraint{v: v, p: p, known: map[string]*config{}, notes: notes}
-	r := p.from(start, p.bottom)
+	r := p.from(start, p.bottom, nil)
 	if len(r.threads) == 0 && !r.ends {
 		return nil, errors.New("no text matches")
 	}
@@ -106,7 +108,7 @@ func (c *Constraint) Words() int { return c.v.Words() }
 func (c *Constraint) Start() State { return State{c, c.start} }
 
 func (c *Constraint) config(ts []thread, ends bool) *config {
-	key := make([]byte, 0, 1+20*len(ts))
+	key := make([]byte, 0, 1+28*len(ts))
 	key = append(key, 0)
 	if ends {
 		key[0] = 1
@@ -116,6 +118,7 @@ func (c *Constraint) config(ts []thread, ends bool) *config {
 		key = binary.LittleEndian.AppendUint32(key, uint32(t.lex))
 		key = binary.LittleEndian.AppendUint32(key, uint32(t.read))
 		key = binary.LittleEndian.AppendUint64(key, t.top.id)
+		key = binary.LittleEndian.AppendUint64(key, t.number())
 	}
 	if k := c.known[string(key)]; k != nil {
 		return k
@@ -200,12 +203,16 @@ func (s State) Mask(mask []uint64) (err error) {
 	}
 	clear(mask)
 	for _, t := range k.threads {
+		if c.p.steps[t.at].lex.room > 0 {
+			c.maskUnique(mask, t)
+			continue
+		}
 		loc := c.v.localOf(c.p.lexer, t.lex, c.p.left(&t))
 		loc.allow(mask)
 		if loc.exits != nil {
-			r := c.p.from(c.p.steps[t.at].next, t.top)
+			r := c.p.from(c.p.steps[t.at].next, t.top, t.memory)
 			if len(r.threads) > 0 {
-				c.walk(mask, loc.exits, r.threads)
+				c.walk(mask, loc.exits, r.threads, sure)
 			}
 		}
 	}
@@ -260,20 +267,28 @@ func (s State) Sole() (token int32, ok bool, err error) {
 }
 
 // walk allows the tokens below m whose bytes the threads ts accept.
-func (c *Constraint) walk(mask []uint64, m *merged, ts []thread) {
+func (c *Constraint) walk(mask []uint64, m *merged, ts []thread, d doubt) {
 	for _, kid := range m.children(c.v) {
 		base := len(c.arena)
+		c.p.within = false
 		next, ends := c.p.advance(c.arena, ts, kid.b)
 		below := next[base:]
 		if len(below) == 0 && !ends {
 			continue
 		}
+		behind := d
+		if d == once && c.p.within {
+			behind = doubtful
+		}
 		for _, id := range kid.tokens {
 			allow(mask, id)
 		}
+		if behind == doubtful {
+			c.doubts = append(c.doubts, kid.tokens...)
+		}
 		if len(below) > 0 && kid.below != nil {
 			c.arena = next
-			c.walk(mask, kid.below, below)
+			c.walk(mask, kid.below, below, behind)
 			c.arena = c.arena[:base]
 		}
 	}
@@ -317,7 +332,7 @@ func (c *Constraint) only(ts []thread) (only byte, found bool) {
 			continue
 		}
 		for b := range 256 {
-			if to, _ := c.p.stepOf(&t, byte(b)); to == lexDead {
+			if to, _, _ := c.p.stepOf(&t, byte(b)); to == lexDead {
 				continue
 			}
 			if found && only != byte(b) {

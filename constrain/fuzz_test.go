@@ -86,6 +86,10 @@ func FuzzSchema(f *testing.F) {
 		`{"minimum":-1e300,"multipleOf":0.001,"exclusiveMaximum":123456789.5,"not":{"multipleOf":7}}`,
 		`{"prefixItems":[{"const":[1,{"a":2}]},{"enum":["a",null,1.5]}],"items":false,"contains":{"type":"string"},"minItems":1}`,
 		`{"if":{"properties":{"a":{"const":1}}},"then":{"patternProperties":{"^x":false,".y":{"type":"integer"}},"additionalProperties":{"$ref":"#/if"}},"else":{"propertyNames":{"format":"uuid"}}}`,
+		`{"uniqueItems":true,"minItems":2,"items":{"enum":["a","ab",null,1.5,true]}}`,
+		`{"uniqueItems":true,"items":{"type":["string","number"],"maxLength":1,"pattern":"[a-cé]$","multipleOf":0.5,"maximum":3}}`,
+		`{"allOf":[{"properties":{"a":{"type":"array"}}}],"anyOf":[{"properties":{"b":{}}},{"patternProperties":{"^c":{}}}],"unevaluatedProperties":{"type":"null"}}`,
+		`{"prefixItems":[true],"if":{"contains":{"const":1}},"then":{"prefixItems":[true,true]},"unevaluatedItems":false}`,
 		deep,
 	} {
 		f.Add(s, `{"a":{"b":[1,"x`, false)

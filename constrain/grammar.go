@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 )
@@ -25,7 +26,7 @@ type step struct {
 	lex   lexeme // stepLexeme
 	rule  place  // stepCall
 	next  place
-	forks []place
+	forks []place // stepFork: the places; stepLexeme: lexemes of which one must have an item that the array lacks
 	// expand computes forks when the place is first reached, where computing them all in advance is
 	// too expensive, such as the remaining properties of an object.
 	expand func() []place
@@ -103,6 +104,7 @@ type thread struct {
 	lex  lexState
 	read int32 // characters read of a counted lexeme; capped at the least number if it has no maximum
 	top  *frame
+	*memory
 }
 
 // reading is a set of threads, and whether the text may end.
@@ -114,6 +116,7 @@ type reading struct {
 type spot struct {
 	at  place
 	top *frame
+	*memory
 }
 
 // parser runs the threads of a grammar over text.
@@ -125,10 +128,13 @@ type parser struct {
 	after  map[spot]*reading
 	held   int // threads of after
 	key    []byte
+
+	memories map[memoryKey]*memory
+	within   bool // a byte of an item that must differ has been read, other than a quote before it
 }
 
 func newParser(g *grammar) *parser {
-	return &parser{grammar: g, bottom: &frame{}, frames: map[string]*frame{}, after: map[spot]*reading{}}
+	return &parser{grammar: g, bottom: &frame{}, frames: map[string]*frame{}, after: map[spot]*reading{}, memories: map[memoryKey]*memory{}}
 }
 
 // pending is a frame under construction: it can gain edges while its rule is followed.
@@ -138,34 +144,38 @@ type pending struct {
 	popped bool // the rule has matched the empty text
 }
 
-// from returns the reading at a place with the stack top.
-func (p *parser) from(at place, top *frame) *reading {
-	if r := p.after[spot{at, top}]; r != nil {
+// from returns the reading at a place with the stack top and a memory, which ends with its array's
+// rule; no rule is called in such an array.
+func (p *parser) from(at place, top *frame, m *memory) *reading {
+	if r := p.after[spot{at, top, m}]; r != nil {
 		return r
 	}
 	r := &reading{}
 	var calls []*pending
 	seen := map[spot]bool{}
-	var visit func(at place, top *frame, depth int)
-	visit = func(at place, top *frame, depth int) {
+	var visit func(at place, top *frame, m *memory, depth int)
+	visit = func(at place, top *frame, m *memory, depth int) {
 		p.spend(derivation)
 		for {
 			s := &p.steps[at]
 			if s.kind == stepLexeme {
-				r.threads = append(r.threads, thread{at, s.lex.state, 0, top})
-				if !p.states[s.lex.state].accepts || seen[spot{at, top}] {
+				if p.stuck(at, m) {
 					return
 				}
-				seen[spot{at, top}] = true
+				r.threads = append(r.threads, thread{at, s.lex.state, 0, top, m})
+				if !p.states[s.lex.state].accepts || seen[spot{at, top, m}] {
+					return
+				}
+				seen[spot{at, top, m}] = true
 				at = s.next
 				continue
 			}
 			break
 		}
-		if seen[spot{at, top}] {
+		if seen[spot{at, top, m}] {
 			return
 		}
-		seen[spot{at, top}] = true
+		seen[spot{at, top, m}] = true
 		if depth > 100_000 {
 			panic(limit("rules that call each other without end"))
 		}
@@ -182,11 +192,11 @@ func (p *parser) from(at place, top *frame) *reading {
 				}
 			}
 			for i := 0; i < len(top.edges); i++ { // the loop may add edges
-				visit(top.edges[i].ret, top.edges[i].up, depth+1)
+				visit(top.edges[i].ret, top.edges[i].up, nil, depth+1)
 			}
 		case stepFork:
 			for _, f := range p.forks(at) {
-				visit(f, top, depth+1)
+				visit(f, top, m, depth+1)
 			}
 		case stepCall:
 			s := p.steps[at]
@@ -198,7 +208,7 @@ func (p *parser) from(at place, top *frame) *reading {
 					if !slices.Contains(c.frame.edges, e) {
 						c.frame.edges = append(c.frame.edges, e)
 						if c.popped {
-							visit(e.ret, e.up, depth+1)
+							visit(e.ret, e.up, nil, depth+1)
 						}
 					}
 					return
@@ -207,10 +217,10 @@ func (p *parser) from(at place, top *frame) *reading {
 			p.lastID++
 			f := &frame{id: p.lastID, edges: []edge{{s.next, top}}}
 			calls = append(calls, &pending{rule: s.rule, frame: f})
-			visit(s.rule, f, depth+1)
+			visit(s.rule, f, nil, depth+1)
 		}
 	}
-	visit(at, top, 0)
+	visit(at, top, m, 0)
 	if len(calls) > 0 {
 		p.settle(r, calls)
 	}
@@ -220,7 +230,7 @@ func (p *parser) from(at place, top *frame) *reading {
 		clear(p.frames)
 		p.held = len(r.threads)
 	}
-	p.after[spot{at, top}] = r
+	p.after[spot{at, top, m}] = r
 	return r
 }
 
@@ -306,12 +316,15 @@ func compareThreads(a, b thread) int {
 		return int(a.lex - b.lex)
 	case a.read != b.read:
 		return int(a.read - b.read)
-	case a.top.id < b.top.id:
-		return -1
-	case a.top.id > b.top.id:
-		return 1
+	case a.memory != b.memory:
+		return cmp.Compare(a.number(), b.number())
 	}
-	return 0
+	return cmp.Compare(a.top.id, b.top.id)
+}
+
+// like reports whether t and u can be merged.
+func (t *thread) like(u *thread) bool {
+	return t.at == u.at && t.lex == u.lex && t.read == u.read && t.memory == u.memory
 }
 
 // merge sorts threads and joins those with equal place and state. It bounds the number of threads
@@ -325,7 +338,7 @@ func (p *parser) merge(ts []thread) []thread {
 	for i := 1; i < len(ts); {
 		t := ts[i]
 		last := &out[len(out)-1]
-		if t.at != last.at || t.lex != last.lex || t.read != last.read {
+		if !t.like(last) {
 			out = append(out, t)
 			i++
 			continue
@@ -333,7 +346,7 @@ func (p *parser) merge(ts []thread) []thread {
 		edges := slices.Clone(last.top.edges)
 		bottom := last.top == p.bottom
 		many := false
-		for ; i < len(ts) && ts[i].at == last.at && ts[i].lex == last.lex && ts[i].read == last.read; i++ {
+		for ; i < len(ts) && ts[i].like(last); i++ {
 			if ts[i].top != last.top {
 				many = true
 				bottom = bottom || ts[i].top == p.bottom
@@ -351,14 +364,19 @@ func (p *parser) merge(ts []thread) []thread {
 	return out
 }
 
-// stepOf returns the state of a thread's lexeme after byte b, and the characters then read.
-func (p *parser) stepOf(t *thread, b byte) (to lexState, read int32) {
+// stepOf returns the state of a thread's lexeme after byte b, the characters then read, and the
+// memory.
+func (p *parser) stepOf(t *thread, b byte) (to lexState, read int32, m *memory) {
 	to = p.lexer.step(t.lex, b)
 	x := &p.steps[t.at].lex
-	if to == lexDead || !x.counts() {
-		return to, 0
+	if to != lexDead && x.counts() {
+		to, read = p.counted(x, t.lex, to, b, t.read)
 	}
-	return p.counted(x, t.lex, to, b, t.read)
+	m = t.memory
+	if to != lexDead && x.room > 0 {
+		to, m = p.differing(t, to, read, b)
+	}
+	return to, read, m
 }
 
 // left returns the range of numbers of further characters that the thread's lexeme may have.
@@ -375,17 +393,22 @@ func (p *parser) advance(dst []thread, ts []thread, b byte) ([]thread, bool) {
 	ends := false
 	p.spend(len(ts))
 	for _, t := range ts {
-		s, read := p.stepOf(&t, b)
+		s, read, m := p.stepOf(&t, b)
 		if s == lexDead {
 			continue
 		}
 		n := &p.states[s]
 		accepts := n.accepts
 		if n.more {
-			dst = append(dst, thread{t.at, s, read, t.top})
+			dst = append(dst, thread{t.at, s, read, t.top, m})
+		}
+		if accepts && p.steps[t.at].lex.room > 0 {
+			if accepts = m.at == nil || !m.at.item; accepts {
+				m = p.remembered(m, "")
+			}
 		}
 		if accepts {
-			r := p.from(p.steps[t.at].next, t.top)
+			r := p.from(p.steps[t.at].next, t.top, m)
 			p.spend(len(r.threads))
 			dst = append(dst, r.threads...)
 			ends = ends || r.ends

@@ -22,8 +22,8 @@ var keywords []keyword
 
 // refused are keywords that restrict a value and are not supported.
 var refused = map[string]string{
-	"unevaluatedItems": "is not supported", "$dynamicRef": "is not supported",
-	"extends": "is of draft 3, which is not supported", "disallow": "is of draft 3, which is not supported", "divisibleBy": "is of draft 3, which is not supported",
+	"$dynamicRef": "is not supported",
+	"extends":     "is of draft 3, which is not supported", "disallow": "is of draft 3, which is not supported", "divisibleBy": "is of draft 3, which is not supported",
 }
 
 // since holds the first draft of each keyword that draft 4 lacks.
@@ -52,7 +52,7 @@ func init() { // in init, since the readers refer to the table
 		{[]string{"minItems"}, readItemCount}, {[]string{"maxItems"}, readItemCount}, {[]string{"uniqueItems"}, readUnique},
 		{[]string{"items", "prefixItems", "additionalItems"}, readItems}, {[]string{"contains", "minContains", "maxContains"}, readContains},
 		{[]string{"minProperties"}, readPropertyCount}, {[]string{"maxProperties"}, readPropertyCount},
-		{[]string{"properties", "patternProperties", "additionalProperties", "unevaluatedProperties"}, readProperties},
+		{[]string{"properties", "patternProperties", "additionalProperties"}, readProperties}, {[]string{"unevaluatedProperties"}, readUnevaluated}, {[]string{"unevaluatedItems"}, readUnevaluated},
 		{[]string{"required"}, readRequired}, {[]string{"propertyNames"}, readNames},
 		{[]string{"dependencies"}, readDependencies}, {[]string{"dependentRequired"}, readDependencies}, {[]string{"dependentSchemas"}, readDependencies},
 		{[]string{"allOf"}, readAll}, {[]string{"anyOf"}, readAny}, {[]string{"oneOf"}, readOne}, {[]string{"not"}, readNot},
@@ -444,10 +444,7 @@ func readItemCount(c *schemas, s *value, name string, v *value) assertion {
 
 func readUnique(c *schemas, s *value, name string, v *value) assertion {
 	if v.kind == isTrue {
-		if m := s.get("maxItems"); m == nil || m.count() < 0 || m.count() > 1 {
-			c.refuse(s, name, "is not supported: it would need a memory of all earlier items")
-		}
-		return c.arrayOnly(&arrayShape{max: 1}, func() []*arrayShape {
+		return c.arrayOnly(&arrayShape{max: unlimited, unique: s}, func() []*arrayShape {
 			c.refuse(s, name, "cannot be negated")
 			return nil
 		})
@@ -621,14 +618,6 @@ func readProperties(c *schemas, s *value, _ string, _ *value) assertion {
 		g.patValues = append(g.patValues, demand{&patterns.items[i], mustMatch})
 	}
 	additional := s.get("additionalProperties")
-	if u := c.get(s, "unevaluatedProperties"); u != nil && u.kind != isTrue && additional == nil {
-		for _, k := range []string{"allOf", "anyOf", "oneOf", "not", "if", "$ref", "dependentSchemas", "$recursiveRef"} {
-			if s.get(k) != nil {
-				c.refuse(s, "unevaluatedProperties", "beside "+k+" is not supported")
-			}
-		}
-		additional = u
-	}
 	if additional != nil {
 		g.additional = &demand{additional, mustMatch}
 	}

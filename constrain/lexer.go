@@ -34,10 +34,11 @@ const (
 type lexeme struct {
 	state lexState
 	span
+	room int32 // of an item that must differ from those before it: fewer items leave another one; else 0
 }
 
 // uncounted returns a lexeme of any length.
-func uncounted(s lexState) lexeme { return lexeme{s, anyLength} }
+func uncounted(s lexState) lexeme { return lexeme{s, anyLength, 0} }
 
 func (x *lexeme) counts() bool { return x.span != anyLength }
 
@@ -55,6 +56,7 @@ type lexKey struct {
 	expr   re
 	digits uint32 // modeHex, modeLow…: a leading 1 and the digits read; the first half of a pair in the upper 16 bits
 	text   string // modeLiteral
+	plain  bool   // modeQuote, modeBody: without escapes
 }
 
 type lexNode struct {
@@ -100,7 +102,7 @@ func (l *lexer) quoted(r re) lexeme {
 		return uncounted(lexDead)
 	}
 	r, bound := l.uncount(r)
-	return lexeme{l.state(lexKey{mode: modeQuote, expr: r}), bound}
+	return lexeme{l.state(lexKey{mode: modeQuote, expr: r}), bound, 0}
 }
 
 func (l *lexer) state(k lexKey) lexState {
@@ -198,7 +200,7 @@ func (l *lexer) find(k lexKey, b byte) lexState {
 		}
 	case modeQuote:
 		if b == '"' {
-			return l.state(lexKey{mode: modeBody, expr: k.expr})
+			return l.state(lexKey{mode: modeBody, expr: k.expr, plain: k.plain})
 		}
 	case modeBody:
 		switch {
@@ -207,21 +209,22 @@ func (l *lexer) find(k lexKey, b byte) lexState {
 				return lexDone
 			}
 		case b == '\\':
-			if k.expr != reEps && l.reaches(k.expr, 0, 0x10FFFF) {
+			if !k.plain && k.expr != reEps && l.reaches(k.expr, 0, 0x10FFFF) {
 				return l.state(lexKey{mode: modeEscape, expr: k.expr})
 			}
 		case b >= 0x20:
 			if d := l.pool.step(k.expr, b); d != reNone {
-				return l.state(lexKey{mode: modeBody, expr: d})
+				return l.state(lexKey{mode: modeBody, expr: d, plain: k.plain})
 			}
 		}
 	case modeEscape:
-		if i := strings.IndexByte(`"\/bfnrt`, b); i >= 0 {
-			if d := l.pool.step(k.expr, "\"\\/\b\f\n\r\t"[i]); d != reNone {
+		if b == 'u' {
+			return l.state(lexKey{mode: modeHex, expr: k.expr, digits: 1})
+		}
+		if c := unescaped(b); c != 0 {
+			if d := l.pool.step(k.expr, c); d != reNone {
 				return l.state(lexKey{mode: modeBody, expr: d})
 			}
-		} else if b == 'u' {
-			return l.state(lexKey{mode: modeHex, expr: k.expr, digits: 1})
 		}
 	case modeHex, modeLowHex:
 		if v, ok := hexDigit(b); ok {
@@ -237,6 +240,14 @@ func (l *lexer) find(k lexKey, b byte) lexState {
 		}
 	}
 	return lexDead
+}
+
+// unescaped returns the character of which byte b behind a backslash is the notation; 0 for none.
+func unescaped(b byte) byte {
+	if i := strings.IndexByte(`"\/bfnrt`, b); i >= 0 {
+		return "\"\\/\b\f\n\r\t"[i]
+	}
+	return 0
 }
 
 func hexDigit(b byte) (uint32, bool) {
@@ -339,19 +350,13 @@ func (l *lexer) lengthsOf(s lexState) spans {
 				out = append(out, span{max(x.least, 1), x.most})
 			}
 		}
-	case modeHex:
-		lo, hi := hexSpan(k.digits)
-		out = l.lengthsFrom(k.expr, lo, hi)
-		if first, last := max(lo, surrogateMin), min(hi, 0xDBFF); first <= last {
-			out = append(out, l.lengthsFrom(k.expr, decodeSurrogates(first, 0xDC00), decodeSurrogates(last, surrogateMax))...)
+	default:
+		for _, seq := range utf8Ranges(k.chars()) {
+			l.reachesBytes(k.expr, seq, func(behind re) bool {
+				out = append(out, spans{{1, 1}}.plus(l.known(behind))...)
+				return false
+			})
 		}
-	case modeLow, modeLowEscape:
-		high := rune(k.digits)
-		out = l.lengthsFrom(k.expr, decodeSurrogates(high, 0xDC00), decodeSurrogates(high, surrogateMax))
-	case modeLowHex:
-		lo, hi := hexSpan(k.digits & 0xFFFF)
-		high := rune(k.digits >> 16)
-		out = l.lengthsFrom(k.expr, decodeSurrogates(high, max(lo, 0xDC00)), decodeSurrogates(high, min(hi, surrogateMax)))
 	}
 	out = slices.Clone(out).normal()
 	l.states[s].lengths = out
@@ -367,15 +372,25 @@ func (l *lexer) known(r re) spans {
 	return s
 }
 
-// lengthsFrom returns the numbers of characters that can be read if the first is in lo..hi.
-func (l *lexer) lengthsFrom(r re, lo, hi rune) (out spans) {
-	for _, seq := range utf8Ranges(runes{{lo, hi}}) {
-		l.reachesBytes(r, seq, func(behind re) bool {
-			out = append(out, spans{{1, 1}}.plus(l.known(behind))...)
-			return false
-		})
+// chars returns the characters that an escape can become.
+func (k *lexKey) chars() runes {
+	switch k.mode {
+	case modeHex:
+		lo, hi := hexSpan(k.digits)
+		all := runes{{lo, hi}}
+		if first, last := max(lo, surrogateMin), min(hi, 0xDBFF); first <= last {
+			all = append(all, [2]rune{decodeSurrogates(first, 0xDC00), decodeSurrogates(last, surrogateMax)})
+		}
+		return all
+	case modeLow, modeLowEscape:
+		high := rune(k.digits)
+		return runes{{decodeSurrogates(high, 0xDC00), decodeSurrogates(high, surrogateMax)}}
+	case modeLowHex:
+		lo, hi := hexSpan(k.digits & 0xFFFF)
+		high := rune(k.digits >> 16)
+		return runes{{decodeSurrogates(high, max(lo, 0xDC00)), decodeSurrogates(high, min(hi, surrogateMax))}}
 	}
-	return out
+	return runes{{0, 0x10FFFF}}
 }
 
 // hexSpan returns the range of 4-digit hexadecimal numbers that begin with the digits read.
@@ -401,11 +416,12 @@ func (l *lexer) bodyAfter(r re, c rune) lexState {
 type lexID struct {
 	mode   lexMode
 	digits uint32
+	plain  bool
 	hash   [2]uint64
 	left   span
 }
 
 func (l *lexer) id(s lexState, left span) lexID {
 	n := &l.states[s]
-	return lexID{n.mode, n.digits, l.at(n.expr).hash, left}
+	return lexID{n.mode, n.digits, n.plain, l.at(n.expr).hash, left}
 }

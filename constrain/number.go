@@ -16,7 +16,9 @@ type numbers struct {
 	whole   re // with a zero fraction
 	digits  re // plain, without the sign
 	zeros   re // an optional fraction of zeros
-	parsed  map[string]re
+	// Each number's shortest notation, and also that with one zero behind the point.
+	shortest, short re
+	parsed          map[string]re
 }
 
 func newNumbers(p *pool) *numbers {
@@ -27,6 +29,8 @@ func newNumbers(p *pool) *numbers {
 	n.plain = p.cat(p.optional(p.byte('-')), n.digits)
 	n.integer = n.must(`-?(0|[1-9][0-9]*)`)
 	n.whole = p.cat(n.integer, n.zeros)
+	n.shortest = n.must(`0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9]`)
+	n.short = n.must(`-?(0|[1-9][0-9]*)(\.0|\.[0-9]*[1-9])?`)
 	return n
 }
 

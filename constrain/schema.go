@@ -82,6 +82,7 @@ type arrayShape struct {
 	items    conjID // items behind the prefix
 	min, max int    // max can be unlimited
 	contains []contained
+	unique   *value // a schema that demands that the items differ; nil if there is none
 }
 
 // contained is the demand that min to max items meet value; not is its opposite, if there is a max.
@@ -138,6 +139,7 @@ type propertyGroup struct {
 }
 
 var (
+	trueValue  = &value{kind: isTrue}
 	falseValue = &value{kind: isFalse}
 	never      = demand{falseValue, mustMatch}
 )
@@ -379,7 +381,7 @@ func (c *schemas) either(parts ...*shape) *shape {
 	}
 	s.text = c.eitherTexts(strings...)
 	unlimitedArray := func(x *arrayShape) bool {
-		return len(x.prefix) == 0 && x.items == 0 && x.min == 0 && x.max == unlimited && len(x.contains) == 0
+		return len(x.prefix) == 0 && x.items == 0 && x.min == 0 && x.max == unlimited && len(x.contains) == 0 && x.unique == nil
 	}
 	if i := slices.IndexFunc(s.arrays, unlimitedArray); i >= 0 {
 		s.arrays = s.arrays[i : i+1]
@@ -510,7 +512,10 @@ func lesser(a, b int) int {
 }
 
 func (c *schemas) bothArrays(a, b *arrayShape) *arrayShape {
-	s := &arrayShape{items: c.conjBoth(a.items, b.items), min: max(a.min, b.min), max: lesser(a.max, b.max), contains: slices.Concat(a.contains, b.contains)}
+	s := &arrayShape{items: c.conjBoth(a.items, b.items), min: max(a.min, b.min), max: lesser(a.max, b.max), contains: slices.Concat(a.contains, b.contains), unique: cmp.Or(a.unique, b.unique)}
+	if s.max == 0 || s.max == 1 {
+		s.unique = nil
+	}
 	if s.max != unlimited && s.min > s.max {
 		return nil
 	}
@@ -809,6 +814,7 @@ func (c *schemas) compile() place {
 				reach(a.items)
 			}
 			c.eachContained(a, reach)
+			c.checkUnique(a)
 		}
 		for _, o := range s.objects {
 			f := c.flatten(o)
@@ -863,7 +869,7 @@ func (c *schemas) inhabitedArray(a *arrayShape) bool {
 	if n := c.longest(a); n != unlimited && n < a.min {
 		return false
 	}
-	return len(a.contains) == 0 || c.completable(a, arrayState{}, map[arrayState]bool{})
+	return (len(a.contains) == 0 || c.completable(a, arrayState{}, map[arrayState]bool{})) && c.enough(a)
 }
 
 // arrayState is the state of an array's text: the items so far, up to where their number no longer

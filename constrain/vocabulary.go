@@ -511,7 +511,7 @@ func (v *Vocabulary) walkCounted(l *lexer, s lexState, left span) *local {
 	var nodes, exits []int32
 	var states [maxTokenBytes + 1]lexState
 	var chars [maxTokenBytes + 1]int32
-	x := lexeme{s, left}
+	x := lexeme{s, left, 0}
 	states[0] = s
 	for i := int32(1); i < int32(len(v.char)); {
 		d, b := v.depth[i], v.char[i]

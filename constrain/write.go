@@ -205,9 +205,16 @@ func (c *schemas) notation(text string, next place) place {
 func (c *schemas) array(a *arrayShape) place {
 	places, known := map[arrayState]place{}, map[arrayState]bool{}
 	var after func(s arrayState) place
+	room := int32(0)
+	if a.unique != nil {
+		room = c.room(a)
+	}
 	item := func(s arrayState) (forks []place) {
 		c.items(a, s, func(id conjID, then arrayState) {
-			if len(a.contains) == 0 || c.completable(a, then, known) {
+			switch {
+			case room > 0:
+				forks = append(forks, c.uniquePlaces(id, room, c.spaced(after(then)))...)
+			case len(a.contains) == 0 || c.completable(a, then, known):
 				forks = append(forks, c.value(id, c.spaced(after(then))))
 			}
 		})
@@ -226,7 +233,11 @@ func (c *schemas) array(a *arrayShape) place {
 		p := c.later(func() []place {
 			var forks []place
 			if next := item(s); len(next) > 0 {
-				forks = append(forks, c.grammar.text(",", c.spaced(c.fork(next...))))
+				comma := c.grammar.text(",", c.spaced(c.fork(next...)))
+				if room > 0 {
+					c.steps[comma].forks = next
+				}
+				forks = append(forks, comma)
 			}
 			return end(s, forks)
 		})
