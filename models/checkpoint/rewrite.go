@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/samber/lo"
 
@@ -86,6 +87,7 @@ func (m *Checkpoint) Rewrite(weightType string) ([]gguf.KV, []Rewritten, error) 
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
+	metadata = lo.Reject(metadata, func(kv gguf.KV, _ int) bool { return strings.HasPrefix(kv.Key, gguf.PartKeys) }) // the new file is whole
 	metadata = set(metadata, keyFileType, mix.fileType)
 	metadata = set(metadata, keyQuantVersion, quantVersion)
 	tensors, err := m.rewritten(&mix)

@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 
@@ -9,7 +10,8 @@ import (
 	"github.com/smelt-ml/smelt/models/mapped"
 )
 
-// File is an open GGUF file. Its methods may be called from several goroutines.
+// File is an open GGUF file, or the first of its parts with the tensors of all. Its methods may be
+// called from several goroutines.
 type File struct {
 	Name       string // argument of Open or Parse; prefix of errors
 	Version    uint32
@@ -18,16 +20,18 @@ type File struct {
 	Size       int64 // of the file, in bytes
 
 	Metadata []KV     // in the order of the file
-	Tensors  []Tensor // in the order of the file
+	Tensors  []Tensor // in the order of the file, part by part
 
 	keys    map[string]int // into Metadata
 	names   map[string]int // into Tensors
 	mapping *mapped.File
+	parts   []*File // after the first, of a file in parts
 }
 
 // Tensor is a named array in a file.
 type Tensor struct {
 	Name   string
+	File   string // the part that holds it, as an argument of Open or Parse
 	Type   TensorType
 	DType  dtype.Type // smelt's equivalent of Type, or dtype.Invalid
 	Shape  []int64    // outermost dimension first; empty for a single number
@@ -45,8 +49,19 @@ func (t Tensor) Elems() int64 {
 	return n
 }
 
-// Open maps and checks the file at path.
+// Open maps and checks the file at path, and those of its parts.
 func Open(path string) (*File, error) {
+	f, err := openOne(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.addParts(path); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func openOne(path string) (*File, error) {
 	m, err := mapped.Open(path)
 	if err != nil {
 		return nil, err
@@ -66,14 +81,23 @@ func (f *File) Close() error {
 	for i := range f.Tensors {
 		f.Tensors[i].Data = nil
 	}
-	if f.mapping == nil {
-		return nil
+	var err error
+	for _, p := range f.parts {
+		err = errors.Join(err, p.Close())
 	}
-	return f.mapping.Close()
+	if f.mapping == nil {
+		return err
+	}
+	return errors.Join(err, f.mapping.Close())
 }
 
-// Intact returns [mapped.File.Intact]'s error.
+// Intact returns [mapped.File.Intact]'s error, of the first part that has one.
 func (f *File) Intact() error {
+	for _, p := range f.parts {
+		if err := p.Intact(); err != nil {
+			return err
+		}
+	}
 	if f.mapping == nil {
 		return nil
 	}

@@ -297,6 +297,7 @@ func (p *parser) tensorTable(f *File, n int) {
 			p.fail("%w: data at offset %d", ErrTruncated, offset)
 			return
 		}
+		t.File = p.file
 		t.Offset = int64(offset) // from the start of tensor data, until place
 		f.names[t.Name] = i
 		f.Tensors = append(f.Tensors, t)
