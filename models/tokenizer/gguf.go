@@ -72,10 +72,10 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 		Types:     r.types(keyTypes),
 	}
 	absent := ggufEnds(algorithm, len(s.Tokens))
-	s.UNK, s.BOS, s.PAD = r.id(keyUNK, absent.UNK), r.id(keyBOS, absent.BOS), r.id(keyPAD, absent.PAD)
-	s.EOS = r.id(keyEOS, absent.EOS)
+	s.UNK, s.PAD = r.spareID(keyUNK, absent.UNK, len(s.Tokens)), r.spareID(keyPAD, absent.PAD, len(s.Tokens))
+	s.BOS, s.EOS = r.id(keyBOS, absent.BOS), r.id(keyEOS, absent.EOS)
 	for _, key := range keyStops {
-		if id := r.id(key, None); id != None {
+		if id := r.spareID(key, None, len(s.Tokens)); id != None {
 			s.Stop = append(s.Stop, id)
 		}
 	}
@@ -206,6 +206,15 @@ func (r *reader) id(key string, absent int32) int32 {
 		r.fail("%s is %d, no token", key, n)
 	}
 	return int32(n)
+}
+
+// spareID reads the id of a token that a text may lack. As in llama.cpp, an id beyond the vocabulary
+// does not count.
+func (r *reader) spareID(key string, absent int32, tokens int) int32 {
+	if id := r.id(key, absent); int(id) < tokens {
+		return id
+	}
+	return absent
 }
 
 // bytes reads an array of integers as bytes.
