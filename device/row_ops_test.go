@@ -18,7 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/passes"
 )
 
-// TestRowOps runs LayerNorm with and without its vectors, both forms of GELU and top_k,
+// TestRowOps runs LayerNorm with and without its vectors, both forms of GELU and router,
 // whose two tensors are results, and one of which the graph goes on with.
 func TestRowOps(t *testing.T) {
 	const width, vocab, k, maxT = 24, 40, 5, 6
@@ -28,10 +28,10 @@ func TestRowOps(t *testing.T) {
 			x = b.LayerNorm(x, b.Weight("gain", width), b.Weight("bias", width), 1e-5)
 			x = b.GELU(b.Linear(x, b.Weight("up", 2*width, width)))
 			x = b.LayerNorm(b.GELUTanh(b.Linear(x, b.Weight("down", width, 2*width))), nil, nil, 1e-5)
-			values, indices := b.TopK(b.Linear(b.GatherRows(x), b.Weight("head", vocab, width)), k)
+			values, indices := b.Router(b.Linear(b.GatherRows(x), b.Weight("head", vocab, width)), nil, nil, ir.RouterAttr{Score: ir.SigmoidScore, Chosen: k})
 			b.Return("values", values)
 			b.Return("indices", indices)
-			again, _ := b.TopK(b.Scale(values, -1), 2)
+			again, _ := b.Router(b.Scale(values, -1), nil, nil, ir.RouterAttr{Score: ir.SigmoidScore, Chosen: 2})
 			b.Return("least", again)
 		})
 		require.NoError(t, err)

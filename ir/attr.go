@@ -86,8 +86,19 @@ type DeltaNetAttr struct {
 	Eps      float64 // added under the root when Q and K are normalised to length 1
 }
 
-// TopKAttr is the number of elements of each row that top_k returns.
-type TopKAttr struct{ K int }
+// RouterAttr describes how router chooses experts and weights them. Its operands are the logits,
+// then the bias and the gains where the attribute has them.
+type RouterAttr struct {
+	Score      RouterScore
+	Chosen     int     // experts of a token
+	Groups     int     // equal ranges of experts, of which only UsedGroups are chosen from; 0: no groups
+	UsedGroups int     // those with the largest sums of their two best scores
+	Bias       bool    // a vector is added to the scores for the choice, not to the weights
+	Normalised bool    // weights are divided by their sum
+	Floor      float64 // what they are divided by is at least Floor
+	Scale      float64 // factor of the weights; 0: 1
+	Gains      bool    // the weight of expert e is multiplied by gains[e]
+}
 
 // SliceAttr selects columns [Start, End) of the innermost axis.
 type SliceAttr struct{ Start, End int }

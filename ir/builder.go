@@ -530,11 +530,13 @@ func (b *Builder) GatherRows(x *Value) *Value {
 // the smallest index of equals, −1 for a row that holds a NaN.
 func (b *Builder) Argmax(x *Value) *Value { return b.emit(OpArgmax, nil, x) }
 
-// TopK returns the k largest elements of each row of x, [R,V] → [R,k], in descending order,
-// and their indices; of equals, the smaller index comes first. Entries past the end of a row
-// are −∞ and −1; a row that holds a NaN gives NaN and −1 throughout.
-func (b *Builder) TopK(x *Value, k int) (values, indices *Value) {
-	both := b.emit(OpTopK, TopKAttr{k}, x)
+// Router chooses the experts of each token by its logits, [T,E], as the attribute says. It returns
+// their weights and their numbers, both [T,Chosen], the largest score first. bias and gains, both
+// [E], may be nil.
+func (b *Builder) Router(logits, bias, gains *Value, a RouterAttr) (weights, experts *Value) {
+	a.Bias, a.Gains = bias != nil, gains != nil
+	in := slices.DeleteFunc([]*Value{logits, bias, gains}, func(v *Value) bool { return v == nil })
+	both := b.emit(OpRouter, a, in...)
 	return b.emit(OpSelect, SelectAttr{0}, both), b.emit(OpSelect, SelectAttr{1}, both)
 }
 

@@ -7,7 +7,7 @@ type Category uint8
 const (
 	OtherOps   Category = iota
 	InputOps            // per-step inputs, weights, constants
-	RowOps              // lookups and searches by row: embed, gather_rows, argmax, top_k
+	RowOps              // lookups and searches by row: embed, gather_rows, argmax, router
 	ProductOps          // matrix products
 	NormOps
 	CacheOps // RoPE and accesses to the cache

@@ -256,7 +256,7 @@ func TestMatrices(t *testing.T) {
   v6 = weight {name="router"} : f32[3,32]
   v7 = embed v1 v2 : f32[T,32]
   v8 = linear v7 v6 : f32[T,3]
-  v9 = top_k v8 {k=2} : (f32[T,2], i32[T,2])
+  v9 = router v8 {score=softmax chosen=2} : (f32[T,2], i32[T,2])
   v10 = select v9 {index=1} : i32[T,2]
   v11 = expert_linear v7 v4 v10 v5 : f32[T,2,16]
   v12 = reshape v7 : f32[T,4,8]

@@ -680,19 +680,37 @@ func inferArgmax(in []*Value, _ any, _ Type) (Type, error) {
 	return TensorOf(dtype.I32, x.Shape[0]), nil
 }
 
-// maxTopK bounds k so that its products fit an int.
-const maxTopK = 1 << 20
-
-func inferTopK(in []*Value, attr any, _ Type) (Type, error) {
-	x, err := floats(in, 0, "x", 2)
+func inferRouter(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(RouterAttr)
+	x, err := floats(in, 0, "logits", 2)
 	if err != nil {
 		return Type{}, err
 	}
-	k := attr.(TopKAttr).K
-	if k < 1 || k > maxTopK {
-		return Type{}, fmt.Errorf("the %d largest", k)
+	experts, constant := x.Shape[1].IsConst()
+	from := experts
+	if a.Groups > 0 && a.UsedGroups > 0 && a.UsedGroups <= a.Groups && experts%int64(a.Groups) == 0 {
+		from = experts / int64(a.Groups) * int64(a.UsedGroups)
+	} else if a.Groups != 0 || a.UsedGroups != 0 {
+		return Type{}, fmt.Errorf("%d of %d groups of %s experts", a.UsedGroups, a.Groups, x.Shape[1])
 	}
-	return TupleOf(TensorOf(x.DType, x.Shape[0], Const(k)), TensorOf(dtype.I32, x.Shape[0], Const(k))), nil
+	switch rest := in[1:]; {
+	case !constant || a.Chosen < 1 || int64(a.Chosen) > from:
+		return Type{}, fmt.Errorf("%d of %s experts", a.Chosen, x.Shape[1])
+	case a.Score == NoScore || a.Score >= numScores:
+		return Type{}, fmt.Errorf("%s is no score", a.Score)
+	case !(a.Floor >= 0) || math.IsInf(a.Floor, 0) || math.IsNaN(a.Scale) || math.IsInf(a.Scale, 0):
+		return Type{}, fmt.Errorf("floor %g, scale %g", a.Floor, a.Scale)
+	case len(rest) != a.vectors():
+		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
+	default:
+		for i := range rest {
+			if err := vector(in, 1+i, "vector", x.Shape[1]); err != nil {
+				return Type{}, err
+			}
+		}
+	}
+	each := []Dim{x.Shape[0], Const(a.Chosen)}
+	return TupleOf(TensorOf(x.DType, each...), TensorOf(dtype.I32, each...)), nil
 }
 
 func inferSelect(in []*Value, attr any, _ Type) (Type, error) {

@@ -42,7 +42,7 @@ const (
 	OpGain
 	OpGatherRows
 	OpArgmax
-	OpTopK
+	OpRouter
 	OpCast
 	OpSelect
 	OpExpertLinear
@@ -134,8 +134,8 @@ func init() {
 		OpGain:       {name: "gain", rows: 1, work: flops(1), shares: 1, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferGain, doc: "x[T,…], w[…] → [T,…]: x[t] · w for each token t, element by element"},
 		OpGatherRows: {name: "gather_rows", category: RowOps, shares: 1, min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]: row r of the result is row rows[r] of x"},
 		OpArgmax:     {name: "argmax", category: RowOps, work: flops(1), shares: 1, float: true, min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first among equals; −1 for a row with a NaN"},
-		OpTopK: {name: "top_k", category: RowOps, rows: 1, work: flops(1), shares: 1, float: true, min: 1, max: 1, attr: TopKAttr{}, stage: Source, infer: inferTopK,
-			doc: "x[R,V] → ([R,K], i32[R,K]): the K largest elements of each row and their indices, equals by the smaller index; −∞ and −1 behind the V-th, NaN and −1 for a row with a NaN"},
+		OpRouter: {name: "router", category: RowOps, rows: 1, work: flops(6), shares: 1, float: true, min: 1, max: 3, attr: RouterAttr{}, stage: Source, infer: inferRouter,
+			doc: "logits[T,E], bias[E]?, gains[E]? → (weights[T,S], experts i32[T,S]): the S experts with the largest Score(logit) + bias, and their weights by Score alone, the largest first, equals by the smaller index; NaN and −1 for a row with a NaN"},
 		OpCast:   {name: "cast", category: MoveOps, rows: 1, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
 		OpSelect: {name: "select", category: MoveOps, rows: 1, alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 

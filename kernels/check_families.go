@@ -234,14 +234,26 @@ func checkWeightedSum(c *checker) {
 	c.covered()
 }
 
-func checkTopK(c *checker) {
-	p := paramsOf[TopKParams](c)
-	c.positive(size{"rows", p.Rows}, size{"width", p.Width}, size{"k", p.K})
-	c.require(p.K <= MaxTopK, "k", "%d, at most %d", p.K, MaxTopK)
-	c.narrow(size{"width", p.Width})
-	c.rows("x", p.Rows, p.XStride, p.Width)
-	c.dense("values", p.Rows, p.K)
-	c.dense("indices", p.Rows, p.K)
+func checkRouter(c *checker) {
+	p := paramsOf[RouterParams](c)
+	c.positive(size{"rows", p.Rows}, size{"experts", p.Experts}, size{"chosen", p.Chosen})
+	c.require(p.Experts <= MaxExperts, "experts", "%d, at most %d", p.Experts, MaxExperts)
+	from := p.Experts
+	if p.Groups > 1 {
+		c.require(p.Groups <= MaxChosen && p.Experts%p.Groups == 0, "groups", "%d of %d experts, at most %d", p.Groups, p.Experts, MaxChosen)
+		c.require(p.UsedGroups >= 1 && p.UsedGroups <= p.Groups, "used_groups", "%d of %d", p.UsedGroups, p.Groups)
+		from = p.Experts / p.Groups * p.UsedGroups
+	}
+	c.require(p.Chosen <= min(from, MaxChosen), "chosen", "%d, at most %d", p.Chosen, min(from, MaxChosen))
+	c.choice("fc_score", 1, 2, 3, 4)
+	c.dense("logits", p.Rows, p.Experts)
+	c.dense("weights", p.Rows, p.Chosen)
+	c.dense("experts", p.Rows, p.Chosen)
+	for _, name := range []string{"bias", "gains"} {
+		if c.on("fc_" + name) {
+			c.dense(name, p.Experts)
+		}
+	}
 	c.covered()
 }
 

@@ -5,8 +5,11 @@ const (
 	binaryArgs = "0 a read $0; 1 b read $0; 2 out write $0"
 )
 
-// MaxTopK is the largest k of top_k.
-const MaxTopK = 256
+// Bounds of router: the experts of a layer, and those of a token; groups are bounded by the latter too.
+const (
+	MaxExperts = 1024
+	MaxChosen  = 32
+)
 
 // Instances of row kernels, in all three types.
 var (
@@ -51,7 +54,8 @@ var rowFamilies = []family{
 		args: "0 x read $0; 1 weights read float; 2 out write $0", params: WeightedSumParams{}, paramsIndex: 3, grid: "width/256, rows", maxThreads: 256},
 	{name: "argmax", check: checkRows, file: "argmax.metal", summary: "index of the largest element of each row", instances: floatOnly,
 		args: "0 x read $0; 1 out write int", params: ElementParams{}, paramsIndex: 2, threadgroup: floats(16), grid: "rows", maxThreads: 256},
-	{name: "top_k", check: checkTopK, file: "top_k.metal", summary: "the k largest elements of each row and their indices", instances: floatOnly,
-		args: "0 x read $0; 1 values write $0; 2 indices write int", params: TopKParams{}, paramsIndex: 3,
-		threadgroup: func([]Element) int { return 2048*8 + 16 + 4*8 }, grid: "rows", maxThreads: 256},
+	{name: "router", check: checkRouter, file: "router.metal", summary: "the experts of each token and their weights", instances: floatOnly,
+		args: "0 logits read $0; 1 weights write $0; 2 experts write int; 4 bias read float?; 5 gains read float?", params: RouterParams{}, paramsIndex: 3,
+		constants:   "0 fc_score uint; 1 fc_bias bool?; 2 fc_gains bool?; 3 fc_normalised bool?",
+		threadgroup: func([]Element) int { return MaxExperts * 4 }, grid: "rows", maxThreads: 32},
 }

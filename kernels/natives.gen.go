@@ -44,11 +44,11 @@ var natives = []string{
 	"rope_qkv_write_f32_f16",
 	"rope_qkv_write_f32_f32",
 	"rope_qkv_write_f32_q8_0",
+	"router_f32",
 	"scale_f32",
 	"short_conv_f32",
 	"soft_cap_f32",
 	"softmax_f32",
-	"top_k_f32",
 	"transpose_f32",
 	"weighted_sum_f32",
 }

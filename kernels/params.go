@@ -229,12 +229,15 @@ type WeightedSumParams struct {
 	Each  uint32 // rows of x that make a row of the result
 }
 
-// TopKParams of top_k.
-type TopKParams struct {
-	Rows    uint32
-	Width   uint32
-	XStride uint32
-	K       uint32 // 1 to 256
+// RouterParams of router.
+type RouterParams struct {
+	Rows       uint32
+	Experts    uint32 // 1 to 1024
+	Chosen     uint32 // experts of a token, 1 to 32
+	Groups     uint32 // 0 to 32; 0 or 1: no groups
+	UsedGroups uint32
+	Scale      float32
+	Floor      float32
 }
 
 // GroupByExpertParams of group_by_expert.

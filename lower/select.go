@@ -33,7 +33,7 @@ func init() {
 		ir.OpGain:       gain,
 		ir.OpGatherRows: gatherRows,
 		ir.OpArgmax:     argmax,
-		ir.OpTopK:       topK,
+		ir.OpRouter:     router,
 
 		ir.OpExpertLinear: expertLinear,
 		ir.OpWeightedSum:  weightedSum,

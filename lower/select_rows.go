@@ -192,17 +192,33 @@ func argmax(p *phase, v *ir.Value) error {
 	return nil
 }
 
-func topK(p *phase, v *ir.Value) error {
-	x, k := v.Args[0], int64(v.Attr.(ir.TopKAttr).K)
-	if k > kernels.MaxTopK {
-		return fmt.Errorf("%s: the kernel finds the %d largest at most", v.LongString(), kernels.MaxTopK)
+func router(p *phase, v *ir.Value) error {
+	logits, a := v.Args[0], v.Attr.(ir.RouterAttr)
+	experts := number(lastDim(logits))
+	if experts > kernels.MaxExperts || a.Chosen > kernels.MaxChosen || a.Groups > kernels.MaxChosen {
+		return fmt.Errorf("%s: the kernel chooses %d of %d experts at most, in %d groups", v.LongString(), kernels.MaxChosen, kernels.MaxExperts, kernels.MaxChosen)
 	}
-	width := Extent(lastDim(x))
-	d := p.dispatch("top_k_"+x.Type.DType.String(), v)
-	d.in("x", x)
-	d.outPart("values", v, 0)
-	d.outPart("indices", v, 1)
-	d.params(words{"rows": Extent(x.Type.Shape[0]), "width": width, "x_stride": width, "k": size(k)})
+	scale := a.Scale
+	if scale == 0 {
+		scale = 1
+	}
+	d := p.dispatch("router_"+logits.Type.DType.String(), v)
+	d.in("logits", logits)
+	d.outPart("weights", v, 0)
+	d.outPart("experts", v, 1)
+	d.constant("fc_score", uint32(a.Score))
+	d.constant("fc_normalised", bit(a.Normalised))
+	bias, gains := a.Vectors(v.Args)
+	d.constant("fc_bias", bit(a.Bias))
+	d.constant("fc_gains", bit(a.Gains))
+	if a.Bias {
+		d.in("bias", bias)
+	}
+	if a.Gains {
+		d.in("gains", gains)
+	}
+	d.params(words{"rows": Extent(logits.Type.Shape[0]), "experts": size(experts), "chosen": size(int64(a.Chosen)),
+		"groups": size(int64(a.Groups)), "used_groups": size(int64(a.UsedGroups)), "scale": float(scale), "floor": float(a.Floor)})
 	d.cover()
 	return nil
 }

@@ -30,7 +30,7 @@ func TestInstances(t *testing.T) {
 		ir.OpRoutedLinear:        {In: dtype.F16, Out: dtype.F32},
 		ir.OpRMSNorm:             {In: dtype.F32, Out: dtype.F16},
 		ir.OpArgmax:              {In: dtype.F32, Out: dtype.I32},
-		ir.OpTopK:                {In: dtype.F32, Out: dtype.F32},
+		ir.OpRouter:              {In: dtype.F32, Out: dtype.F32},
 		ir.OpCast:                {In: dtype.F16, Out: dtype.F32},
 		ir.OpSlice:               {In: dtype.F32, Out: dtype.F32},
 		ir.OpCacheWrite:          {In: dtype.F16, Cache: dtype.Q8_0},

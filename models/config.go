@@ -44,6 +44,7 @@ type Config struct {
 	Sections       []int   // RoPE pairs of a head for each axis of an image
 	Temperature    float64 // by which queries grow beyond the original context
 	Recurrent      []bool  // layers with a recurrent state instead of attention
+	Guessing       int     // blocks behind the layers that guess further tokens, which no graph runs
 	Taps           int     // tokens in the window of a short convolution, its own included
 	Experts        Experts // of layers whose feed-forward network is a mixture of experts
 	Delta          Delta   // of layers with the gated delta rule
@@ -178,14 +179,22 @@ func (l *Layer) check() error {
 	return nil
 }
 
+// Guesses reports whether a tensor belongs to a block that guesses further tokens.
+func (c *Config) Guesses(tensor string) bool {
+	var block int
+	_, err := fmt.Sscanf(tensor, "blk.%d.", &block)
+	return err == nil && block >= c.Layers && block < c.Layers+c.Guessing
+}
+
 // Experts is the shape of a mixture of experts; the zero value is none.
 type Experts struct {
-	Count  int     // experts of a layer
-	Chosen int     // experts that the router chooses for each token
-	FFN    int     // width of each
-	Shared int     // width of the shared expert, which all tokens go to; 0: none
-	Dense  int     // leading layers with a dense feed-forward network
-	Scale  float64 // of the router's weights; 0: 1
+	Count      int  // experts of a layer
+	Chosen     int  // experts that the router chooses for each token
+	FFN        int  // width of each
+	Shared     int  // width of the shared expert, which all tokens go to; 0: none
+	SharedGate bool // the output of the shared expert is multiplied by a gate of its own
+	Dense      int  // leading layers with a dense feed-forward network
+	Router     Router
 }
 
 // check returns an error for a mixture that no graph can be built from.
@@ -203,10 +212,7 @@ func (e *Experts) check() error {
 	if e.Dense < 0 || e.Dense > MaxLayers {
 		return ConfigError("the number of layers without experts is %d", e.Dense)
 	}
-	if e.Scale != 0 && !(e.Scale >= 1/maxScale && e.Scale <= maxScale) {
-		return ConfigError("the scale of experts is %g", e.Scale)
-	}
-	return nil
+	return e.Router.check(e.Count, e.Chosen)
 }
 
 // Delta is the shape of layers with the gated delta rule.

@@ -35,31 +35,44 @@ func ExpertTensors(block, gate, up, down string) map[string]Stored {
 	}
 }
 
+// StackedExpertTensors returns the names of a mixture's weights in folders that stack the experts
+// of a layer, see [Stack].
+func StackedExpertTensors(block string) map[string]Stored {
+	layer := "model.layers.#." + block + "."
+	return map[string]Stored{
+		"blk.#.ffn_gate_inp.weight":  As(layer + "gate.weight"),
+		"blk.#.ffn_gate_exps.weight": As(layer + "experts.gate_proj.weight"),
+		"blk.#.ffn_up_exps.weight":   As(layer + "experts.up_proj.weight"),
+		"blk.#.ffn_down_exps.weight": As(layer + "experts.down_proj.weight"),
+	}
+}
+
 // DenseFFN lists the weights of a dense layer, which a mixture lacks.
 var DenseFFN = []string{"blk.#.ffn_gate.weight", "blk.#.ffn_up.weight", "blk.#.ffn_down.weight"}
 
-// Route chooses the experts of each token by the logits of a router, [T, Count]. It returns their
-// weights and their numbers, both [T, Chosen].
-type Route func(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value)
-
-// SoftmaxTopK weights experts by the softmax over all of them (Shazeer et al., "Outrageously Large
-// Neural Networks", 2017, without noise).
-func SoftmaxTopK(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value) {
-	return b.TopK(b.Softmax(logits), chosen)
-}
-
-// TopKSoftmax weights experts by the softmax over the chosen ones. It equals SoftmaxTopK divided by
-// its sum (norm_topk_prob in transformers), since softmax's denominator cancels.
-func TopKSoftmax(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value) {
-	best, experts := b.TopK(logits, chosen)
-	return b.Softmax(best), experts
+// AddFeedForward adds the feed-forward network of the normalised stream n to the residual stream x,
+// both [T, Width]: a mixture and the expert that all tokens go to, or the dense network of a layer
+// before the mixtures.
+func AddFeedForward(l *LayerBuilder, x, n *ir.Value, activation ir.Activation) *ir.Value {
+	b, e := l.Builder, &l.Config.Experts
+	if e.Count == 0 || l.Index < e.Dense {
+		return b.Add(x, Gated(l, n, activation))
+	}
+	x = b.Add(x, Mixture(l, n, activation))
+	switch {
+	case e.Shared == 0:
+		return x
+	case e.SharedGate:
+		return b.Add(x, SharedExpert(l, n, activation))
+	}
+	return b.Add(x, GatedBy(l, "_shexp", n, e.Shared, activation))
 }
 
 // Mixture returns Σ wᵢ · Wdownᵢ · (activation(Wgateᵢ·n) ∘ Wupᵢ·n), [T, Width], over the experts i
 // that the router chooses for a token.
-func Mixture(l *LayerBuilder, n *ir.Value, route Route, activation ir.Activation) *ir.Value {
+func Mixture(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
 	b, e, biased := l.Builder, l.Config.Experts, l.Config.Biases.FFN
-	weights, experts := route(b, l.Linear("ffn_gate_inp", n, e.Count, biased), e.Chosen)
+	weights, experts := l.route(l.Linear("ffn_gate_inp", n, e.Count, biased))
 	linear := func(role string, x *ir.Value, rows int) *ir.Value { // [T, Chosen, rows]
 		w := b.Weight(l.Name(role+".weight"), e.Count, rows, int(x.Type.Shape.Last()))
 		var bias *ir.Value

@@ -28,6 +28,9 @@ type Family struct {
 	// Fields are read in order: later ones may depend on earlier ones.
 	Fields []Field
 
+	// Router is the family's row of what files say of routers; the zero value: it has no mixtures.
+	Router RouterKeys
+
 	// Given sets what all models of the family have and files do not contain; nil: nothing. It must
 	// be idempotent.
 	Given func(c *Config)
@@ -118,15 +121,23 @@ func (f *Family) Describe(d Description, c *Config) {
 }
 
 // AllFields returns the family's fields and those of all families.
-func (f *Family) AllFields() []Field { return slices.Concat(f.Fields, commonFields) }
+func (f *Family) AllFields() []Field { return slices.Concat(f.Fields, f.Router.fields(), commonFields) }
 
-// Complete applies Given and, unless the layers are described already, Layer.
+// Complete applies Given and the router that the family has where none is described, and, unless the layers are described already, Layer.
 func (f *Family) Complete(c *Config) error {
 	if f.Given != nil {
 		f.Given(c)
 	}
+	if c.Experts.Count > 0 {
+		f.Router.complete(&c.Experts.Router)
+	}
 	if c.ByLayer != nil || f.Layer == nil || c.Layers < 1 || c.Layers > MaxLayers {
 		return nil
+	}
+	for _, list := range []*[]bool{&c.Windowed, &c.Recurrent} {
+		if c.Guessing > 0 && len(*list) == c.Layers+c.Guessing {
+			*list = (*list)[:c.Layers]
+		}
 	}
 	if c.Windowed != nil && len(c.Windowed) != c.Layers {
 		return ConfigError("sliding windows are listed for %d layers, the model has %d", len(c.Windowed), c.Layers)

@@ -43,6 +43,10 @@ type Field struct {
 	// GGUFTensor is the tensor that GGUF files hold exactly if the Flag is set.
 	GGUFTensor string
 
+	// ByTensor is set for a Size that GGUF files' tensors may have given before. The entry is then
+	// not read, as it can be stale.
+	ByTensor bool
+
 	// Absent returns the default of a Size or Number, from the fields before it. Where it is nil or
 	// returns 0, files must have the entry.
 	Absent func(c *Config, format Format) float64
@@ -88,7 +92,7 @@ func (f *Field) ReadFrom(d Description, c *Config) {
 		_, *f.Flag(c) = d.Rows(f.GGUFTensor)
 		return
 	}
-	if key == "" || f.Optional && !d.Has(key) {
+	if key == "" || f.Optional && !d.Has(key) || f.ByTensor && d.Format() == GGUF && *f.Size(c) != 0 {
 		return
 	}
 	if f.Absent != nil {
@@ -175,10 +179,11 @@ func DecoderFields(head func(c *Config, format Format) float64) []Field {
 // none.
 func ShapeFields(head func(c *Config, format Format) float64) []Field {
 	return []Field{
-		{GGUF: "vocab_size", HF: "vocab_size", Size: func(c *Config) *int { return &c.Vocab }, Absent: rowsOfTable},
+		{GGUF: "vocab_size", HF: "vocab_size", Size: func(c *Config) *int { return &c.Vocab }, ByTensor: true},
 		{GGUF: "context_length", HF: "max_position_embeddings", Size: func(c *Config) *int { return &c.Context }, Absent: InFolders(2048)},
 		{GGUF: "embedding_length", HF: "hidden_size", Size: func(c *Config) *int { return &c.Width }},
 		{GGUF: "block_count", HF: "num_hidden_layers", Size: func(c *Config) *int { return &c.Layers }},
+		{Read: guessingBlocks},
 		{GGUF: "feed_forward_length", HF: "intermediate_size", Size: func(c *Config) *int { return &c.FFN }},
 		{GGUF: "attention.head_count", HF: "num_attention_heads", Size: func(c *Config) *int { return &c.Heads }},
 		{GGUF: "attention.head_count_kv", HF: "num_key_value_heads", Size: func(c *Config) *int { return &c.KVHeads },
@@ -186,6 +191,21 @@ func ShapeFields(head func(c *Config, format Format) float64) []Field {
 		{GGUF: "attention.key_length", HF: "head_dim", Size: func(c *Config) *int { return &c.Head }, Absent: head},
 		{GGUF: "attention.value_length", Repeats: func(c *Config) int { return c.Head }},
 	}
+}
+
+const keyGuessing = "nextn_predict_layers"
+
+// guessingBlocks reads how many of the blocks of a GGUF file guess further tokens (multi-token
+// prediction, as in DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024). They follow the layers.
+func guessingBlocks(d Description, c *Config) {
+	if d.Format() != GGUF || !d.Has(keyGuessing) {
+		return
+	}
+	if c.Guessing = d.Size(keyGuessing, 0); c.Guessing >= c.Layers && c.Guessing > 0 {
+		d.Fail(ConfigError("%s is %d of %d blocks, which leaves no layer", d.FullName(keyGuessing), c.Guessing, c.Layers))
+		return
+	}
+	c.Layers -= c.Guessing
 }
 
 // Without returns fields but those with the given GGUF names.
@@ -362,10 +382,6 @@ func InFiles(absent func(c *Config) int) func(*Config, Format) float64 {
 		return 0
 	}
 }
-
-// rowsOfTable returns the rows of the embedding table, which the reader of GGUF files has set
-// beforehand.
-func rowsOfTable(c *Config, _ Format) float64 { return float64(c.Vocab) }
 
 func WidthByHeads(c *Config, _ Format) float64 { return float64(c.Width / max(1, c.Heads)) }
 

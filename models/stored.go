@@ -132,4 +132,7 @@ type Made struct {
 type Stack struct {
 	Name  string   // beginning with "experts."
 	Roles []string // of the weights; row i belongs to role i mod len(Roles)
+	// RowMajor is set for stacks of floats of shape [E, rows, K], with the rows of the first role
+	// before those of the next.
+	RowMajor bool
 }

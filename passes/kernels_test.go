@@ -16,7 +16,7 @@ func requireKernels(t *testing.T, f *ir.Func) {
 	instances := map[ir.Op][]string{
 		ir.OpRMSNorm:      {"f32→f32", "f32→f16", "f16→f16"},
 		ir.OpLayerNorm:    {"f32→f32", "f32→f16", "f16→f16"},
-		ir.OpTopK:         {"f32→f32"},
+		ir.OpRouter:       {"f32→f32"},
 		ir.OpSelect:       {"f32→f32", "f16→f16", "f32→i32"},
 		ir.OpLinear:       {"f32→f32", "f32→f16", "f16→f32", "f16→f16"},
 		ir.OpExpertLinear: {"f32→f32", "f32→f16", "f16→f32", "f16→f16"},

@@ -124,7 +124,7 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 		case 22:
 			try(ir.OpLayerNorm, ir.NormAttr{Eps: 1e-3}, append([]*ir.Value{x}, []*ir.Value{weight(last), weight(last)}[:r.IntN(3)]...)...)
 		case 23:
-			if v := try(ir.OpTopK, ir.TopKAttr{K: 1 + r.IntN(8)}, x); v != nil {
+			if v := try(ir.OpRouter, ir.RouterAttr{Chosen: 1 + r.IntN(8), Score: ir.RouterScores()[r.IntN(4)], Normalised: r.IntN(2) == 0}, x); v != nil {
 				try(ir.OpSelect, ir.SelectAttr{}, v)
 			}
 		case 20:

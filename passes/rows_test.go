@@ -34,7 +34,7 @@ func TestKeepsRows(t *testing.T) {
 	}
 	given := func(g graph, op ir.Op, typ ir.Type) *ir.Value { return g.Append(op, typ, nil, ir.NoLayer, g.x) }
 	chosen := func(g graph, part int) *ir.Value {
-		both := emit(g, ir.OpTopK, ir.TopKAttr{K: 2}, emit(g, ir.OpLinear, nil, g.x, weight(g, experts, width)))
+		both := emit(g, ir.OpRouter, ir.RouterAttr{Score: ir.SoftmaxScore, Chosen: 2}, emit(g, ir.OpLinear, nil, g.x, weight(g, experts, width)))
 		return emit(g, ir.OpSelect, ir.SelectAttr{Index: part}, both)
 	}
 	expertLinear := func(g graph) *ir.Value {
@@ -69,7 +69,7 @@ func TestKeepsRows(t *testing.T) {
 		ir.OpGate:         binary(ir.OpGate, ir.ActivationAttr{Activation: ir.SiLU}),
 		ir.OpMul:          binary(ir.OpMul, nil),
 		ir.OpAdd:          binary(ir.OpAdd, nil),
-		ir.OpTopK:         func(g graph) *ir.Value { return chosen(g, 1) },
+		ir.OpRouter:       func(g graph) *ir.Value { return chosen(g, 1) },
 		ir.OpSelect:       func(g graph) *ir.Value { return chosen(g, 0) },
 		ir.OpExpertLinear: expertLinear,
 		ir.OpWeightedSum: func(g graph) *ir.Value {

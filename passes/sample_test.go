@@ -238,7 +238,7 @@ func (s sample) define(b *ir.Builder) {
 				x = commute(b.Add, x, linear("shared_down", weighted, s.width, s.ffn))
 			}
 			if s.experts > 0 {
-				weights, chosen := b.TopK(b.Softmax(linear("router", n, s.experts, s.width)), s.chosen)
+				weights, chosen := b.Router(linear("router", n, s.experts, s.width), nil, nil, ir.RouterAttr{Score: ir.SoftmaxScore, Chosen: s.chosen})
 				linear = func(name string, x *ir.Value, rows, columns int) *ir.Value {
 					var biases *ir.Value
 					if s.biases {

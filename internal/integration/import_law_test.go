@@ -119,7 +119,7 @@ func TestFilesOfAnOp(t *testing.T) {
 		most          int
 	}{
 		{"# Add an op\n", "soft_cap|SoftCap", 8},
-		{"## An op with parameters of its own\n", "top_k|TopK", 14},
+		{"## An op with parameters of its own\n", "router|Router", 14},
 	} {
 		_, section, found := strings.Cut(string(page), example.heading)
 		require.True(t, found, example.heading)

@@ -51,9 +51,9 @@ func reachable(t *testing.T) map[string]*smelt.Model {
 	return models
 }
 
-// topOf returns the largest logits too.
+// topOf routes by the logits, and returns the weights and the experts too.
 func topOf(b *ir.Builder, logits *ir.Value) *ir.Value {
-	values, at := b.TopK(logits, 4)
+	values, at := b.Router(logits, nil, nil, ir.RouterAttr{Score: ir.SqrtSoftplusScore, Chosen: 4})
 	b.Return("top", values)
 	b.Return("at", at)
 	return logits

@@ -144,14 +144,9 @@ func routerTies(t *testing.T, path string) []bool {
 	require.NoError(t, err)
 	chosen := make(map[*ir.Value]int) // experts of a token, by the router's logits
 	for _, v := range f.Values {
-		if v.Op != ir.OpTopK {
-			continue
+		if v.Op == ir.OpRouter {
+			chosen[v.Args[0]] = v.Attr.(ir.RouterAttr).Chosen
 		}
-		logits := v.Args[0]
-		if logits.Op == ir.OpSoftmax {
-			logits = logits.Args[0]
-		}
-		chosen[logits] = v.Attr.(ir.TopKAttr).K
 	}
 	ties := make([]bool, len(text))
 	inputs := batch.Pack(len(text), len(text), batch.Piece{Tokens: text, Blocks: []int32{0}, Rows: batch.All}).Inputs

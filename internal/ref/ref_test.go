@@ -131,24 +131,36 @@ func TestArgmax(t *testing.T) {
 	require.Equal(t, []int32{1, 2, 0, 0, -1, -1}, out.Tensors["x"].Ints)
 }
 
-// TestTopK meets equals, −∞, a NaN and rows shorter than k.
-func TestTopK(t *testing.T) {
-	inf, nan := math.Inf(1), math.NaN()
+// TestRouter meets equals, −∞, a NaN, groups, a bias that decides and gains.
+func TestRouter(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	out, err := ref.Run(parse(t, `
-  v9 = weight {name="x"} : f32[4,3]
-  v10 = top_k v9 {k=4} : (f32[4,4], i32[4,4])
-  v11 = select v10 {index=0} : f32[4,4]
-  v12 = select v10 {index=1} : i32[4,4]
-  return "x" v11
-  return "i" v12`), ref.Env{Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(map[string][]float32{
-		"x": {1, 3, 3, 5, -2, 4, float32(-inf), 0, float32(-inf), 1, float32(nan), 2},
+  v9 = weight {name="x"} : f32[5,4]
+  v10 = weight {name="b"} : f32[4]
+  v11 = weight {name="g"} : f32[4]
+  v12 = router v9 {score=chosen_softmax chosen=3} : (f32[5,3], i32[5,3])
+  v13 = select v12 {index=0} : f32[5,3]
+  v14 = select v12 {index=1} : i32[5,3]
+  v15 = router v9 v10 v11 {score=sigmoid chosen=2 groups=2 usedgroups=1 bias=true normalised=true scale=3 gains=true} : (f32[5,2], i32[5,2])
+  v16 = select v15 {index=0} : f32[5,2]
+  v17 = select v15 {index=1} : i32[5,2]
+  return "w" v13
+  return "i" v14
+  return "W" v16
+  return "I" v17`), ref.Env{Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(map[string][]float32{
+		"x": {0, 1, 1, 0, -2, -inf, 5, 4, -inf, -inf, -inf, -inf, nan, 1, 2, 3, 0, 0, 0, 0}, "b": {1, 0, 0, 0}, "g": {1, 2, 4, 8},
 	})})
 	require.NoError(t, err)
-	require.Equal(t, []int32{1, 2, 0, -1, 0, 2, 1, -1, 1, 0, 2, -1, -1, -1, -1, -1}, out.Tensors["i"].Ints)
-	require.Equal(t, []float64{3, 3, 1, -inf, 5, 4, -2, -inf, 0, -inf, -inf, -inf}, out.Tensors["x"].Data[:12])
-	for _, x := range out.Tensors["x"].Data[12:] {
-		require.True(t, math.IsNaN(x))
-	}
+	require.Equal(t, []int32{1, 2, 0, 2, 3, 0, 0, 1, 2, -1, -1, -1, 0, 1, 2}, out.Tensors["i"].Ints)
+	e := math.Exp(1)
+	require.InDeltaSlice(t, []float64{e / (2*e + 1), e / (2*e + 1), 1 / (2*e + 1)}, out.Tensors["w"].Data[:3], 1e-12)
+	require.Equal(t, []float64{0, 0, 0}, out.Tensors["w"].Data[6:9])
+	require.True(t, math.IsNaN(out.Tensors["w"].Data[9]))
+	// By sigmoids, the first group has 1.5 + σ(1) in the first row and 1.12 in the second, the other σ(1) + 0.5 and 1.97.
+	require.Equal(t, []int32{0, 1, 2, 3, 0, 1, -1, -1, 0, 1}, out.Tensors["I"].Ints)
+	half, one := 0.5, 1/(1+math.Exp(-1))
+	require.InDeltaSlice(t, []float64{3 * half / (half + one), 3 * one / (half + one) * 2}, out.Tensors["W"].Data[:2], 1e-12)
+	require.InDeltaSlice(t, []float64{1.5, 3}, out.Tensors["W"].Data[8:], 1e-12)
 }
 
 // TestRope rotates one head of four elements for each token; the tokens stand at

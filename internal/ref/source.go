@@ -51,7 +51,7 @@ func init() {
 		ir.OpGain:       (*run).gain,
 		ir.OpGatherRows: (*run).gatherRows,
 		ir.OpArgmax:     (*run).argmax,
-		ir.OpTopK:       (*run).topK,
+		ir.OpRouter:     (*run).router,
 		ir.OpSelect:     (*run).selectElem,
 
 		ir.OpExpertLinear: (*run).routedLinear,
@@ -586,29 +586,100 @@ func largest(row []float64) int32 {
 	return int32(best)
 }
 
-func (r *run) topK(v *ir.Value) (result, error) {
-	x, k := r.tensor(v, 0), v.Attr.(ir.TopKAttr).K
-	values, err := r.empty(v.Type.Elems[0])
+// router chooses among the experts of the used groups by score and bias, and weights the chosen by
+// score.
+func (r *run) router(v *ir.Value) (result, error) {
+	a := v.Attr.(ir.RouterAttr)
+	logits := r.tensor(v, 0)
+	var bias, gains *Tensor
+	if a.Bias {
+		bias = r.tensor(v, 1)
+	}
+	if a.Gains {
+		gains = r.tensor(v, len(v.Args)-1)
+	}
+	weights, err := r.empty(v.Type.Elems[0])
 	if err != nil {
 		return result{}, err
 	}
-	indices := &Tensor{Shape: values.Shape, Ints: make([]int32, len(values.Data))}
-	for i := range x.rows() {
-		row := x.row(i)
-		order := ranked(row)
-		for j := range k {
-			to := i*k + j
-			switch {
-			case order == nil:
-				values.Data[to], indices.Ints[to] = math.NaN(), -1
-			case j >= len(order):
-				values.Data[to], indices.Ints[to] = negInf, -1
-			default:
-				values.Data[to], indices.Ints[to] = row[order[j]], order[j]
+	experts := &Tensor{Shape: weights.Shape, Ints: make([]int32, len(weights.Data))}
+	for t := range logits.rows() {
+		scores := routerScores(a.Score, logits.row(t))
+		choice := slices.Clone(scores)
+		for e := range choice {
+			if bias != nil {
+				choice[e] += bias.Data[e]
+			}
+		}
+		row, chosen := weights.row(t), experts.ints(t)
+		order := inUsedGroups(ranked(choice), choice, a)
+		if order == nil {
+			for j := range row {
+				row[j], chosen[j] = math.NaN(), -1
+			}
+			continue
+		}
+		copy(chosen, order)
+		for j, e := range chosen {
+			row[j] = scores[e]
+		}
+		if a.Score == ir.ChosenSoftmaxScore {
+			softmax(row, negInf)
+		}
+		factor := a.Scale
+		if factor == 0 {
+			factor = 1
+		}
+		if a.Normalised {
+			var sum float64
+			for _, w := range row {
+				sum += w
+			}
+			factor /= max(sum, a.Floor)
+		}
+		for j, e := range chosen {
+			row[j] *= factor
+			if gains != nil {
+				row[j] *= gains.Data[e]
 			}
 		}
 	}
-	return result{elems: []result{{tensor: values}, {tensor: indices}}}, nil
+	return result{elems: []result{{tensor: weights}, {tensor: experts}}}, nil
+}
+
+// routerScores returns the scores of a row of logits; those of ChosenSoftmaxScore are the logits.
+func routerScores(kind ir.RouterScore, logits []float64) []float64 {
+	scores := slices.Clone(logits)
+	switch kind {
+	case ir.SoftmaxScore:
+		softmax(scores, negInf)
+	case ir.SigmoidScore:
+		for i, x := range logits {
+			scores[i] = 1 / (1 + math.Exp(-x))
+		}
+	case ir.SqrtSoftplusScore:
+		for i, x := range logits {
+			scores[i] = math.Sqrt(max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))))
+		}
+	}
+	return scores
+}
+
+// inUsedGroups returns the part of an order of experts that is in the used groups.
+func inUsedGroups(order []int32, choice []float64, a ir.RouterAttr) []int32 {
+	if a.Groups == 0 || order == nil {
+		return order
+	}
+	each := len(choice) / a.Groups
+	sums := make([]float64, a.Groups)
+	for g := range sums {
+		group := choice[g*each : (g+1)*each]
+		for _, e := range ranked(group)[:min(2, each)] {
+			sums[g] += group[e]
+		}
+	}
+	used := ranked(sums)[:a.UsedGroups]
+	return slices.DeleteFunc(order, func(e int32) bool { return !slices.Contains(used, e/int32(each)) })
 }
 
 // ranked returns the indices of a row in descending order of elements, equals in their order, or

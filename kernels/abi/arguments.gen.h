@@ -230,11 +230,20 @@ enum smelt_argmax_buffer {
     SMELT_ARGMAX_PARAMS = 2,
 };
 
-enum smelt_top_k_buffer {
-    SMELT_TOP_K_X = 0,
-    SMELT_TOP_K_VALUES = 1,
-    SMELT_TOP_K_INDICES = 2,
-    SMELT_TOP_K_PARAMS = 3,
+enum smelt_router_buffer {
+    SMELT_ROUTER_LOGITS = 0,
+    SMELT_ROUTER_WEIGHTS = 1,
+    SMELT_ROUTER_EXPERTS = 2,
+    SMELT_ROUTER_BIAS = 4,
+    SMELT_ROUTER_GAINS = 5,
+    SMELT_ROUTER_PARAMS = 3,
+};
+
+enum smelt_router_constant {
+    SMELT_ROUTER_FC_SCORE = 0,
+    SMELT_ROUTER_FC_BIAS = 1,
+    SMELT_ROUTER_FC_GAINS = 2,
+    SMELT_ROUTER_FC_NORMALISED = 3,
 };
 
 enum smelt_rope_buffer {

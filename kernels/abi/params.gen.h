@@ -213,12 +213,15 @@ struct WeightedSumParams {
     uint32_t each; // rows of x that make a row of the result
 };
 
-// Of top_k.
-struct TopKParams {
+// Of router.
+struct RouterParams {
     uint32_t rows;
-    uint32_t width;
-    uint32_t x_stride;
-    uint32_t k; // 1 to 256
+    uint32_t experts; // 1 to 1024
+    uint32_t chosen;  // experts of a token, 1 to 32
+    uint32_t groups;  // 0 to 32; 0 or 1: no groups
+    uint32_t used_groups;
+    float scale;
+    float floor;
 };
 
 // Of group_by_expert.

@@ -20,9 +20,9 @@ extern const Unit unit_reshape_and_cache;
 extern const Unit unit_replicate;
 extern const Unit unit_rope;
 extern const Unit unit_rope_write;
+extern const Unit unit_router;
 extern const Unit unit_short_conv;
 extern const Unit unit_source;
-extern const Unit unit_top_k;
 const Unit *const units[] = {
     &unit_argmax,
     &unit_attention_tile,
@@ -42,9 +42,9 @@ const Unit *const units[] = {
     &unit_replicate,
     &unit_rope,
     &unit_rope_write,
+    &unit_router,
     &unit_short_conv,
     &unit_source,
-    &unit_top_k,
     nullptr,
 };
 } // namespace MSL_VARIANT

@@ -966,32 +966,38 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestChosenEmulated compares top_k and weighted_sum with the emulation.
-func TestChosenEmulated(t *testing.T) {
+// TestRouterEmulated compares router and weighted_sum with the emulation.
+func TestRouterEmulated(t *testing.T) {
 	inf, nan32 := float32(math.Inf(1)), float32(math.NaN())
-	for _, shape := range [][3]int{{5, 1, 1}, {6, 17, 4}, {4, 130, 8}, {3, 3, 5}, {4, 300, 256}} {
-		rows, width, k := shape[0], shape[1], shape[2]
-		rng := newRand(fmt.Sprint(shape))
-		x := normals(rng, rows*width)
-		for i := range width {
-			x[i] = float32(rng.IntN(3)) // equals
-		}
-		x[width+width/2], x[len(x)-1] = -inf, nan32
-		top := dispatch{kernel: "top_k_f32", writes: []string{"values", "indices"}, grid: [3]uint32{uint32(rows), 1, 1}, group: [3]uint32{256, 1, 1},
-			args:   map[string][]byte{"x": floatBytes(x), "values": nan(rows * k), "indices": nan(rows * k)},
-			params: kernels.TopKParams{Rows: uint32(rows), Width: uint32(width), XStride: uint32(width), K: uint32(k)}}
-		weights := normals(rng, rows*k)
-		sum := dispatch{kernel: "weighted_sum_f32", writes: []string{"out"}, grid: [3]uint32{ceil(width, 256), uint32(rows), 1}, group: [3]uint32{256, 1, 1},
-			args:   map[string][]byte{"x": floatBytes(normals(rng, rows*k*width)), "weights": floatBytes(weights), "out": nan(rows * width)},
-			params: kernels.WeightedSumParams{Rows: uint32(rows), Width: uint32(width), Each: uint32(k)}}
-		want, wantSum := top.emulate(t), widened(floats(sum.emulate(t)[0]))
-		for _, l := range Libraries() {
-			got := top.run(t, l)
-			require.Equal(t, want[1], got[1], "%s: %v", l.ISA(), shape)
-			for i, v := range floats(want[0]) {
-				require.True(t, v == floats(got[0])[i] || v != v && floats(got[0])[i] != floats(got[0])[i], "%s: %v", l.ISA(), shape)
+	for i, p := range []kernels.RouterParams{{Rows: 5, Experts: 1, Chosen: 1}, {Rows: 6, Experts: 17, Chosen: 4}, {Rows: 4, Experts: 130, Chosen: 8},
+		{Rows: 4, Experts: 256, Chosen: 8, Groups: 8, UsedGroups: 4}, {Rows: 3, Experts: 32, Chosen: 5, Groups: 32, UsedGroups: 7}, {Rows: 3, Experts: 1024, Chosen: 32}} {
+		for score := uint32(1); score <= 4; score++ {
+			rows, width, k := int(p.Rows), int(p.Experts), int(p.Chosen)
+			p.Scale, p.Floor = 1.5, 1e-4
+			rng := newRand(fmt.Sprint(p, score))
+			x := normals(rng, rows*width)
+			for i := range width {
+				x[i] = float32(rng.IntN(3)) // equals
 			}
-			near(t, wantSum, floats(sum.run(t, l)[0]), math.Sqrt(float64(k)), 1e-5, shape)
+			x[width+width/2], x[len(x)-1] = -inf, nan32
+			route := dispatch{kernel: "router_f32", writes: []string{"weights", "experts"}, grid: [3]uint32{p.Rows, 1, 1}, group: [3]uint32{32, 1, 1}, params: p,
+				args: map[string][]byte{"logits": floatBytes(x), "weights": nan(rows * k), "experts": nan(rows * k),
+					"bias": floatBytes(normals(rng, width)), "gains": floatBytes(normals(rng, width))},
+				constants: map[string]uint32{"fc_score": score, "fc_bias": uint32(i % 2), "fc_gains": uint32(i / 2 % 2), "fc_normalised": score % 2}}
+			want := route.emulate(t)
+			sum := dispatch{kernel: "weighted_sum_f32", writes: []string{"out"}, grid: [3]uint32{ceil(width, 256), p.Rows, 1}, group: [3]uint32{256, 1, 1},
+				args:   map[string][]byte{"x": floatBytes(normals(rng, rows*k*width)), "weights": floatBytes(normals(rng, rows*k)), "out": nan(rows * width)},
+				params: kernels.WeightedSumParams{Rows: p.Rows, Width: uint32(width), Each: uint32(k)}}
+			wantSum := widened(floats(sum.emulate(t)[0]))
+			for _, l := range Libraries() {
+				got := route.run(t, l)
+				require.Equal(t, want[1], got[1], "%s: %+v", l.ISA(), p)
+				for i, v := range floats(want[0]) {
+					have := floats(got[0])[i]
+					require.True(t, v != v && have != have || math.Abs(float64(v-have)) <= 1e-5*max(1, math.Abs(float64(v))), "%s: %+v: %v, %v", l.ISA(), p, v, have)
+				}
+				near(t, wantSum, floats(sum.run(t, l)[0]), math.Sqrt(float64(k)), 1e-5, p)
+			}
 		}
 	}
 }

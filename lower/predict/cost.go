@@ -230,7 +230,7 @@ var costRules = map[string]costRule{
 	"argmax":          {ops: work(rowElements, ir.OpArgmax)},
 	"group_by_expert": {},
 	"weighted_sum":    {ops: work(params("rows", "width", "each"), ir.OpWeightedSum)},
-	"top_k":           {ops: work(rowElements, ir.OpTopK)},
+	"router":          {ops: work(params("rows", "experts"), ir.OpRouter)},
 	"mask":            {ops: work(params("heads", "tokens", "seqs", "context"), ir.OpMask)},
 
 	"rope":                    {ops: work(params("tokens", "heads", "head"), ir.OpRope)},

@@ -131,12 +131,23 @@ func (m *Checkpoint) stored(name string) (*Tensor, bool) {
 }
 
 // Weight implements [ir.Weights].
-func (m *Checkpoint) Weight(name string, _ []int) (dtype.Type, []int, bool) {
+func (m *Checkpoint) Weight(name string, want []int) (dtype.Type, []int, bool) {
 	t, ok := m.Tensor(name)
 	if !ok {
 		return dtype.Invalid, nil, false
 	}
+	if len(want) > 0 && slices.Equal(withoutOnes(t.Shape), withoutOnes(want)) {
+		return t.DType, want, true
+	}
 	return t.DType, t.Shape, true
+}
+
+// withoutOnes returns a shape without the outermost extents of 1, which some files add.
+func withoutOnes(shape []int) []int {
+	for len(shape) > 1 && shape[0] == 1 {
+		shape = shape[1:]
+	}
+	return shape
 }
 
 // Data returns a weight's element type and stored bytes.
@@ -246,7 +257,7 @@ func (m *Checkpoint) misfits(asked map[string]bool, opts ir.Options) error {
 		switch {
 		case !used:
 			spare := t.Name == "output.weight" && m.Config.Tied || // a copy of the table
-				m.Config.Rope.Spare(t.Name) || opts.Embeddings && slices.Contains(models.HeadTensors, t.Name)
+				m.Config.Rope.Spare(t.Name) || m.Config.Guesses(t.Name) || opts.Embeddings && slices.Contains(models.HeadTensors, t.Name)
 			if !spare && !m.family.Ignores(t.Name) {
 				e.Surplus = append(e.Surplus, t.Name)
 			}

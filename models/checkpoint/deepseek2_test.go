@@ -135,19 +135,22 @@ func TestDeepseek2Refuses(t *testing.T) {
 		return func(f *file) { f.set("deepseek2."+name, v) }
 	}
 	for want, edit := range map[string]func(f *file){
-		"deepseek2.expert_gating_func is 2, not 1":               key("expert_gating_func", gguf.Uint32(2)),
-		"deepseek2.expert_weights_norm is true, not false":       key("expert_weights_norm", gguf.Bool(true)),
-		"deepseek2.expert_group_count is 8: routers that choose": key("expert_group_count", gguf.Uint32(8)),
-		"deepseek2.nextn_predict_layers is 1, not 0":             key("nextn_predict_layers", gguf.Uint32(1)),
-		"deepseek2.attention.temperature_scale: queries":         key("attention.temperature_scale", gguf.Float32(0.1)),
-		"values of 17 elements, more than the 16 of keys":        key("attention.value_length", gguf.Uint32(17)),
-		"RoPE of 16 elements of a head of 16 leaves none":        key("rope.dimension_count", gguf.Uint32(16)),
-		"the rank of K and V is 0":                               key("attention.kv_lora_rank", gguf.Uint32(0)),
-		"the number of layers without experts is 1025":           key("leading_dense_block_count", gguf.Uint32(1025)),
-		`"deepseek2.expert_count" is missing`:                    func(f *file) { f.unset("deepseek2.expert_count") },
-		`"deepseek2.attention.key_length" is missing`:            func(f *file) { f.unset("deepseek2.attention.key_length") },
-		`"deepseek2.attention.key_length_mla" is missing`:        func(f *file) { f.drop("blk.0.attn_kv_b.weight") },
-		`tensor "blk.0.attn_kv_b.weight" is [120 16], want [126`: key("attention.value_length", gguf.Uint32(13)),
+		"deepseek2.expert_gating_func: no router has the number 9": key("expert_gating_func", gguf.Uint32(9)),
+		"the number of groups a token chooses from is 0":           key("expert_group_count", gguf.Uint32(5)),
+		"2 of 5 experts cannot be chosen from 1 of 2 groups": func(f *file) {
+			f.set("deepseek2.expert_group_count", gguf.Uint32(2))
+			f.set("deepseek2.expert_group_used_count", gguf.Uint32(1))
+		},
+		"nextn_predict_layers is 2 of 2 blocks, which leaves no layer": key("nextn_predict_layers", gguf.Uint32(2)),
+		"deepseek2.attention.temperature_scale: queries":               key("attention.temperature_scale", gguf.Float32(0.1)),
+		"values of 17 elements, more than the 16 of keys":              key("attention.value_length", gguf.Uint32(17)),
+		"RoPE of 16 elements of a head of 16 leaves none":              key("rope.dimension_count", gguf.Uint32(16)),
+		"the rank of K and V is 0":                                     key("attention.kv_lora_rank", gguf.Uint32(0)),
+		"the number of layers without experts is 1025":                 key("leading_dense_block_count", gguf.Uint32(1025)),
+		`"deepseek2.expert_count" is missing`:                          func(f *file) { f.unset("deepseek2.expert_count") },
+		`"deepseek2.attention.key_length" is missing`:                  func(f *file) { f.unset("deepseek2.attention.key_length") },
+		`"deepseek2.attention.key_length_mla" is missing`:              func(f *file) { f.drop("blk.0.attn_kv_b.weight") },
+		`tensor "blk.0.attn_kv_b.weight" is [120 16], want [126`:       key("attention.value_length", gguf.Uint32(13)),
 		"YaRN RoPE scaling has both deepseek2.rope.scaling.yarn_log_": func(f *file) {
 			f.set("deepseek2.rope.scaling.type", gguf.String("yarn"))
 			f.set("deepseek2.rope.scaling.factor", gguf.Float32(4))
@@ -165,13 +168,11 @@ func TestDeepseek2Refuses(t *testing.T) {
 		})
 	}
 	for want, edit := range map[string]map[string]any{
-		`scoring_func is "sigmoid", not "softmax"`:     {"scoring_func": "sigmoid"},
-		`topk_method is "noaux_tc", not "greedy"`:      {"topk_method": "noaux_tc"},
-		"norm_topk_prob is true, not false":            {"norm_topk_prob": true},
-		"n_group is 8: routers that choose groups":     {"n_group": 8},
-		"moe_layer_freq is 2, not 1":                   {"moe_layer_freq": 2},
-		"attention_bias is true, not false":            {"attention_bias": true},
-		`architectures is "DeepseekV3ForCausalLM"; kn`: {"architectures": []string{"DeepseekV3ForCausalLM"}},
+		"scoring_func: no router scores experts by linear": {"scoring_func": "linear"},
+		`topk_method is "group_limited_greedy"; known are`: {"topk_method": "group_limited_greedy"},
+		"2 of 5 experts cannot be chosen from 4 of 8":      {"n_group": 8, "topk_group": 4},
+		"moe_layer_freq is 2, not 1":                       {"moe_layer_freq": 2},
+		"attention_bias is true, not false":                {"attention_bias": true},
 	} {
 		t.Run(want, func(t *testing.T) {
 			path := latentFolder(t, edit)
@@ -181,10 +182,10 @@ func TestDeepseek2Refuses(t *testing.T) {
 		})
 	}
 	f := fileOf(synthetic(t, small("deepseek2"), "f32"))
-	f.put("blk.1.exp_probs_b.bias", ggufF32, 4*5, 5)
+	f.put("blk.1.ffn_up.bias", ggufF32, 4*5, 5)
 	f.drop("blk.1.attn_kv_b.weight")
 	_, err := open(t, f.write(t)).Build(ir.Options{})
-	require.ErrorContains(t, err, "blk.1.exp_probs_b.bias is not part of such a model")
+	require.ErrorContains(t, err, "blk.1.ffn_up.bias is not part of such a model")
 	require.ErrorContains(t, err, "blk.1.attn_v_b.weight")
 }
 

@@ -70,12 +70,21 @@ func small(family string) models.Config {
 	case "qwen35":
 		c.Layers, c.Taps, c.Recurrent, c.Sections = 2, 4, []bool{true, false}, []int{2, 1, 1, 0}
 		c.Delta = models.Delta{Heads: 4, KeyHeads: 2, Head: 8}
+	case "qwen35moe":
+		c.Layers, c.Taps, c.Recurrent, c.Sections = 2, 4, []bool{true, false}, []int{2, 1, 1, 0}
+		c.Delta = models.Delta{Heads: 4, KeyHeads: 2, Head: 8}
+		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 40}
 	case "lfm2":
 		c.Layers, c.Taps, c.Recurrent = 2, 3, []bool{true, false}
+	case "lfm2moe":
+		c.Layers, c.Taps, c.Recurrent = 2, 3, []bool{true, false}
+		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Dense: 1}
+	case "glm4moe":
+		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1}
 	case "deepseek2": // as folders have it
 		c.Layers, c.KVHeads, c.Head, c.Rope.Rotated = 2, c.Heads, 16, 8
 		c.Latent = models.Latent{KV: 16, Value: 12, Joined: true}
-		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1, Scale: 1.5}
+		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1, Router: models.Router{Scale: 1.5}}
 	}
 	switch family {
 	case "gemma3", "olmo2":
@@ -344,7 +353,7 @@ func TestGGUFConfig(t *testing.T) {
 		"infinite theta":    {edit: set("llama.rope.freq_base", gguf.Float32(float32(math.Inf(1)))), fails: "the base of RoPE's frequencies is +Inf"},
 		"many layers":       {edit: set("llama.block_count", gguf.Uint32(1<<31)), fails: "the number of layers is 2147483647"},
 		"no heads":          {edit: set("llama.attention.head_count", gguf.Uint32(0)), fails: "the number of heads is 0"},
-		"heads by layer":    {edit: set("llama.attention.head_count_kv", gguf.Uint32Array([]uint32{2, 1})), fails: "is array of 2 uint32, not unsigned integer"},
+		"heads by layer":    {edit: set("llama.attention.head_count_kv", gguf.Uint32Array([]uint32{2, 1})), fails: "llama.attention.head_count_kv differs from layer to layer"},
 		"uneven heads":      {edit: set("llama.attention.head_count_kv", gguf.Uint32(4)), fails: "6 query heads cannot share 4 KV heads evenly"},
 		"wide heads":        {edit: set("llama.attention.head_count", gguf.Uint32(1<<24)), fails: "16777216 heads of 8 elements"},
 		"value heads":       {edit: set("llama.attention.value_length", gguf.Uint32(4)), fails: "llama.attention.value_length is 4, not 8"},
@@ -357,7 +366,9 @@ func TestGGUFConfig(t *testing.T) {
 		"experts": {edit: func(f *file) {
 			f.set("llama.expert_count", gguf.Uint32(8))
 			f.set("llama.expert_used_count", gguf.Uint32(2))
-		}, want: func(c *models.Config) { c.Experts = models.Experts{Count: 8, Chosen: 2, FFN: 64} }},
+		}, want: func(c *models.Config) {
+			c.Experts = models.Experts{Count: 8, Chosen: 2, FFN: 64, Router: models.Router{Score: ir.SoftmaxScore, Normalised: true}}
+		}},
 		"experts without choice": {edit: set("llama.expert_count", gguf.Uint32(8)), fails: "the number of experts a token goes to is 0"},
 		"name by number":         {edit: set("general.name", gguf.Uint32(8)), fails: `"general.name" is uint32, not string`},
 	} {
@@ -455,13 +466,22 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	}
 	if c.Recurrent != nil {
 		config["layer_types"] = lo.Map(c.Recurrent, func(recurs bool, _ int) string {
-			return lo.Ternary(recurs, lo.Ternary(c.Family == "lfm2", "conv", "linear_attention"), "full_attention")
+			return lo.Ternary(recurs, lo.Ternary(strings.HasPrefix(c.Family, "lfm2"), "conv", "linear_attention"), "full_attention")
 		})
 		config["block_ff_dim"], config["block_multiple_of"], config["tie_embedding"] = 3*(c.FFN-5)/2, 8, c.Tied // two thirds of it, rounded up
 	}
 	if l := c.Latent; l != (models.Latent{}) {
 		config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"] = c.Head-c.Rope.Rotated, c.Rope.Rotated, l.Value
-		config["n_shared_experts"] = c.Experts.Shared / c.Experts.FFN
+	}
+	if c.Experts.Count > 0 {
+		normalised := c.Experts.Router.Normalised || c.Experts.Router.Score == ir.NoScore && family.Router.Normalised
+		config["n_shared_experts"] = c.Experts.Shared / max(c.Experts.FFN, 1)
+		if k := family.Router; k.HFNormalised != "" {
+			config[k.HFNormalised] = normalised
+		}
+		if k := family.Router; k.HFScale != "" && c.Experts.Router.Scale != 0 {
+			config[k.HFScale] = c.Experts.Router.Scale
+		}
 	}
 	maps.Copy(config, edit)
 	dir := t.TempDir()
@@ -689,7 +709,7 @@ func TestMixtral(t *testing.T) {
 	c.Experts = models.Experts{Count: 5, Chosen: 2}
 	fromFolder, fromFile := requireForms(t, c, &family, map[string]any{"architectures": []string{"MixtralForCausalLM"}})
 	for _, m := range []*checkpoint.Checkpoint{fromFolder, fromFile} {
-		require.Equal(t, models.Experts{Count: 5, Chosen: 2, FFN: c.FFN}, m.Config.Experts)
+		require.Equal(t, models.Experts{Count: 5, Chosen: 2, FFN: c.FFN, Router: models.Router{Score: ir.SoftmaxScore, Normalised: true}}, m.Config.Experts)
 		require.Equal(t, "llama", m.Config.Family)
 	}
 }
@@ -729,7 +749,7 @@ func TestAttentionBiases(t *testing.T) {
 			continue
 		}
 		tested++
-		require.Equal(t, models.Biases{QKV: true, Output: family.Name != "glm4"}, config.Biases, family.Name)
+		require.Equal(t, models.Biases{QKV: true, Output: !strings.HasPrefix(family.Name, "glm4")}, config.Biases, family.Name)
 		shape := synthetic(t, config, "f32")
 		weights := randomWeights(shape)
 		fromFolder, fromFile := open(t, folder(t, config, weights, nil)), open(t, inFile(shape, &family, weights).write(t))

@@ -50,8 +50,11 @@ func fromGGUF(f *gguf.File) (*Checkpoint, error) {
 	tensors := make([]Tensor, len(f.Tensors))
 	for i, t := range f.Tensors {
 		tensors[i] = Tensor{
-			Name: t.Name, DType: t.DType, Stored: t.Type.String(), File: f.Name, Offset: t.Offset, Data: t.Data,
+			Name: t.Name, DType: t.DType, Stored: t.Type.String(), File: t.File, Offset: t.Offset, Data: t.Data,
 			Shape: lo.Map(t.Shape, func(d int64, _ int) int { return int(d) }),
+		}
+		if s := withoutOnes(tensors[i].Shape); len(s) > 1 { // a vector may be a matrix of one row
+			tensors[i].Shape = s
 		}
 		if slices.Contains(singleRows, role(t.Name)) && len(t.Shape) == 1 {
 			tensors[i].Shape = []int{1, int(t.Shape[0])}
@@ -106,11 +109,34 @@ func (k *keys) Size(key string, absent int) int {
 	if absent != 0 && !k.Has(key) {
 		return absent
 	}
+	if k.isList(key) {
+		return allEqual(k, key, k.Sizes(key))
+	}
 	n, err := k.file.Uint(k.FullName(key))
 	if err != nil {
 		k.Fail(err)
 	}
 	return int(min(n, math.MaxInt32))
+}
+
+// isList reports whether an entry has a value for each layer.
+func (k *keys) isList(key string) bool {
+	v, ok := k.file.Lookup(k.FullName(key))
+	return ok && v.Kind() == gguf.KindArray
+}
+
+// allEqual returns the one value of a list by layer.
+func allEqual[T comparable](k *keys, key string, list []T) T {
+	for _, x := range list {
+		if x != list[0] {
+			k.Fail(models.ConfigError("%s differs from layer to layer, which no %s model has", k.FullName(key), k.arch))
+		}
+	}
+	if len(list) == 0 {
+		k.Fail(models.ConfigError("%s is an empty list", k.FullName(key)))
+		list = make([]T, 1)
+	}
+	return list[0]
 }
 
 func (k *keys) Sizes(key string) []int {
@@ -177,7 +203,17 @@ func (k *keys) Number(key string, absent float64) float64 {
 	if absent != 0 && !k.Has(key) {
 		return absent
 	}
-	x, err := k.file.Float(k.FullName(key))
+	var x float64
+	var err error
+	if k.isList(key) {
+		var list []float32
+		list, err = k.file.Floats(k.FullName(key))
+		if err == nil {
+			x = float64(allEqual(k, key, list))
+		}
+	} else {
+		x, err = k.file.Float(k.FullName(key))
+	}
 	if err != nil {
 		k.Fail(err)
 	}
@@ -199,8 +235,8 @@ func configFromGGUF(f *gguf.File, family *models.Family) (models.Config, error) 
 	}
 	_, untied := f.Tensor("output.weight")
 	c.Tied = !untied
-	if table, ok := f.Tensor("token_embd.weight"); ok && len(table.Shape) == 2 {
-		c.Vocab = int(min(table.Shape[0], math.MaxInt32))
+	if table, ok := f.Tensor("token_embd.weight"); ok && len(table.Shape) >= 2 {
+		c.Vocab = int(min(table.Shape[len(table.Shape)-2], math.MaxInt32))
 	}
 	k := &keys{file: f, arch: family.Name}
 	c.Rope.Interleaved = family.GGUFInterleaved

@@ -18,11 +18,12 @@ type stack struct {
 	experts, rows int        // rows of each expert
 	k             int        // elements of a row
 	as            dtype.Type // type of the derived tensors
+	rowMajor      bool       // see [models.Stack]
 }
 
 // unstack derives a tensor for each role of each stack.
 func unstack(stacks []models.Stack) rule {
-	rolesOf := lo.SliceToMap(stacks, func(s models.Stack) (string, []string) { return s.Name, s.Roles })
+	known := lo.KeyBy(stacks, func(s models.Stack) string { return s.Name })
 	return func(tensors []Tensor, emit func(Derivation) error) error {
 		if len(stacks) == 0 {
 			return nil
@@ -40,11 +41,12 @@ func unstack(stacks []models.Stack) rule {
 					module, kind = m, suffix
 				}
 			}
-			roles := rolesOf[module]
-			if roles == nil {
+			of, ok := known[module]
+			if !ok {
 				continue
 			}
-			s, err := stackOf(t, kind, named[layer+module+"_scales"])
+			roles := of.Roles
+			s, err := stackOf(t, kind, of.RowMajor, named[layer+module+"_scales"])
 			if err == nil && s.rows%len(roles) != 0 {
 				err = models.ConfigError("tensor %q is %v: its %d rows do not divide evenly among the weights", t.Name, t.Shape, s.rows)
 			}
@@ -65,8 +67,8 @@ func unstack(stacks []models.Stack) rule {
 
 // stackOf returns the dimensions of a stack, or an error if its shape or type is not one of a
 // stack.
-func stackOf(t Tensor, kind string, exponents Tensor) (*stack, error) {
-	s := &stack{Tensor: t, as: t.DType}
+func stackOf(t Tensor, kind string, rowMajor bool, exponents Tensor) (*stack, error) {
+	s := &stack{Tensor: t, as: t.DType, rowMajor: rowMajor}
 	d := t.Shape
 	switch {
 	case kind == "_blocks" && t.Stored == "U8" && len(d) == 4 && d[3] == 16:
@@ -76,6 +78,8 @@ func stackOf(t Tensor, kind string, exponents Tensor) (*stack, error) {
 		s.experts, s.rows, s.k, s.as, s.exponents = d[0], d[1], 32*d[2], dtype.MXFP4, &exponents
 	case kind == "_bias" && t.DType.IsFloat() && len(d) == 2:
 		s.experts, s.rows, s.k = d[0], d[1], 1
+	case kind == "" && rowMajor && t.DType.IsFloat() && len(d) == 3:
+		s.experts, s.rows, s.k = d[0], d[1], d[2]
 	case kind == "" && t.DType.IsFloat() && len(d) == 3:
 		s.experts, s.rows, s.k = d[0], d[2], d[1]
 	default:
@@ -91,6 +95,9 @@ func (s *stack) every(n, first int) Derivation {
 		to.Shape = to.Shape[:2]
 	}
 	d := Derivation{Way: Made, From: []Tensor{s.Tensor}, to: to}
+	if s.rowMajor {
+		return s.span(d, n, first)
+	}
 	switch {
 	case s.exponents != nil:
 		d.Way, d.From = Unpacked, []Tensor{s.Tensor, *s.exponents}
@@ -104,6 +111,25 @@ func (s *stack) every(n, first int) Derivation {
 	d.fill = func(out []byte) error {
 		return inParallel(s.experts*rows, func(i int) error {
 			s.row(i/rows, i%rows*n+first, out[i*size:][:size])
+			return nil
+		})
+	}
+	return d
+}
+
+// span derives part number i of n of each expert's rows, of a stack with the rows outermost. All rows
+// are a view.
+func (s *stack) span(d Derivation, n, i int) Derivation {
+	if n == 1 {
+		d.Way, d.bytes = Stored, int64(len(s.Data))
+		return d
+	}
+	rows := s.rows / n
+	size := rows * int(s.as.Bytes(int64(s.k)))
+	d.Steps = []string{fmt.Sprintf("rows %d to %d of each expert", i*rows, (i+1)*rows-1)}
+	d.fill = func(out []byte) error {
+		return inParallel(s.experts, func(e int) error {
+			copy(out[e*size:][:size], s.Data[(e*n+i)*size:])
 			return nil
 		})
 	}

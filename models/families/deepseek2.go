@@ -11,12 +11,12 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// deepseek2Family is DeepSeek-V2 with multi-head latent attention: K and V of all heads are
-// projected from one short vector a token, and all heads share the rotated elements of K. Routers
-// that choose among groups, or by sigmoids, are not supported.
+// deepseek2Family is the models of DeepSeek-V2 and V3's shape with multi-head latent attention: K and
+// V of all heads are projected from one short vector a token, and all heads share the rotated
+// elements of K.
 var deepseek2Family = models.Family{
-	Title: "DeepSeek-V2-Lite",
-	Name:  "deepseek2", HF: "DeepseekV2ForCausalLM", Define: deepseek2,
+	Title: "DeepSeek-V2-Lite, V3, R1, Kimi K2, Moonlight, GLM-4.7-Flash",
+	Name:  "deepseek2", HF: "DeepseekV2ForCausalLM", Alias: []string{"DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"}, Define: deepseek2,
 	GGUFInterleaved: true, FolderInterleaved: true,
 	Fields: slices.Concat(models.Without(models.ShapeFields(nil), "attention.head_count_kv", "attention.key_length", "attention.value_length"), []models.Field{
 		models.RMSEps, models.Tied(false), models.Activation("silu"), {HF: "attention_bias", Only: false}, models.NoWindow,
@@ -33,16 +33,15 @@ var deepseek2Family = models.Family{
 		latentSize("attention.value_length", func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, c.Latent.Value, c.Latent.KV) }),
 		latentSize(keyLatentKey, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Head) }),
 		latentSize(keyLatentValue, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Latent.Value) }),
-		{Read: refuseTemperature}, {GGUF: "nextn_predict_layers", Only: 0},
-	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{
+		{Read: refuseTemperature},
 		{GGUF: "leading_dense_block_count", HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
-		{GGUF: "expert_weights_scale", HF: "routed_scaling_factor", Number: func(c *models.Config) *float64 { return &c.Experts.Scale }, Optional: true},
+	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{
 		{Read: sharedExperts, Write: func(c *models.Config) (string, gguf.Value, bool) {
 			return keySharedExperts, gguf.Uint32(uint32(c.Experts.Shared / max(c.Experts.FFN, 1))), true
 		}},
-		{GGUF: "expert_weights_norm", HF: "norm_topk_prob", Only: false},
-		{GGUF: "expert_gating_func", Only: softmaxGating}, {HF: "scoring_func", Only: "softmax"}, {HF: "topk_method", Only: "greedy"},
-		{Read: refuseGroups}, {HF: "moe_layer_freq", Only: 1}}),
+		{HF: "moe_layer_freq", Only: 1}}),
+	Router: models.RouterKeys{Router: models.Router{Score: ir.SoftmaxScore}, Keyed: true,
+		HFScore: "scoring_func", HFNormalised: "norm_topk_prob", HFScale: "routed_scaling_factor", HFGroups: "n_group", HFUsedGroups: "topk_group"},
 	Given:   latentGiven,
 	Check:   checkLatent,
 	Sources: latentSources,
@@ -56,11 +55,15 @@ var deepseek2Family = models.Family{
 		"blk.#.ffn_gate_shexp.weight": models.As("model.layers.#.mlp.shared_experts.gate_proj.weight"),
 		"blk.#.ffn_up_shexp.weight":   models.As("model.layers.#.mlp.shared_experts.up_proj.weight"),
 		"blk.#.ffn_down_shexp.weight": models.As("model.layers.#.mlp.shared_experts.down_proj.weight"),
+		"blk.#.exp_probs_b.bias":      models.As("model.layers.#.mlp.gate.e_score_correction_bias"),
 	}, "blk.#.attn_k.weight", "blk.#.attn_v.weight"), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj")),
 	Shapes: []models.Shape{
 		{Parameters: 15_706_484_224, Config: models.Config{Name: "deepseek-v2-lite", Layers: 27, Width: 2048, Heads: 16, KVHeads: 16, Head: 192, FFN: 10944, Vocab: 102400, Context: 163840, Eps: 1e-6,
 			Rope:   models.Rope{Theta: 1e4, Rotated: 64, YaRN: &models.YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 4096, Magnitude: 1, Scores: 0.707}},
-			Latent: models.Latent{KV: 512, Value: 128}, Experts: models.Experts{Count: 64, Chosen: 6, FFN: 1408, Shared: 2816, Dense: 1, Scale: 1}}},
+			Latent: models.Latent{KV: 512, Value: 128}, Experts: models.Experts{Count: 64, Chosen: 6, FFN: 1408, Shared: 2816, Dense: 1, Router: models.Router{Scale: 1}}}},
+		{Parameters: 15_960_110_208, Config: models.Config{Name: "moonlight-16b-a3b", Layers: 27, Width: 2048, Heads: 16, KVHeads: 16, Head: 192, FFN: 11264, Vocab: 163840, Context: 8192, Eps: 1e-5,
+			Rope: models.Rope{Theta: 5e4, Rotated: 64}, Latent: models.Latent{KV: 512, Value: 128},
+			Experts: models.Experts{Count: 64, Chosen: 6, FFN: 1408, Shared: 2816, Dense: 1, Router: models.Router{Score: ir.SigmoidScore, Normalised: true, Biased: true, Scale: 2.446}}}},
 	},
 }
 
@@ -71,9 +74,6 @@ const (
 	keyLatentValue   = "attention.value_length_mla"
 	keySharedExperts = "expert_shared_count"
 )
-
-// softmaxGating is llama.cpp's number of routers that weight by softmax.
-const softmaxGating = 1
 
 // checkLatent returns an error for a configuration that no graph can be built from.
 func checkLatent(c *models.Config) error {
@@ -156,17 +156,6 @@ func sharedExperts(d models.Description, c *models.Config) {
 	}
 }
 
-// refuseGroups refuses routers that choose groups of experts first.
-func refuseGroups(d models.Description, _ *models.Config) {
-	key := map[models.Format]string{models.GGUF: "expert_group_count", models.Folder: "n_group"}[d.Format()]
-	if !d.Has(key) {
-		return
-	}
-	if n := d.Size(key, 0); n > 1 {
-		d.Fail(models.ConfigError("%s is %d: routers that choose groups of experts are not supported", d.FullName(key), n))
-	}
-}
-
 // refuseTemperature refuses files whose queries grow with their positions.
 func refuseTemperature(d models.Description, _ *models.Config) {
 	const key = "attention.temperature_scale"
@@ -226,23 +215,12 @@ func latentSources(c *models.Config) []models.Source {
 //	x += latentAttention(n)                                         n = RMSNorm(x)
 //	x += Σ wᵢ · Wdownᵢ · (silu(Wgateᵢ·n) ∘ Wupᵢ·n) + Wdown · (silu(Wgate·n) ∘ Wup·n)
 //
-// where n = RMSNorm(x) and w = the largest of softmax(R·n), scaled.
+// where n = RMSNorm(x) and w = the largest of softmax(R·n), scaled; V3 and its like choose by
+// sigmoids and a bias, in some models among groups of experts.
 func deepseek2(b *ir.Builder, c *models.Config) {
-	route := func(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value) {
-		weights, experts = models.SoftmaxTopK(b, logits, chosen)
-		return models.Scaled(b, weights, c.Experts.Scale), experts
-	}
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		x = b.Add(x, latentAttention(l, l.Norm("attn_norm", x)))
-		n := l.Norm("ffn_norm", x)
-		if l.Index < c.Experts.Dense {
-			return b.Add(x, models.Gated(l, n, ir.SiLU))
-		}
-		x = b.Add(x, models.Mixture(l, n, route, ir.SiLU))
-		if c.Experts.Shared == 0 {
-			return x
-		}
-		return b.Add(x, models.GatedBy(l, "_shexp", n, c.Experts.Shared, ir.SiLU))
+		return models.AddFeedForward(l, x, l.Norm("ffn_norm", x), ir.SiLU)
 	})
 }
 

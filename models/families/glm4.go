@@ -14,7 +14,7 @@ import (
 var glm4Family = models.Family{
 	Title: "GLM-4-0414",
 	Name:  "glm4", HF: "Glm4ForCausalLM", Define: glm4,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased[:1], []models.Field{models.RMSEps, models.PartOfHeads(0.5), models.Tied(false), models.Activation("silu"), models.NoExperts}),
+	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased[:1], []models.Field{models.RMSEps, models.PartOfHeads(0.5), {Read: glm4Sections}, models.Tied(false), models.Activation("silu"), models.NoExperts}),
 	Joined: []string{"ffn_up"},
 	Tensors: models.DecoderTensors(lo.Assign(models.Cut("ffn_up", models.As("model.layers.#.mlp.gate_up_proj.weight")), map[string]models.Stored{
 		"blk.#.post_attention_norm.weight": models.As("model.layers.#.post_self_attn_layernorm.weight"),
@@ -26,6 +26,17 @@ var glm4Family = models.Family{
 		{Parameters: 9_400_279_040, Config: models.Config{Name: "glm4-9b", Layers: 40, Width: 4096, Heads: 32, KVHeads: 2, Head: 128, FFN: 13696, Vocab: 151552, Context: 32768, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e4, Rotated: 64}, Biases: models.Biases{QKV: true}}},
 	},
+}
+
+// glm4Sections reads whether the elements of a pair are half the rotated part apart: in GGUF files of
+// models that see, GLM-4.1V, which have sections. A text's positions are equal on all axes.
+func glm4Sections(d models.Description, c *models.Config) {
+	if d.Format() != models.GGUF || !d.Has(models.KeySections) {
+		return
+	}
+	if n := d.Sizes(models.KeySections); len(n) > 1 && n[0] > 0 && n[1] > 0 {
+		c.Rope.Interleaved = false
+	}
 }
 
 // glm4 is

@@ -16,7 +16,8 @@ var gptossFamily = models.Family{
 	Name:  "gpt-oss", HF: "GptOssForCausalLM", Define: gptoss,
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(2)},
 		models.ExpertFields("num_local_experts", "intermediate_size", models.WholeFFN), []models.Field{{HF: "attention_bias", Only: true}, {Read: refuseOtherLimit}}),
-	Given: func(c *models.Config) { c.Biases = models.Biases{QKV: true, Output: true, FFN: true} },
+	Router: models.RouterKeys{Router: models.Router{Score: ir.ChosenSoftmaxScore}},
+	Given:  func(c *models.Config) { c.Biases = models.Biases{QKV: true, Output: true, FFN: true} },
 	Layer: func(c *models.Config, i int, l *models.Layer) {
 		models.WithWindow(c, i, l)
 		l.Sinks = true
@@ -63,6 +64,6 @@ func refuseOtherLimit(d models.Description, _ *models.Config) {
 func gptoss(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), models.AsIs))
-		return b.Add(x, models.Mixture(l, l.Norm("post_attention_norm", x), models.TopKSoftmax, ir.ClampedSwiGLU))
+		return models.AddFeedForward(l, x, l.Norm("post_attention_norm", x), ir.ClampedSwiGLU)
 	})
 }

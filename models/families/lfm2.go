@@ -15,15 +15,8 @@ import (
 var lfm2Family = models.Family{
 	Title: "LFM2 (dense)",
 	Name:  "lfm2", HF: "Lfm2ForCausalLM", Alias: []string{"LFM2ForCausalLM"}, Define: lfm2,
-	Fields: slices.Concat(models.Without(models.ShapeFields(models.WidthByHeads), "feed_forward_length", "attention.head_count_kv"), []models.Field{
-		{GGUF: "feed_forward_length", Size: func(c *models.Config) *int { return &c.FFN }},
-		{Read: lfm2Width},
-		{HF: "num_key_value_heads", Size: func(c *models.Config) *int { return &c.KVHeads }},
-		{Read: lfm2Layers, Write: lfm2HeadCounts},
-		{GGUF: "shortconv.l_cache", HF: "conv_L_cache", Size: func(c *models.Config) *int { return &c.Taps }, Absent: models.InFolders(3)},
-		{GGUF: "attention.layer_norm_rms_epsilon", HF: "norm_eps", Number: func(c *models.Config) *float64 { return &c.Eps }, Absent: models.InFolders(1e-5)},
-		{HF: "conv_bias", Only: false}, models.WholeRope, {Read: lfm2Tied}, models.NoWindow, models.NoExperts}),
-	Layer: func(c *models.Config, i int, l *models.Layer) { l.Recurrent = c.Recurs(i) },
+	Fields: lfm2Fields(models.Field{GGUF: "feed_forward_length", Size: func(c *models.Config) *int { return &c.FFN }}, models.Field{Read: lfm2Width}, models.NoExperts),
+	Layer:  func(c *models.Config, i int, l *models.Layer) { l.Recurrent = c.Recurs(i) },
 	Tensors: models.DecoderTensors(map[string]models.Stored{
 		"token_embd_norm.weight":          models.As("model.embedding_norm.weight"),
 		"blk.#.attn_norm.weight":          models.As("model.layers.#.operator_norm.weight"),
@@ -44,6 +37,17 @@ var lfm2Family = models.Family{
 	},
 }
 
+// lfm2Fields returns the fields of dense models and mixtures, of which more are those that differ.
+func lfm2Fields(more ...models.Field) []models.Field {
+	return slices.Concat(models.Without(models.ShapeFields(models.WidthByHeads), "feed_forward_length", "attention.head_count_kv"), []models.Field{
+		{HF: "num_key_value_heads", Size: func(c *models.Config) *int { return &c.KVHeads }},
+		{Read: lfm2Layers, Write: lfm2HeadCounts},
+		{GGUF: "shortconv.l_cache", HF: "conv_L_cache", Size: func(c *models.Config) *int { return &c.Taps }, Absent: models.InFolders(3)},
+		{GGUF: "attention.layer_norm_rms_epsilon", HF: "norm_eps", Number: func(c *models.Config) *float64 { return &c.Eps }, Absent: models.InFolders(1e-5)},
+		{HF: "conv_bias", Only: false}, models.WholeRope, {Read: lfm2Tied}, models.NoWindow}, more)
+
+}
+
 // lfm2 adds two terms to the residual stream x in each layer; the first is one of two:
 //
 //	x += Wout · (c ∘ conv(b ∘ u))                                   b, c, u = Win·n
@@ -59,7 +63,7 @@ func lfm2(b *ir.Builder, c *models.Config) {
 		} else {
 			x = b.Add(x, models.Attention(l, n, l.NormHeads))
 		}
-		return b.Add(x, models.Gated(l, l.Norm("ffn_norm", x), ir.SiLU))
+		return models.AddFeedForward(l, x, l.Norm("ffn_norm", x), ir.SiLU)
 	})
 }
 

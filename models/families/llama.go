@@ -22,6 +22,7 @@ var llamaFamily = models.Family{
 			c.Experts.FFN = c.FFN
 		}
 	},
+	Router:  models.RouterKeys{Router: models.Router{Score: ir.SoftmaxScore, Normalised: true}},
 	Layer:   models.WithWindow,
 	Tensors: lo.Assign(models.DecoderTensors(nil), models.ExpertTensors("block_sparse_moe", "w1", "w3", "w2")),
 	// llama.cpp's converter makes the two elements of a RoPE pair adjacent; folders keep them half
@@ -53,11 +54,7 @@ var llamaFamily = models.Family{
 func llama(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), models.AsIs))
-		n := l.Norm("ffn_norm", x)
-		if c.Experts.Count > 0 {
-			return b.Add(x, models.Mixture(l, n, models.TopKSoftmax, ir.SiLU))
-		}
-		return b.Add(x, models.Gated(l, n, ir.SiLU))
+		return models.AddFeedForward(l, x, l.Norm("ffn_norm", x), ir.SiLU)
 	})
 }
 

@@ -14,7 +14,8 @@ var olmoeFamily = models.Family{
 	Title: "OLMoE",
 	Name:  "olmoe", HF: "OlmoeForCausalLM", Define: olmoe,
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow,
-		{HF: "attention_bias", Only: false}, {HF: "norm_topk_prob", Only: false}}, models.ExpertFields("num_experts", "intermediate_size", models.WholeFFN)),
+		{HF: "attention_bias", Only: false}}, models.ExpertFields("num_experts", "intermediate_size", models.WholeFFN)),
+	Router: models.RouterKeys{Router: models.Router{Score: ir.SoftmaxScore}, HFNormalised: "norm_topk_prob"},
 	Tensors: lo.Assign(models.DecoderTensors(map[string]models.Stored{
 		"blk.#.attn_q_norm.weight": models.As("model.layers.#.self_attn.q_norm.weight"),
 		"blk.#.attn_k_norm.weight": models.As("model.layers.#.self_attn.k_norm.weight"),
@@ -32,6 +33,6 @@ var olmoeFamily = models.Family{
 func olmoe(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), l.NormAllHeads))
-		return b.Add(x, models.Mixture(l, l.Norm("ffn_norm", x), models.SoftmaxTopK, ir.SiLU))
+		return models.AddFeedForward(l, x, l.Norm("ffn_norm", x), ir.SiLU)
 	})
 }

@@ -28,7 +28,7 @@ var qwen35Family = models.Family{
 		{Read: qwen35Layers, Write: func(c *models.Config) (string, gguf.Value, bool) {
 			return recurrentLayers, gguf.BoolArray(c.Recurrent), true
 		}},
-		{GGUF: "nextn_predict_layers", Only: 0}, models.NoWindow, models.NoExperts}),
+		models.NoWindow, models.NoExperts}),
 	Layer:  func(c *models.Config, i int, l *models.Layer) { l.Recurrent = c.Recurs(i) },
 	Check:  checkDelta,
 	Prefix: "language_model.",
@@ -107,7 +107,7 @@ func qwen35(b *ir.Builder, c *models.Config) {
 		} else {
 			x = b.Add(x, gatedAttention(l, n))
 		}
-		return b.Add(x, models.Gated(l, l.Norm("post_attention_norm", x), ir.SiLU))
+		return models.AddFeedForward(l, x, l.Norm("post_attention_norm", x), ir.SiLU)
 	})
 }
 

@@ -14,7 +14,8 @@ var qwen3moeFamily = models.Family{
 	Title: "Qwen3 MoE",
 	Name:  "qwen3moe", HF: "Qwen3MoeForCausalLM", Define: qwen3moe,
 	Fields: slices.Concat(models.Without(qwen3Family.Fields, models.NoExperts.GGUF), models.ExpertFields("num_experts", "moe_intermediate_size", models.PartOfFFN), []models.Field{
-		{HF: "norm_topk_prob", Only: true}, {HF: "decoder_sparse_step", Only: 1}, {Read: refuseDenseLayers}}),
+		{HF: "decoder_sparse_step", Only: 1}, {Read: refuseDenseLayers}}),
+	Router:  models.RouterKeys{Router: models.Router{Score: ir.SoftmaxScore, Normalised: true}, HFNormalised: "norm_topk_prob"},
 	Tensors: lo.Assign(lo.OmitByKeys(qwen3Family.Tensors, models.DenseFFN), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj")),
 	Shapes: []models.Shape{
 		{Parameters: 30_532_122_624, Config: models.Config{Name: "qwen3-30b-a3b", Layers: 48, Width: 2048, Heads: 32, KVHeads: 4, Head: 128, FFN: 6144, Vocab: 151936, Context: 40960, Eps: 1e-6,
@@ -35,10 +36,10 @@ func refuseDenseLayers(d models.Description, _ *models.Config) {
 
 // qwen3moe is qwen3 with a mixture in place of each feed-forward network:
 //
-//	x += Σ wᵢ · Wdownᵢ · (silu(Wgateᵢ·n) ∘ Wupᵢ·n)   n = RMSNorm(x), w = softmax(the largest of R·n)
+//	x += Σ wᵢ · Wdownᵢ · (silu(Wgateᵢ·n) ∘ Wupᵢ·n)   n = RMSNorm(x), w = the largest of softmax(R·n), normalised
 func qwen3moe(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), l.NormHeads))
-		return b.Add(x, models.Mixture(l, l.Norm("ffn_norm", x), models.TopKSoftmax, ir.SiLU))
+		return models.AddFeedForward(l, x, l.Norm("ffn_norm", x), ir.SiLU)
 	})
 }

@@ -283,7 +283,7 @@ var mutants = []mutant{
 	{unit: "elementwise", file: "elementwise.metal", fault: "gather: row 0 taken for none", tests: "Gather", quick: true,
 		old: "if (row >= 0)\n                v =", new: "if (row > 0)\n                v ="},
 
-	// source.metal, tile.h, argmax, top_k
+	// source.metal, tile.h, argmax, router
 	{unit: "source", file: "source.metal", fault: "softmax: lanes merged without rescaling", tests: "Softmax/softmax_f32",
 		old: "        total *= exp(highest - peak);\n", new: "        total *= 1.0f;\n"},
 	{unit: "source", file: "source.metal", fault: "softmax: simdgroups merged without rescaling", tests: "Softmax/softmax_f32",
@@ -308,14 +308,16 @@ var mutants = []mutant{
 		old: "places[sg] = at;\n    }\n    " + barrier, new: "places[sg] = at;\n    }"},
 	{unit: "argmax", file: "argmax.metal", fault: "rows of −∞ have no place", tests: "Argmax/argmax_f32",
 		old: "v > best || at == INT_MAX", new: "v > best"},
-	{unit: "top_k", file: "top_k.metal", fault: "negative numbers in the wrong order", tests: "TopK/top_k_f32",
-		old: "bits >> 31 != 0 ? ~bits : bits | 0x80000000u", new: "bits ^ 0x80000000u"},
-	{unit: "top_k", file: "top_k.metal", fault: "no barrier between steps of the sort", tests: "TopK/top_k_f32",
-		old: "                }\n            }\n            " + barrier, new: "                }\n            }"},
-	{unit: "top_k", file: "top_k.metal", fault: "candidates overrun their room", tests: "TopK",
-		old: "used > room - tile ||", new: "used > room ||"},
-	{unit: "top_k", file: "top_k.metal", fault: "zeros of two signs differ", tests: "TopK/top_k_f32",
-		old: "as_type<uint>(v == 0.0f ? 0.0f : v)", new: "as_type<uint>(v)"},
+	{unit: "router", file: "router.metal", fault: "the last of equals", tests: "Router/router_f32",
+		old: "best == highest ? own : UINT_MAX", new: "best == highest ? ~own : UINT_MAX"},
+	{unit: "router", file: "router.metal", fault: "weights by the biased score", tests: "Router/router_f32",
+		old: "float w = mine ? score(float(x[at]), top, sum) : 0.0f;", new: "float w = mine ? score(float(x[at]), top, sum) + (has_bias ? bias[at] : 0.0f) : 0.0f;"},
+	{unit: "router", file: "router.metal", fault: "groups by their best alone", tests: "Router/router_f32",
+		old: "each > 1 ? best + second : best", new: "best"},
+	{unit: "router", file: "router.metal", fault: "no barrier before the groups", tests: "Router/router_f32",
+		old: "    bad = simd_any(bad);\n    simdgroup_barrier(mem_flags::mem_threadgroup);", new: "    bad = simd_any(bad);"},
+	{unit: "router", file: "router.metal", fault: "no floor", tests: "Router/router_f32",
+		old: "max(simd_sum(w), p.floor)", new: "simd_sum(w)"},
 
 	// replicate.metal, embed.metal
 	{unit: "replicate", file: "replicate.metal", fault: "no carry from element to copy", tests: "Repeat",

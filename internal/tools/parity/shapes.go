@@ -3,6 +3,7 @@ package parity
 import (
 	"github.com/samber/lo"
 
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -91,6 +92,9 @@ var shapes = []shape{
 	{family: "olmoe", square: true, each: true, untied: true, more: func(c *models.Config, i int) {
 		c.Experts = experts(i)
 		c.FFN = c.Experts.FFN // llama.cpp takes this for the width
+		if i == 3 {
+			c.Experts.Router.Groups, c.Experts.Router.UsedGroups = 4, 2
+		}
 	}},
 	{family: "llama", name: "mixtral", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
 	{family: "qwen2moe", square: true, untied: true, more: func(c *models.Config, i int) {
@@ -103,17 +107,39 @@ var shapes = []shape{
 		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16}
 	}},
 	// With seed 1 the router nearly ties on the first token, which all others attend to.
-	{family: "qwen3moe", seed: 2, more: func(c *models.Config, i int) { c.Experts = experts(i) }},
-	{family: "lfm2", square: true, more: func(c *models.Config, i int) {
-		c.Taps, c.Recurrent = 2+i%3, windows(c.Layers, 2)
+	{family: "qwen3moe", seed: 2, more: func(c *models.Config, i int) {
+		c.Experts = experts(i)
+		if i == 3 {
+			c.Experts.Router.Groups, c.Experts.Router.UsedGroups = 3, 2
+		}
 	}},
-	{family: "qwen35", partial: true, more: func(c *models.Config, i int) {
-		imageSections(c, i)
-		c.Taps, c.Recurrent = 4, windows(c.Layers, 2)
-		c.Delta = models.Delta{Heads: 4 - i%2*2, KeyHeads: 1 + i/2%2, Head: []int{16, 32, 16, 32, 64}[i]}
+	{family: "lfm2", square: true, more: convolutions},
+	{family: "lfm2moe", square: true, more: func(c *models.Config, i int) {
+		convolutions(c, i)
+		c.Experts = experts(i)
+		c.Experts.Dense = i % 2
+	}},
+	{family: "qwen35", partial: true, more: deltas},
+	{family: "qwen35moe", partial: true, untied: true, more: func(c *models.Config, i int) {
+		deltas(c, i)
+		c.Experts = experts(i)
+		c.Experts.Shared = []int{64, 200, 88, 48, 512}[i]
 	}},
 	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
 	{family: "deepseek2", each: true, more: latent},
+	{family: "deepseek2", name: "deepseek3", each: true, more: func(c *models.Config, i int) {
+		latent(c, i)
+		c.Experts.Router.Score, c.Experts.Router.Normalised, c.Experts.Router.Biased = ir.SigmoidScore, true, true
+		if i%2 == 1 {
+			c.Experts.Count, c.Experts.Chosen = 16, 3
+			c.Experts.Router.Groups, c.Experts.Router.UsedGroups = 4, 2
+		}
+	}},
+	{family: "glm4moe", partial: true, more: func(c *models.Config, i int) {
+		c.Biases.QKV, c.HeadNorms = i%2 == 0, i >= 2
+		c.Experts = experts(i)
+		c.Experts.Shared, c.Experts.Dense, c.Experts.Router.Scale = c.Experts.FFN*(1+i%2), i%2, 1+float64(i)/2
+	}},
 	{family: "arcee"},
 }
 
@@ -162,7 +188,19 @@ func latent(c *models.Config, i int) {
 		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16, Magnitude: 1, Scores: [...]float64{0.7, 0, 1, 0.5, 0.7}[i]}
 	}
 	c.Experts = experts(i)
-	c.Experts.Shared, c.Experts.Dense, c.Experts.Scale = c.Experts.FFN*(1+i%3), 1, [...]float64{1, 2, 0.5, 1.5, 1}[i]
+	c.Experts.Shared, c.Experts.Dense, c.Experts.Router.Scale = c.Experts.FFN*(1+i%3), 1, [...]float64{1, 2, 0.5, 1.5, 1}[i]
+}
+
+// convolutions makes every other layer a short convolution.
+func convolutions(c *models.Config, i int) {
+	c.Taps, c.Recurrent = 2+i%3, windows(c.Layers, 2)
+}
+
+// deltas makes every other layer one of the gated delta rule.
+func deltas(c *models.Config, i int) {
+	imageSections(c, i)
+	c.Taps, c.Recurrent = 4, windows(c.Layers, 2)
+	c.Delta = models.Delta{Heads: 4 - i%2*2, KeyHeads: 1 + i/2%2, Head: []int{16, 32, 16, 32, 64}[i]}
 }
 
 // windows marks all layers but every n-th, which then have a window, or a state instead of

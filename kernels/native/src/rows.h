@@ -173,30 +173,32 @@ static int softmax_supports(const smelt_launch *l) {
     return constant(l, SMELT_SOFTMAX_FC_SINKS) == 0 ||
            (p.b_stride != 0 && holds(l, SMELT_SOFTMAX_SINKS, ceil_div(p.rows, p.b_stride) * 4));
 }
+// The softmax of n floats, with the sink as a further element; -inf only gives zeros, not NaN.
+static void softmax_row(const float *x, float *out, uint32_t n, float sink) {
+    float most = sink;
+    for (uint32_t i = 0; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    F base = set1(most == -__builtin_inff() ? 0.0f : most), sum = zero();
+    map1(x, out, n, [=](F v) { return exp(v - base); });
+    uint32_t i = 0;
+    for (; i + W <= n; i += W)
+        sum = sum + load(out + i);
+    if (i < n)
+        sum = sum + load_n(out + i, static_cast<int>(n - i));
+    float total = reduce_add(sum);
+    if (sink != -__builtin_inff())
+        total += reduce_max(exp(set1(sink) - base));
+    F inverse = set1(total == 0.0f ? 0.0f : 1.0f / total);
+    map1(out, out, n, [=](F v) { return v * inverse; });
+}
 static void softmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const ElementParams &p = params<ElementParams>(l, SMELT_SOFTMAX_PARAMS);
     for (uint64_t r = begin; r < end; r++) {
-        const float *x = buffer<const float>(l, SMELT_SOFTMAX_X) + r * p.a_stride;
-        float *out = buffer<float>(l, SMELT_SOFTMAX_OUT) + r * p.width;
         const float sink = constant(l, SMELT_SOFTMAX_FC_SINKS) != 0
                                ? buffer<const float>(l, SMELT_SOFTMAX_SINKS)[r / p.b_stride]
                                : -__builtin_inff();
-        float most = sink;
-        for (uint32_t i = 0; i < p.width; i++)
-            most = x[i] > most ? x[i] : most;
-        // With nothing but −∞, subtract 0: the row becomes zeros, not NaN.
-        F base = set1(most == -__builtin_inff() ? 0.0f : most), sum = zero();
-        map1(x, out, p.width, [=](F v) { return exp(v - base); });
-        uint32_t i = 0;
-        for (; i + W <= p.width; i += W)
-            sum = sum + load(out + i);
-        if (i < p.width)
-            sum = sum + load_n(out + i, static_cast<int>(p.width - i));
-        float total = reduce_add(sum);
-        if (sink != -__builtin_inff())
-            total += reduce_max(exp(set1(sink) - base));
-        F inverse = set1(total == 0.0f ? 0.0f : 1.0f / total);
-        map1(out, out, p.width, [=](F v) { return v * inverse; });
+        softmax_row(buffer<const float>(l, SMELT_SOFTMAX_X) + r * p.a_stride,
+                    buffer<float>(l, SMELT_SOFTMAX_OUT) + r * p.width, p.width, sink);
     }
 }
 
@@ -250,36 +252,122 @@ static void argmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     }
 }
 
-static uint64_t top_k_units(const smelt_launch *l) { return params<TopKParams>(l, SMELT_TOP_K_PARAMS).rows; }
-static int top_k_supports(const smelt_launch *l) {
-    if (!holds(l, SMELT_TOP_K_PARAMS, sizeof(TopKParams)))
+constexpr uint32_t MAX_EXPERTS = 1024, MAX_CHOSEN = 32;
+// Package ir has the formulas.
+constexpr uint32_t SOFTMAX_SCORE = 1, SIGMOID_SCORE = 2, CHOSEN_SOFTMAX_SCORE = 3, SQRT_SOFTPLUS_SCORE = 4;
+
+static uint64_t router_units(const smelt_launch *l) { return params<RouterParams>(l, SMELT_ROUTER_PARAMS).rows; }
+static int router_supports(const smelt_launch *l) {
+    if (!holds(l, SMELT_ROUTER_PARAMS, sizeof(RouterParams)))
         return 0;
-    const TopKParams &p = params<TopKParams>(l, SMELT_TOP_K_PARAMS);
-    const uint64_t out = uint64_t{p.rows} * p.k * 4;
-    return p.k != 0 && p.width <= INT32_MAX && holds(l, SMELT_TOP_K_X, span(p.rows, p.x_stride, p.width, 4)) &&
-           holds(l, SMELT_TOP_K_VALUES, out) && holds(l, SMELT_TOP_K_INDICES, out);
+    const RouterParams &p = params<RouterParams>(l, SMELT_ROUTER_PARAMS);
+    const uint64_t out = uint64_t{p.rows} * p.chosen * 4, row = uint64_t{p.experts} * 4;
+    uint32_t from = p.experts;
+    if (p.groups > 1) {
+        if (p.groups > MAX_CHOSEN || p.experts % p.groups != 0 || p.used_groups > p.groups)
+            return 0;
+        from = p.experts / p.groups * p.used_groups;
+    }
+    return p.experts <= MAX_EXPERTS && p.chosen != 0 && p.chosen <= MAX_CHOSEN && p.chosen <= from &&
+           constant(l, SMELT_ROUTER_FC_SCORE) >= SOFTMAX_SCORE && constant(l, SMELT_ROUTER_FC_SCORE) <= SQRT_SOFTPLUS_SCORE && holds_rows(l, SMELT_ROUTER_LOGITS, p.rows, row) &&
+           holds(l, SMELT_ROUTER_WEIGHTS, out) && holds(l, SMELT_ROUTER_EXPERTS, out) &&
+           (constant(l, SMELT_ROUTER_FC_BIAS) == 0 || holds(l, SMELT_ROUTER_BIAS, row)) &&
+           (constant(l, SMELT_ROUTER_FC_GAINS) == 0 || holds(l, SMELT_ROUTER_GAINS, row));
 }
-// Few are wanted: each element is put in its place among the best so far, if it has one.
-static void top_k(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const TopKParams &p = params<TopKParams>(l, SMELT_TOP_K_PARAMS);
+// Writes the indices of the `chosen` largest of n, equals by the smaller index; reports whether one
+// is NaN. Few are wanted: each element is put in its place among the best so far, if it has one.
+static bool largest_few(const float *x, uint32_t n, uint32_t chosen, int32_t *indices) {
+    uint32_t found = 0;
+    bool bad = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const float v = x[i];
+        bad |= v != v;
+        if (found == chosen && !(v > x[indices[chosen - 1]]))
+            continue;
+        uint32_t at = found < chosen ? found++ : chosen - 1;
+        for (; at > 0 && x[indices[at - 1]] < v; at--)
+            indices[at] = indices[at - 1];
+        indices[at] = static_cast<int32_t>(i);
+    }
+    return bad;
+}
+// Moves the choices of the used groups, those with the largest sums of their two best, to the front,
+// in their order. Returns their number; `names` gets the experts that they belong to.
+static uint32_t used_groups(const RouterParams &p, float *choice, int32_t *names) {
+    const uint32_t each = p.experts / p.groups;
+    float sums[MAX_CHOSEN];
+    int32_t best[MAX_CHOSEN];
+    for (uint32_t g = 0; g < p.groups; g++) {
+        largest_few(choice + g * each, each, each < 2 ? 1 : 2, best);
+        sums[g] = choice[g * each + best[0]] + (each < 2 ? 0.0f : choice[g * each + best[1]]);
+    }
+    largest_few(sums, p.groups, p.used_groups, best);
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < p.used_groups; i++)
+        used |= uint64_t{1} << best[i];
+    uint32_t n = 0;
+    for (uint32_t e = 0; e < p.experts; e++)
+        if ((used >> (e / each) & 1) != 0)
+            choice[n] = choice[e], names[n++] = static_cast<int32_t>(e);
+    return n;
+}
+// The scores of a row of logits; those of chosen_softmax are the logits.
+static void router_scores(uint32_t kind, const float *x, float *scores, uint32_t n) {
+    switch (kind) {
+    case SOFTMAX_SCORE:
+        return softmax_row(x, scores, n, -__builtin_inff());
+    case CHOSEN_SOFTMAX_SCORE:
+        memcpy(scores, x, uint64_t{n} * 4);
+        return;
+    case SIGMOID_SCORE:
+        return map1(x, scores, n, [](F v) { return sigmoid(v); });
+    default:
+        for (uint32_t i = 0; i < n; i++)
+            scores[i] =
+                __builtin_sqrtf((x[i] < 0 ? 0 : x[i]) + __builtin_log1pf(__builtin_expf(-__builtin_fabsf(x[i]))));
+    }
+}
+static void router(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const RouterParams &p = params<RouterParams>(l, SMELT_ROUTER_PARAMS);
+    const uint32_t kind = constant(l, SMELT_ROUTER_FC_SCORE);
+    const float *bias = optional<const float>(l, SMELT_ROUTER_FC_BIAS, SMELT_ROUTER_BIAS);
+    const float *gains = optional<const float>(l, SMELT_ROUTER_FC_GAINS, SMELT_ROUTER_GAINS);
+    float scores[MAX_EXPERTS], choice[MAX_EXPERTS];
+    int32_t names[MAX_EXPERTS];
     for (uint64_t r = begin; r < end; r++) {
-        const float *x = buffer<const float>(l, SMELT_TOP_K_X) + r * p.x_stride;
-        float *values = buffer<float>(l, SMELT_TOP_K_VALUES) + r * p.k;
-        int32_t *indices = buffer<int32_t>(l, SMELT_TOP_K_INDICES) + r * p.k;
-        uint64_t found = 0;
+        float *weights = buffer<float>(l, SMELT_ROUTER_WEIGHTS) + r * p.chosen;
+        int32_t *experts = buffer<int32_t>(l, SMELT_ROUTER_EXPERTS) + r * p.chosen;
+        router_scores(kind, buffer<const float>(l, SMELT_ROUTER_LOGITS) + r * p.experts, scores, p.experts);
         bool bad = false;
-        for (uint32_t i = 0; i < p.width; i++) {
-            const float v = x[i];
-            bad |= v != v;
-            if (found == p.k && !(v > values[p.k - 1]))
-                continue;
-            uint64_t at = found < p.k ? found++ : p.k - 1;
-            for (; at > 0 && values[at - 1] < v; at--)
-                values[at] = values[at - 1], indices[at] = indices[at - 1];
-            values[at] = v, indices[at] = static_cast<int32_t>(i);
+        for (uint32_t e = 0; e < p.experts; e++) {
+            choice[e] = bias != nullptr ? scores[e] + bias[e] : scores[e];
+            bad |= choice[e] != choice[e];
         }
-        for (uint64_t i = bad ? 0 : found; i < p.k; i++)
-            values[i] = bad ? __builtin_nanf("") : -__builtin_inff(), indices[i] = -1;
+        if (bad) {
+            for (uint32_t j = 0; j < p.chosen; j++)
+                weights[j] = __builtin_nanf(""), experts[j] = -1;
+            continue;
+        }
+        if (p.groups > 1) {
+            largest_few(choice, used_groups(p, choice, names), p.chosen, experts);
+            for (uint32_t j = 0; j < p.chosen; j++)
+                experts[j] = names[experts[j]];
+        } else {
+            largest_few(choice, p.experts, p.chosen, experts);
+        }
+        for (uint32_t j = 0; j < p.chosen; j++)
+            weights[j] = scores[experts[j]];
+        if (kind == CHOSEN_SOFTMAX_SCORE)
+            softmax_row(weights, weights, p.chosen, -__builtin_inff());
+        float factor = p.scale;
+        if (constant(l, SMELT_ROUTER_FC_NORMALISED) != 0) {
+            float sum = 0;
+            for (uint32_t j = 0; j < p.chosen; j++)
+                sum += weights[j];
+            factor /= sum > p.floor ? sum : p.floor;
+        }
+        for (uint32_t j = 0; j < p.chosen; j++)
+            weights[j] *= gains != nullptr ? factor * gains[experts[j]] : factor;
     }
 }
 

@@ -67,7 +67,7 @@ static const smelt_native_kernel kernels[] = {
     ONE("gather_rows_f32", gather_supports, gather_units, gather_rows),
     ONE("softmax_f32", softmax_supports, softmax_units, softmax),
     ONE("argmax_f32", argmax_supports, argmax_units, argmax),
-    ONE("top_k_f32", top_k_supports, top_k_units, top_k),
+    ONE("router_f32", router_supports, router_units, router),
     ONE("weighted_sum_f32", weighted_sum_supports, weighted_sum_units, weighted_sum),
     ONE("repeat_kv_f32", repeat_supports<REPEAT_KV>, repeat_units<REPEAT_KV>, repeat<REPEAT_KV>),
     ONE("repeat_kv_pair_f32", repeat_supports<REPEAT_KV_PAIR>, repeat_units<REPEAT_KV_PAIR>, repeat<REPEAT_KV_PAIR>),
