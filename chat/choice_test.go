@@ -327,7 +327,7 @@ func TestNotKept(t *testing.T) {
 		{hermes, `"required"`, `{"name": "f", "parameters": 1}`, "tool f: parameters: want a JSON object"},
 		{hermes, `"required"`, "", "tool_choice requires a tool call, but there are no tools"},
 		{hermes, `{"type": "function", "function": {"name": "g"}}`, odd, "tool_choice names the tool g, which is not among the tools"},
-		{hermes, `"auto"`, `{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"uniqueItems": true}}}`, "tool f: schema at #/uniqueItems"},
+		{hermes, `"auto"`, `{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"properties": {"b": {"type": "array", "items": {"type": "object"}, "uniqueItems": true}}}}}`, "tool f: schema at #/properties/b/uniqueItems"},
 	} {
 		err := ask(c.family, c.choice, c.tool)
 		require.ErrorContains(t, err, c.want)

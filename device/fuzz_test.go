@@ -143,7 +143,7 @@ func (l *lying) word(k *kernels.Kernel, name string) plan.Expr {
 		"heads": plan.Number(4), "kv_heads": plan.Number(lyingHeads), "key_heads": plan.Number(lyingHeads), "block": plan.Number(lyingBlock), "block_stride": plan.Number(lyingCache),
 		"head_stride": plan.Number(lyingBlock * lyingHead), "row_stride": plan.Number(lyingHead), "context": plan.Size(sym.Smax), "taps": plan.Number(3),
 		"q_stride": plan.Number(8 * lyingHead), "k_stride": plan.Number(8 * lyingHead), "v_stride": plan.Number(8 * lyingHead), "x_stride": plan.Number(8 * lyingHead), "out_stride": plan.Number(96),
-		"groups": plan.Number(lyingStack + 1), "partitions": plan.Number(1), "vocab": plan.Number(16), "batch": plan.Number(2), "each": plan.Number(2), "repeats": plan.Number(2),
+		"groups": plan.Number(lyingStack + 1), "partitions": plan.Number(1), "vocab": plan.Number(16), "batch": plan.Number(2), "each": plan.Number(2), "chosen": plan.Number(3), "used_groups": plan.Number(2), "repeats": plan.Number(2),
 		"first": plan.Number(0), "n1": plan.Number(0), "n2": plan.Number(0), "window": plan.Number(0), "size[0]": plan.Number(2), "offset": plan.Number(0), "seq_q": tokens, "seq_kv": tokens,
 	}
 	switch {
@@ -155,6 +155,8 @@ func (l *lying) word(k *kernels.Kernel, name string) plan.Expr {
 		return plan.Number(32)
 	case k.Family == "group_by_expert" && name == "rows":
 		return tokens
+	case k.Family == "router" && name == "groups":
+		return plan.Number(4)
 	}
 	if l.r.IntN(60) == 0 {
 		return []plan.Expr{plan.Number(int64(l.r.IntN(200))), tokens, plan.Size(sym.B), plan.Size(sym.NB), expression(l.r)}[l.r.IntN(5)]
