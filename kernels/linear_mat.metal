@@ -186,9 +186,15 @@ template <typename I> struct Input {
     threadgroup float *scales; // of the tile's tokens
 };
 
+// routed_row returns the row at a place in the order of experts, of which there are p.tokens. What is
+// read before group_by_expert has written it stays within the buffers.
+inline uint routed_row(device const int *rows, constant LinearParams &p, uint place) {
+    return min(uint(rows[place]), p.tokens - 1);
+}
+
 // row_at finds a token's row of x.
 template <typename I> inline device const I *row_at(thread const Input<I> &in, constant LinearParams &p, uint token) {
-    const uint row = has_rows || in.sharing != 0 ? uint(in.rows[token]) : token;
+    const uint row = in.sharing != 0 ? routed_row(in.rows, p, token) : has_rows ? uint(in.rows[token]) : token;
     return in.x + ulong(in.sharing > 1 ? row / in.sharing : row) * p.x_stride;
 }
 
@@ -291,7 +297,7 @@ inline void multiply(thread const Input<I> &in, thread const Row &w, device O *o
         if (row >= tile.count || first_column + column >= columns)
             continue;
         const uint own = first_column + column;
-        const uint to = in.sharing != 0 ? uint(in.rows[tile.first + row]) : tile.first + row;
+        const uint to = in.sharing != 0 ? routed_row(in.rows, p, tile.first + row) : tile.first + row;
         const ulong at = ulong(to) * p.out_stride + own;
         float v = memory[row * OUT_STRIDE + column], linear = 0.0f;
         if (is_gated)
@@ -357,13 +363,13 @@ struct ExpertTile {
 // ⌊starts[e] / size⌋ + e, which is at least the number of tiles of the experts before it.
 // Each simdgroup therefore finds its expert without a table, and the grid is known before
 // experts are chosen.
-inline ExpertTile expert_tile(device const int *starts, uint size, uint index, uint lane) {
+inline ExpertTile expert_tile(device const int *starts, constant LinearParams &p, uint size, uint index, uint lane) {
     uint begun = 0;
     for (uint e = lane; e <= expert_count; e += 32)
         begun += uint(starts[e]) / size + e <= index ? 1 : 0;
     ExpertTile own;
-    own.expert = simd_sum(begun) - 1;
-    const uint start = uint(starts[own.expert]), end = uint(starts[own.expert + 1]);
+    own.expert = min(simd_sum(begun) - 1, expert_count);
+    const uint start = uint(starts[own.expert]), end = min(uint(starts[own.expert + 1]), p.tokens);
     own.tile.first = start + (index - start / size - own.expert) * size;
     own.tile.count = own.tile.first < end ? min(size, end - own.tile.first) : 0;
     return own;
@@ -389,7 +395,7 @@ inline void lose_rows(device O *out, device const int *rows, uint count, constan
     for (uint e = tid; e < count * width; e += 128) {
         const uint column = column_tile * width + e % width;
         if (column < p.n0)
-            out[ulong(uint(rows[e / width])) * p.out_stride + column] = O(NAN);
+            out[ulong(routed_row(rows, p, e / width)) * p.out_stride + column] = O(NAN);
     }
 }
 
@@ -445,7 +451,7 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
     Epilogue end = {residual, bias0, bias1, bias2};
     Tile tile;
     if (expert_count != 0) {
-        const ExpertTile own = expert_tile(starts, tile_size<X>(), group.x, lane);
+        const ExpertTile own = expert_tile(starts, p, tile_size<X>(), group.x, lane);
         tile = own.tile;
         if (tile.count == 0)
             return;

@@ -255,8 +255,14 @@ float *scales;
 };
 
 
+
+inline uint routed_row( const int *rows, const LinearParams &p, uint place) {
+return min(uint(MSL_CAST(uint, rows[place])), p.tokens - 1);
+}
+
+
 template <typename I> inline const I *row_at( const Input<I> &in, const LinearParams &p, uint token) {
-const uint row = MSL_BRANCH(37, msl_constant_has_rows() || in.sharing != 0 )? uint(MSL_CAST(uint, in.rows[token])) : token;
+const uint row = MSL_BRANCH(37, in.sharing != 0 )? routed_row(in.rows, p, token) : msl_constant_has_rows() ? uint(MSL_CAST(uint, in.rows[token])) : token;
 return in.x + ulong(MSL_CAST(ulong, MSL_BRANCH(38, in.sharing > 1 )? row / in.sharing : row)) * p.x_stride;
 }
 
@@ -359,7 +365,7 @@ const uint row = e / width, column = e % width;
 if (MSL_BRANCH(54, row >= tile.count || first_column + column >= columns))
 continue;
 const uint own = first_column + column;
-const uint to = MSL_BRANCH(55, in.sharing != 0 )? uint(MSL_CAST(uint, in.rows[tile.first + row])) : tile.first + row;
+const uint to = MSL_BRANCH(55, in.sharing != 0 )? routed_row(in.rows, p, tile.first + row) : tile.first + row;
 const ulong at = ulong(MSL_CAST(ulong, to)) * p.out_stride + own;
 float v = memory[row * 68 + column], linear = 0.0f;
 if (msl_constant_is_gated())
@@ -396,7 +402,7 @@ if (MSL_BRANCH(58, n < p.n0 + p.n1))
 return row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n - p.n0);
 return row_of(w.w2, 2, msl_constant_type2(), p.n2, p.k, n - p.n0 - p.n1);
 }
-#line 336 "kernels/linear_mat.metal"
+#line 342 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O, bool Normed>
 inline void threadgroup_tile( const Input<I> &in, const Weights &weights, O *out,
 const LinearParams &p, const Epilogue &end, Tile tile,
@@ -416,14 +422,14 @@ struct ExpertTile {
 uint expert;
 Tile tile;
 };
-#line 360 "kernels/linear_mat.metal"
-inline ExpertTile expert_tile( const int *starts, uint size, uint index, uint lane) {
+#line 366 "kernels/linear_mat.metal"
+inline ExpertTile expert_tile( const int *starts, const LinearParams &p, uint size, uint index, uint lane) {
 uint begun = 0;
 MSL_LOOP(60) for (uint e = lane; MSL_TURN(61, e <= msl_constant_expert_count()); e += 32)
 begun += MSL_BRANCH(62, uint(MSL_CAST(uint, starts[e])) / size + e <= index )? 1 : 0;
 ExpertTile own;
-own.expert = simd_sum(begun, 7) - 1;
-const uint start = uint(MSL_CAST(uint, starts[own.expert])), end = uint(MSL_CAST(uint, starts[own.expert + 1]));
+own.expert = min(simd_sum(begun, 7) - 1, msl_constant_expert_count());
+const uint start = uint(MSL_CAST(uint, starts[own.expert])), end = min(uint(MSL_CAST(uint, starts[own.expert + 1])), p.tokens);
 own.tile.first = start + (index - start / size - own.expert) * size;
 own.tile.count = MSL_BRANCH(63, own.tile.first < end )? min(size, end - own.tile.first) : 0;
 return own;
@@ -449,10 +455,10 @@ const uint width = msl_constant_is_gated() ? 32 : 64;
 MSL_LOOP(64) for (uint e = tid; MSL_TURN(65, e < count * width); e += 128) {
 const uint column = column_tile * width + e % width;
 if (MSL_BRANCH(66, column < p.n0))
-out[ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, rows[e / width])))) * p.out_stride + column] = O(NAN);
+out[ulong(MSL_CAST(ulong, routed_row(rows, p, e / width))) * p.out_stride + column] = O(NAN);
 }
 }
-#line 424 "kernels/linear_mat.metal"
+#line 430 "kernels/linear_mat.metal"
 template <typename X, typename O>
 void linear_mat( const X *x,
 const uchar *w0,
@@ -477,7 +483,7 @@ Weights weights = {w0, w1, w2};
 Epilogue end = {residual, bias0, bias1, bias2};
 Tile tile;
 if (msl_constant_expert_count() != 0) {
-const ExpertTile own = expert_tile(starts, tile_size<X>(), group.x, lane);
+const ExpertTile own = expert_tile(starts, p, tile_size<X>(), group.x, lane);
 tile = own.tile;
 if (MSL_BRANCH(68, tile.count == 0))
 return;
@@ -492,7 +498,7 @@ tile = tile_of(p, tile_size<X>(), group.x);
 }
 threadgroup_tile<X, X, O, false>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 479 "kernels/linear_mat.metal"
+#line 485 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O>
 void norm_linear_mat( const I *x,
 const uchar *w0,
@@ -516,7 +522,7 @@ const Epilogue end = {residual, bias0, bias1, bias2};
 const Tile tile = tile_of(p, tile_size<X>(), group.x);
 threadgroup_tile<I, X, O, true>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 520 "kernels/emulated/linear_mat.gen.cc"
+#line 526 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -829,22 +835,22 @@ void thread_15(const msl::Thread &t) {
 const msl::BufferArgument buffers_15[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
 const uint32_t variables_15[] = {18432, 256};
 const msl::Kernel kernels[] = {
-    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 464, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 12, variables_0, 1},
-    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 465, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 12, variables_1, 1},
-    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 466, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 12, variables_2, 1},
-    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 467, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 12, variables_3, 1},
-    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 468, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 12, variables_4, 1},
-    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 469, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 12, variables_5, 1},
-    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 470, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 12, variables_6, 1},
-    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 503, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 12, variables_7, 2},
-    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 505, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 12, variables_8, 2},
-    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 507, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 12, variables_9, 2},
-    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 509, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 12, variables_10, 2},
-    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 511, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 12, variables_11, 2},
-    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 513, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 12, variables_12, 2},
-    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 515, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 12, variables_13, 2},
-    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 517, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 12, variables_14, 2},
-    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 519, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 12, variables_15, 2},
+    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 470, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 12, variables_0, 1},
+    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 471, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 12, variables_1, 1},
+    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 472, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 12, variables_2, 1},
+    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 473, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 12, variables_3, 1},
+    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 474, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 12, variables_4, 1},
+    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 475, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 12, variables_5, 1},
+    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 476, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 12, variables_6, 1},
+    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 509, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 12, variables_7, 2},
+    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 511, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 12, variables_8, 2},
+    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 513, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 12, variables_9, 2},
+    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 515, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 12, variables_10, 2},
+    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 517, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 12, variables_11, 2},
+    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 519, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 12, variables_12, 2},
+    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 521, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 12, variables_13, 2},
+    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 523, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 12, variables_14, 2},
+    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 525, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 12, variables_15, 2},
 };
 } // namespace
 namespace msl {
