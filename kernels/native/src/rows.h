@@ -269,8 +269,10 @@ static int router_supports(const smelt_launch *l) {
         from = p.experts / p.groups * p.used_groups;
     }
     return p.experts <= MAX_EXPERTS && p.chosen != 0 && p.chosen <= MAX_CHOSEN && p.chosen <= from &&
-           constant(l, SMELT_ROUTER_FC_SCORE) >= SOFTMAX_SCORE && constant(l, SMELT_ROUTER_FC_SCORE) <= SQRT_SOFTPLUS_SCORE && holds_rows(l, SMELT_ROUTER_LOGITS, p.rows, row) &&
-           holds(l, SMELT_ROUTER_WEIGHTS, out) && holds(l, SMELT_ROUTER_EXPERTS, out) &&
+           constant(l, SMELT_ROUTER_FC_SCORE) >= SOFTMAX_SCORE &&
+           constant(l, SMELT_ROUTER_FC_SCORE) <= SQRT_SOFTPLUS_SCORE &&
+           holds_rows(l, SMELT_ROUTER_LOGITS, p.rows, row) && holds(l, SMELT_ROUTER_WEIGHTS, out) &&
+           holds(l, SMELT_ROUTER_EXPERTS, out) &&
            (constant(l, SMELT_ROUTER_FC_BIAS) == 0 || holds(l, SMELT_ROUTER_BIAS, row)) &&
            (constant(l, SMELT_ROUTER_FC_GAINS) == 0 || holds(l, SMELT_ROUTER_GAINS, row));
 }
