@@ -13,9 +13,9 @@ type Router struct {
 	Score      ir.RouterScore // NoScore: that of the family, and whether weights are normalised
 	Normalised bool           // weights are divided by their sum
 	Scale      float64        // factor of the weights; 0: 1
-	Groups     int            // equal ranges of experts, of which only UsedGroups are chosen from; 0: no groups
-	UsedGroups int
-	Biased     bool // a vector is added to the scores for the choice
+	Groups     int            // equal ranges of experts; 0: no groups
+	UsedGroups int            // groups that a token chooses from
+	Biased     bool           // a vector is added to the scores for the choice
 }
 
 // leastSum is the least sum that normalised weights are divided by, llama.cpp's.
@@ -25,7 +25,7 @@ const leastSum = 1.0 / (1 << 14)
 var scoreNames = map[string]ir.RouterScore{"softmax": ir.SoftmaxScore, "sigmoid": ir.SigmoidScore, "sqrtsoftplus": ir.SqrtSoftplusScore}
 
 // RouterKeys is what a family's files say of its router. The Router is what they mean without a
-// key. A key that the family does not have may only repeat that.
+// key. Where GGUF files have no keys, no file may say anything else, since it could not be kept there.
 type RouterKeys struct {
 	Router
 	HFNormalises bool // folders without HFNormalised normalise
@@ -88,7 +88,7 @@ func (k RouterKeys) read(d Description, c *Config) {
 	if names[2] != "" && d.Has(names[2]) {
 		r.Scale = d.Number(names[2], 0)
 	}
-	if given := k.Router; d.Format() == GGUF && !k.Keyed && (r.Score != given.Score || r.Normalised != given.Normalised || r.scale() != given.scale()) {
+	if given := k.Router; !k.Keyed && (r.Score != given.Score || r.Normalised != given.Normalised || r.scale() != given.scale()) {
 		d.Fail(ConfigError("the router has score %s, normalised %t and scale %g, want %s, %t and %g", r.Score, r.Normalised, r.scale(), given.Score, given.Normalised, given.scale()))
 	}
 	r.Groups, r.UsedGroups = c.Experts.Router.Groups, c.Experts.Router.UsedGroups
