@@ -66,6 +66,9 @@ func (k RouterKeys) read(d Description, c *Config) {
 		return
 	}
 	r := k.Router
+	if c.Experts.Router.Score != ir.NoScore { // which the family's own fields have set
+		r.Score = c.Experts.Router.Score
+	}
 	names := [3]string{keyGating, keyNormalised, keyScale}
 	if d.Format() == Folder {
 		if k.HFBias != "" && d.Has(k.HFBias) {

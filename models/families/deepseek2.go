@@ -36,9 +36,7 @@ var deepseek2Family = models.Family{
 		{Read: refuseTemperature},
 		{GGUF: "leading_dense_block_count", HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
 	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{
-		{Read: sharedExperts, Write: func(c *models.Config) (string, gguf.Value, bool) {
-			return keySharedExperts, gguf.Uint32(uint32(c.Experts.Shared / max(c.Experts.FFN, 1))), true
-		}},
+		sharedCount, {Read: unsaidScore},
 		{HF: "moe_layer_freq", Only: 1}}),
 	Router: models.RouterKeys{Router: models.Router{Score: ir.SoftmaxScore}, Keyed: true,
 		HFScore: "scoring_func", HFNormalised: "norm_topk_prob", HFScale: "routed_scaling_factor", HFGroups: "n_group", HFUsedGroups: "topk_group"},
@@ -52,11 +50,7 @@ var deepseek2Family = models.Family{
 		"blk.#.attn_kv_a_mqa.weight":  models.As("model.layers.#.self_attn.kv_a_proj_with_mqa.weight"),
 		"blk.#.attn_kv_a_norm.weight": models.As("model.layers.#.self_attn.kv_a_layernorm.weight"),
 		"blk.#.attn_kv_b.weight":      models.As("model.layers.#.self_attn.kv_b_proj.weight"),
-		"blk.#.ffn_gate_shexp.weight": models.As("model.layers.#.mlp.shared_experts.gate_proj.weight"),
-		"blk.#.ffn_up_shexp.weight":   models.As("model.layers.#.mlp.shared_experts.up_proj.weight"),
-		"blk.#.ffn_down_shexp.weight": models.As("model.layers.#.mlp.shared_experts.down_proj.weight"),
-		"blk.#.exp_probs_b.bias":      models.As("model.layers.#.mlp.gate.e_score_correction_bias"),
-	}, "blk.#.attn_k.weight", "blk.#.attn_v.weight"), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj")),
+	}, "blk.#.attn_k.weight", "blk.#.attn_v.weight"), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj"), sharedTensors),
 	Shapes: []models.Shape{
 		{Parameters: 15_706_484_224, Config: models.Config{Name: "deepseek-v2-lite", Layers: 27, Width: 2048, Heads: 16, KVHeads: 16, Head: 192, FFN: 10944, Vocab: 102400, Context: 163840, Eps: 1e-6,
 			Rope:   models.Rope{Theta: 1e4, Rotated: 64, YaRN: &models.YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 4096, Magnitude: 1, Scores: 0.707}},
@@ -147,6 +141,28 @@ func latentGiven(c *models.Config) {
 		c.AttentionScale = math.Pow(models.YaRNMagnitude(y.Factor, y.Scores), 2) / math.Sqrt(float64(c.Head))
 	}
 }
+
+// unsaidScore is the router's score in GGUF files that do not name one: softmax, as DeepSeek-V2 has
+// it, or the sigmoid of GLM-4.7-Flash, which llama.cpp knows by its sizes.
+func unsaidScore(d models.Description, c *models.Config) {
+	if d.Format() == models.GGUF && (c.Layers == 47 || c.Layers == 48) && c.Vocab == 154880 {
+		c.Experts.Router.Score = ir.SigmoidScore
+	}
+}
+
+// sharedCount is the number of shared experts, sharedTensors are their weights and the bias of the
+// router beside them.
+var (
+	sharedCount = models.Field{Read: sharedExperts, Write: func(c *models.Config) (string, gguf.Value, bool) {
+		return keySharedExperts, gguf.Uint32(uint32(c.Experts.Shared / max(c.Experts.FFN, 1))), true
+	}}
+	sharedTensors = map[string]models.Stored{
+		"blk.#.ffn_gate_shexp.weight": models.As("model.layers.#.mlp.shared_experts.gate_proj.weight"),
+		"blk.#.ffn_up_shexp.weight":   models.As("model.layers.#.mlp.shared_experts.up_proj.weight"),
+		"blk.#.ffn_down_shexp.weight": models.As("model.layers.#.mlp.shared_experts.down_proj.weight"),
+		"blk.#.exp_probs_b.bias":      models.As("model.layers.#.mlp.gate.e_score_correction_bias"),
+	}
+)
 
 // sharedExperts reads the width of the shared experts, which the graph computes as one expert.
 func sharedExperts(d models.Description, c *models.Config) {

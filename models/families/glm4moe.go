@@ -7,7 +7,6 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
-	"github.com/smelt-ml/smelt/models/gguf"
 )
 
 // glm4moeFamily is GLM-4.5's mixtures and those built like them: experts chosen by sigmoids with a
@@ -18,22 +17,14 @@ var glm4moeFamily = models.Family{
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased[:1], []models.Field{models.RMSEps, models.PartOfHeads(0.5), models.HeadNorms("use_qk_norm"),
 		models.Tied(false), models.Activation("silu"), models.NoWindow,
 		{GGUF: "leading_dense_block_count", HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
-	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", models.PartOfFFN), []models.Field{
-		{Read: sharedExperts, Write: func(c *models.Config) (string, gguf.Value, bool) {
-			return keySharedExperts, gguf.Uint32(uint32(c.Experts.Shared / max(c.Experts.FFN, 1))), true
-		}},
-	}),
+	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", models.PartOfFFN), []models.Field{sharedCount}),
 	Router: models.RouterKeys{Router: models.Router{Score: ir.SigmoidScore, Biased: true}, HFNormalises: true, Keyed: true,
 		HFScore: "scoring_func", HFNormalised: "norm_topk_prob", HFScale: "routed_scaling_factor", HFGroups: "n_group", HFUsedGroups: "topk_group"},
 	Tensors: lo.Assign(models.DecoderTensors(map[string]models.Stored{
 		"blk.#.attn_q_norm.weight":         models.As("model.layers.#.self_attn.q_norm.weight"),
 		"blk.#.attn_k_norm.weight":         models.As("model.layers.#.self_attn.k_norm.weight"),
 		"blk.#.post_attention_norm.weight": models.As("model.layers.#.post_attention_layernorm.weight"),
-		"blk.#.exp_probs_b.bias":           models.As("model.layers.#.mlp.gate.e_score_correction_bias"),
-		"blk.#.ffn_gate_shexp.weight":      models.As("model.layers.#.mlp.shared_experts.gate_proj.weight"),
-		"blk.#.ffn_up_shexp.weight":        models.As("model.layers.#.mlp.shared_experts.up_proj.weight"),
-		"blk.#.ffn_down_shexp.weight":      models.As("model.layers.#.mlp.shared_experts.down_proj.weight"),
-	}, "blk.#.ffn_norm.weight"), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj")),
+	}, "blk.#.ffn_norm.weight"), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj"), sharedTensors),
 	Shapes: []models.Shape{
 		{Parameters: 106_852_251_264, Config: models.Config{Name: "glm4.5-air", Layers: 46, Width: 4096, Heads: 96, KVHeads: 8, Head: 128, FFN: 10944, Vocab: 151552, Context: 131072, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e6, Rotated: 64}, Biases: models.Biases{QKV: true},
