@@ -26,7 +26,7 @@ type step struct {
 	lex   lexeme // stepLexeme
 	rule  place  // stepCall
 	next  place
-	forks []place // stepFork: the places; stepLexeme: lexemes of which one must have an item that the array lacks
+	forks []place // stepFork: the places; stepLexeme: the places of the next item, one of which must have a value that the array lacks
 	// expand computes forks when the place is first reached, where computing them all in advance is
 	// too expensive, such as the remaining properties of an object.
 	expand func() []place

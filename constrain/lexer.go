@@ -242,7 +242,7 @@ func (l *lexer) find(k lexKey, b byte) lexState {
 	return lexDead
 }
 
-// unescaped returns the character of which byte b behind a backslash is the notation; 0 for none.
+// unescaped returns the character that a backslash and byte b stand for, 0 if there is none.
 func unescaped(b byte) byte {
 	if i := strings.IndexByte(`"\/bfnrt`, b); i >= 0 {
 		return "\"\\/\b\f\n\r\t"[i]

@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Activation is an elementwise function: the op activate applies it to x, the op gate to x
 // and a second tensor y. Kernels select it by its number.
@@ -110,19 +113,26 @@ func NormKinds() []NormKind { return []NormKind{NoNorm, RMSNorm, LayerNorm} }
 
 // String returns the name in the text form.
 func (n NormKind) String() string {
-	if n < numNorms {
-		return normNames[n]
-	}
-	return fmt.Sprintf("norm(%d)", uint8(n))
+	return nameOf(normNames[:], "norm", n)
 }
 
 // UnmarshalText is the inverse of String.
-func (n *NormKind) UnmarshalText(name []byte) error {
-	for k := range numNorms {
-		if normNames[k] == string(name) {
-			*n = k
-			return nil
-		}
+func (n *NormKind) UnmarshalText(name []byte) error { return numberOf(normNames[:], "norm", name, n) }
+
+// nameOf returns the name of a number in the text form; kind is what is named.
+func nameOf[T ~uint8](names []string, kind string, n T) string {
+	if int(n) < len(names) {
+		return names[n]
 	}
-	return fmt.Errorf("no norm is called %q", name)
+	return fmt.Sprintf("%s(%d)", kind, uint8(n))
+}
+
+// numberOf is the inverse of nameOf.
+func numberOf[T ~uint8](names []string, kind string, name []byte, n *T) error {
+	i := slices.Index(names, string(name))
+	if i < 0 {
+		return fmt.Errorf("no %s is called %q", kind, name)
+	}
+	*n = T(i)
+	return nil
 }

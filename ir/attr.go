@@ -91,8 +91,8 @@ type DeltaNetAttr struct {
 type RouterAttr struct {
 	Score      RouterScore
 	Chosen     int     // experts of a token
-	Groups     int     // equal ranges of experts, of which only UsedGroups are chosen from; 0: no groups
-	UsedGroups int     // those with the largest sums of their two best scores
+	Groups     int     // equal ranges of experts; 0: no groups
+	UsedGroups int     // groups that a token chooses from: those with the largest sums of their two best scores
 	Bias       bool    // a vector is added to the scores for the choice, not to the weights
 	Normalised bool    // weights are divided by their sum
 	Floor      float64 // what they are divided by is at least Floor

@@ -1,7 +1,5 @@
 package ir
 
-import "fmt"
-
 // RouterScore is the function of a router's logits by which experts are compared and weighted.
 // Kernels select it by its number.
 type RouterScore uint8
@@ -34,21 +32,20 @@ func RouterScores() []RouterScore {
 
 // String returns the name in the text form.
 func (s RouterScore) String() string {
-	if s < numScores {
-		return scoreNames[s]
-	}
-	return fmt.Sprintf("score(%d)", uint8(s))
+	return nameOf(scoreNames[:], "score", s)
 }
 
 // UnmarshalText is the inverse of String.
 func (s *RouterScore) UnmarshalText(name []byte) error {
-	for n := range numScores {
-		if scoreNames[n] == string(name) {
-			*s = n
-			return nil
-		}
+	return numberOf(scoreNames[:], "score", name, s)
+}
+
+// Factor returns the factor of the weights.
+func (a RouterAttr) Factor() float64 {
+	if a.Scale == 0 {
+		return 1
 	}
-	return fmt.Errorf("no score is called %q", name)
+	return a.Scale
 }
 
 // vectors returns the number of operands behind the logits.

@@ -186,8 +186,8 @@ template <typename I> struct Input {
     threadgroup float *scales; // of the tile's tokens
 };
 
-// routed_row returns the row at a place in the order of experts, of which there are p.tokens. What is
-// read before group_by_expert has written it stays within the buffers.
+// routed_row returns the row at one of the p.tokens places in the order of experts. The row is within
+// the buffers even if group_by_expert has not written the order yet.
 inline uint routed_row(device const int *rows, constant LinearParams &p, uint place) {
     return min(uint(rows[place]), p.tokens - 1);
 }

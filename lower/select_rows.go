@@ -198,10 +198,6 @@ func router(p *phase, v *ir.Value) error {
 	if experts > kernels.MaxExperts || a.Chosen > kernels.MaxChosen || a.Groups > kernels.MaxChosen {
 		return fmt.Errorf("%s: the kernel chooses %d of %d experts at most, in %d groups", v.LongString(), kernels.MaxChosen, kernels.MaxExperts, kernels.MaxChosen)
 	}
-	scale := a.Scale
-	if scale == 0 {
-		scale = 1
-	}
 	d := p.dispatch("router_"+logits.Type.DType.String(), v)
 	d.in("logits", logits)
 	d.outPart("weights", v, 0)
@@ -218,7 +214,7 @@ func router(p *phase, v *ir.Value) error {
 		d.in("gains", gains)
 	}
 	d.params(words{"rows": Extent(logits.Type.Shape[0]), "experts": size(experts), "chosen": size(int64(a.Chosen)),
-		"groups": size(int64(a.Groups)), "used_groups": size(int64(a.UsedGroups)), "scale": float(scale), "floor": float(a.Floor)})
+		"groups": size(int64(a.Groups)), "used_groups": size(int64(a.UsedGroups)), "scale": float(a.Factor()), "floor": float(a.Floor)})
 	d.cover()
 	return nil
 }

@@ -626,10 +626,7 @@ func (r *run) router(v *ir.Value) (result, error) {
 		if a.Score == ir.ChosenSoftmaxScore {
 			softmax(row, negInf)
 		}
-		factor := a.Scale
-		if factor == 0 {
-			factor = 1
-		}
+		factor := a.Factor()
 		if a.Normalised {
 			var sum float64
 			for _, w := range row {

@@ -12,7 +12,7 @@ var hashes = map[string]string{
 	"elementwise.metal":                 "c4dad142faa2f5096611906b64b8b2ecb731a7f6fda480ff98ac30a6601369ba",
 	"embed.metal":                       "4f254deaf0f60dfb7e78ad8e09d2ae8d93235ecf4ee7d86730a57574078ec831",
 	"experts.metal":                     "90d54d77805712e826874fcf628eb55ffa0fe77f32df1bae06406e8cc94f621e",
-	"linear_mat.metal":                  "95f4d5d1dff7ea521936e75178740dca8ec581ba60c402f2254136b04eab3044",
+	"linear_mat.metal":                  "b2a3edff91a0287afc44f134f63ba62fa51af1447e4bcf03680ebbbf6a3d6c1d",
 	"linear_vec.metal":                  "2558f4d128c94011636e5ba36cc13360e9fc16d4abd7d9f2e9867717fc3015de",
 	"norm.metal":                        "ff08d8fc239f54bce4be151847005fe16be338672dca9c57c9f283027715417b",
 	"published/flash.metal":             "c53e6b46338ce6c911950189cc767a3cdcefd4b50771e2a0ecd07f745e5c2b4a",

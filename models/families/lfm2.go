@@ -37,7 +37,7 @@ var lfm2Family = models.Family{
 	},
 }
 
-// lfm2Fields returns the fields of dense models and mixtures, of which more are those that differ.
+// lfm2Fields returns the fields that dense models and mixtures share, and more.
 func lfm2Fields(more ...models.Field) []models.Field {
 	return slices.Concat(models.Without(models.ShapeFields(models.WidthByHeads), "feed_forward_length", "attention.head_count_kv"), []models.Field{
 		{HF: "num_key_value_heads", Size: func(c *models.Config) *int { return &c.KVHeads }},

@@ -58,10 +58,11 @@ func (f *File) addParts(path string) error {
 	if !f.Has(keyTensors) {
 		return nil
 	}
-	if want, err := f.split(keyTensors); err != nil || want != len(f.Tensors) {
-		return errors.Join(err, fmt.Errorf("%s: its %d parts have %d tensors, not the %d of %s", path, count, len(f.Tensors), want, keyTensors))
+	want, err := f.split(keyTensors)
+	if err == nil && want != len(f.Tensors) {
+		err = fmt.Errorf("%s: its %d parts have %d tensors, not the %d of %s", path, count, len(f.Tensors), want, keyTensors)
 	}
-	return nil
+	return err
 }
 
 // openPart opens part number no, counted from 0, of a file in parts.
