@@ -314,8 +314,8 @@ var mutants = []mutant{
 		old: "float w = mine ? score(float(x[at]), top, sum) : 0.0f;", new: "float w = mine ? score(float(x[at]), top, sum) + (has_bias ? bias[at] : 0.0f) : 0.0f;"},
 	{unit: "router", file: "router.metal", fault: "groups by their best alone", tests: "Router/router_f32",
 		old: "each > 1 ? best + second : best", new: "best"},
-	{unit: "router", file: "router.metal", fault: "no barrier before the groups", tests: "Router/router_f32",
-		old: "    bad = simd_any(bad);\n    simdgroup_barrier(mem_flags::mem_threadgroup);", new: "    bad = simd_any(bad);"},
+	{unit: "router", file: "router.metal", fault: "no barrier behind the groups", tests: "Router/router_f32",
+		old: "choice[lane * each + i] = NAN;\n        simdgroup_barrier(mem_flags::mem_threadgroup);", new: "choice[lane * each + i] = NAN;"},
 	{unit: "router", file: "router.metal", fault: "no floor", tests: "Router/router_f32",
 		old: "max(simd_sum(w), p.floor)", new: "simd_sum(w)"},
 
