@@ -22,16 +22,16 @@ const messagesPath = "/v1/messages"
 // Endpoints returns the table of endpoints.
 func Endpoints() []Endpoint {
 	return []Endpoint{
-		{"GET", "/v1/models", "lists the models, with their context lengths", false, (*API).models},
-		{"GET", "/v1/models/{model...}", "describes one model", false, (*API).oneModel},
-		{"POST", "/v1/chat/completions", "answers a conversation, rendered by the model's template ([conversations](chat.md))", false, (*API).chat},
-		{"POST", "/v1/completions", "continues texts or lists of tokens, without a template", false, (*API).completions},
-		{"POST", "/v1/responses", "answers a conversation in the form of OpenAI's Responses API; stores nothing", false, (*API).responses},
-		{"POST", messagesPath, "answers a conversation in Anthropic's form", false, (*API).messages},
-		{"POST", messagesPath + "/count_tokens", "counts the tokens of such a conversation", true, (*API).countTokens},
-		{"POST", "/v1/embeddings", "embeds texts; embeddings have length 1", false, (*API).embeddings},
-		{"POST", "/tokenize", "`{\"content\", \"add_special\", \"parse_special\"}` → `{\"tokens\"}`", true, (*API).tokenize},
-		{"POST", "/detokenize", "`{\"tokens\"}` → `{\"content\"}`", false, (*API).detokenize},
+		{Method: "GET", Path: "/v1/models", Doc: "lists the models, with their context lengths", serve: (*API).models},
+		{Method: "GET", Path: "/v1/models/{model...}", Doc: "describes one model", serve: (*API).oneModel},
+		{Method: "POST", Path: "/v1/chat/completions", Doc: "answers a conversation, rendered by the model's template ([conversations](chat.md))", serve: (*API).chat},
+		{Method: "POST", Path: "/v1/completions", Doc: "continues texts or lists of tokens, without a template", serve: (*API).completions},
+		{Method: "POST", Path: "/v1/responses", Doc: "answers a conversation in the form of OpenAI's Responses API; stores nothing", serve: (*API).responses},
+		{Method: "POST", Path: messagesPath, Doc: "answers a conversation in Anthropic's form", serve: (*API).messages},
+		{Method: "POST", Path: messagesPath + "/count_tokens", Doc: "counts the tokens of such a conversation", unbounded: true, serve: (*API).countTokens},
+		{Method: "POST", Path: "/v1/embeddings", Doc: "embeds texts; embeddings have length 1", serve: (*API).embeddings},
+		{Method: "POST", Path: "/tokenize", Doc: "`{\"content\", \"add_special\", \"parse_special\"}` → `{\"tokens\"}`", unbounded: true, serve: (*API).tokenize},
+		{Method: "POST", Path: "/detokenize", Doc: "`{\"tokens\"}` → `{\"content\"}`", serve: (*API).detokenize},
 	}
 }
 
