@@ -37,6 +37,13 @@ const ended = (page, n = 1, timeout = 30000) => page.waitForFunction((n) => {
   return all.length === n && all[n - 1].ariaBusy === 'false' && document.getElementById('stop').hidden;
 }, { timeout }, n);
 
+// offline takes the network away, or gives it back, by a method that older browsers know too.
+async function offline(page, away) {
+  const network = await page.createCDPSession();
+  await network.send('Network.enable');
+  await network.send('Network.emulateNetworkConditions', { offline: away, latency: 0, downloadThroughput: -1, uploadThroughput: -1 });
+}
+
 async function ask(page, words, n = 1) {
   await send(page, words);
   await ended(page, n);
@@ -294,11 +301,11 @@ const tests = {
     assert.match(await text(page, '.failed'), /incomplete/);
     assert.equal((await answers(page))[0], 'It was once', 'what came stays');
     page.complaints = page.complaints.filter((c) => !c.includes('ERR_'));
-    await page.setOfflineMode(true);
+    await offline(page, true);
     await page.click('.message.assistant footer button');
     await page.waitForFunction(() => document.querySelector('.failed').textContent.includes('does not answer'));
     page.complaints = page.complaints.filter((c) => !c.includes('ERR_'));
-    await page.setOfflineMode(false);
+    await offline(page, false);
     await page.click('.message.user footer button');
     await page.keyboard.type(' and again');
     await page.keyboard.press('Enter');
