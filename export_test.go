@@ -20,6 +20,9 @@ func Shape(c models.Config, weightType string) (*Model, error) {
 	return fromFile(c.Name, "", file), nil
 }
 
+// JoinPair and FillPair are what Embedder.EncodePair does.
+var JoinPair, FillPair = joinPair, fillPair
+
 // GuessBy makes engines of this test verify what a function chooses.
 func GuessBy(t *testing.T, choose func(decoding int, guesses []draft.Guess, most int) (taken int)) {
 	guessing.Choose = choose

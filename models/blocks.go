@@ -59,12 +59,15 @@ func (m *ModelBuilder) Layers() []*LayerBuilder {
 // HeadTensors lists weights that embedding models do not need.
 var HeadTensors = []string{"output.weight", "output.bias"}
 
+// ClassifierTensors are the weights of [Config.Classifier], which logits do not need.
+var ClassifierTensors = []string{"cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"}
+
 // head returns the logits of the requested rows, [R, Vocab].
 func (m *ModelBuilder) head(x *ir.Value) {
 	b, c := m.b, m.c
 	x = m.Norm(b, "output_norm", b.GatherRows(x), c.Eps)
 	if c.Embeds {
-		b.Return(Embeddings, dense(b, c, x))
+		b.Return(Embeddings, Classified(b, c, dense(b, c, x)))
 		return
 	}
 	head := m.Table
@@ -89,6 +92,30 @@ func dense(b *ir.Builder, c *Config, x *ir.Value) *ir.Value {
 		return x
 	}
 	return b.Linear(b.Linear(x, b.Weight("dense_2.weight", c.Dense, c.Width)), b.Weight("dense_3.weight", c.Width, c.Dense))
+}
+
+// Classified returns the scores of each row, [R, Classes], if the model has a classifier:
+//
+//	Wout · tanh(Wdense · x + b) + b
+//
+// where some have no dense layer, and some no biases. Models score the first or the last token
+// of a text; the graph scores each row that is asked for.
+func Classified(b *ir.Builder, c *Config, x *ir.Value) *ir.Value {
+	classifier := &c.Classifier
+	if classifier.Classes == 0 {
+		return x
+	}
+	product := func(name string, rows int, x *ir.Value) *ir.Value {
+		var bias *ir.Value
+		if c.Biases.Classifier {
+			bias = b.Weight(name+".bias", rows)
+		}
+		return b.LinearBias(x, b.Weight(name+".weight", rows, c.Width), bias)
+	}
+	if classifier.Dense {
+		x = b.SoftCap(product("cls", c.Width, x), 1) // tanh
+	}
+	return product("cls.output", classifier.Classes, x)
 }
 
 // Scaled returns x · by; by = 0 stands for 1.

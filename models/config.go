@@ -54,6 +54,7 @@ type Config struct {
 	Pooling    string // one of poolings, by which token embeddings become one; "": not in the files
 	TokenTypes int    // number of token types, each of which has an embedding
 	Dense      int    // inner width of the two dense layers behind the pooling; 0: none
+	Classifier Classifier
 
 	MaxContext int  // bound on the tokens of a sequence; 0: none. See At
 	Embeds     bool // the graph returns the head's input instead of logits
@@ -76,8 +77,15 @@ func WithWindow(c *Config, i int, l *Layer) {
 	}
 }
 
+// Classifier is the head of models that score texts, such as rerankers, in place of embedding them.
+type Classifier struct {
+	Classes int  // 0: no classifier
+	Dense   bool // whether a dense layer with tanh stands before the scores
+	Softmax bool // whether the scores become probabilities
+}
+
 // Biases marks the products that add a vector.
-type Biases struct{ QKV, Output, FFN, Head bool }
+type Biases struct{ QKV, Output, FFN, Head, Classifier bool }
 
 // Layer is the shape of one layer.
 type Layer struct {

@@ -3,6 +3,7 @@ package models
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/samber/lo"
 
@@ -194,6 +195,22 @@ func ShapeFields(head func(c *Config, format Format) float64) []Field {
 }
 
 const keyGuessing = "nextn_predict_layers"
+
+// ClassifierField reads the classifier of a GGUF file, by its tensors. Others count its classes by their
+// labels, of which a classifier of one needs none.
+var ClassifierField = Field{
+	Read: func(d Description, c *Config) {
+		c.Classifier.Classes, _ = d.Rows("cls.output.weight")
+		_, c.Classifier.Dense = d.Rows("cls.weight")
+		if c.Classifier.Dense && c.Classifier.Classes == 0 {
+			d.Fail(ConfigError("cls.weight has no cls.output.weight behind it"))
+		}
+	},
+	Write: func(c *Config) (string, gguf.Value, bool) {
+		n := c.Classifier.Classes
+		return "classifier.output_labels", gguf.StringArray(lo.Times(n, strconv.Itoa)), n > 1
+	},
+}
 
 // guessingBlocks reads how many of the blocks of a GGUF file guess further tokens (multi-token
 // prediction, as in DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024). They follow the layers.

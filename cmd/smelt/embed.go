@@ -32,14 +32,18 @@ type embedFlags struct {
 func embedVerb() *cobra.Command {
 	var f embedFlags
 	cmd := &cobra.Command{
-		Use:   "embed MODEL [--pooling none|mean|cls|last] [--raw]",
-		Short: "Write an embedding of each line of standard input",
+		Use:   "embed MODEL [--pooling none|mean|cls|last|rank] [--raw]",
+		Short: "Write an embedding of each line of standard input, or a reranker's scores",
 		Long: `Writes {"index", "embedding", "tokens" (a count)} for each line of standard input, with
 index from 0; the embedding of a line without tokens is null. Embeddings are normalised
 to length 1 unless --raw. With --pooling none each token has an unnormalised embedding.
+With --pooling rank, the only one of a reranker, a line has a query and a document with a
+tab between them, and the output {"index", "scores", "tokens"}: the first of the scores is the
+document's relevance.
 With --tokens and -o it writes a float32 array for these tokens, [1, width], or
 [tokens, width] with --pooling none.`,
 		Example: `  smelt embed model.gguf < lines.txt
+  printf 'capital of Peru\tLima is a city.\n' | smelt embed reranker.gguf
   smelt embed model.gguf --tokens 101,2023,102 -o embedding.npy`,
 		Args: modelArg,
 	}
@@ -105,8 +109,9 @@ func (f *embedFlags) run(cmd *cobra.Command, path string) error {
 	return f.lines(cmd, e)
 }
 
-// none reports whether each token has an embedding of its own.
-func (f *embedFlags) none(e *smelt.Embedder) bool { return e.Pooling() == "none" }
+// none reports whether each token has an embedding of its own, ranks whether a text has scores.
+func none(e *smelt.Embedder) bool  { return e.Pooling() == "none" }
+func ranks(e *smelt.Embedder) bool { return e.Pooling() == "rank" }
 
 // array writes the embedding of token ids.
 func (f *embedFlags) array(cmd *cobra.Command, e *smelt.Embedder, ids []int32, vocab int) error {
@@ -123,7 +128,7 @@ func (f *embedFlags) array(cmd *cobra.Command, e *smelt.Embedder, ids []int32, v
 		return err
 	}
 	vector := made[0]
-	if !f.raw && !f.none(e) {
+	if !f.raw && !none(e) && !ranks(e) {
 		e.Normalize(vector)
 	}
 	err = writeFile(f.output, cmd.OutOrStdout(), func(w io.Writer) error {
@@ -135,8 +140,15 @@ func (f *embedFlags) array(cmd *cobra.Command, e *smelt.Embedder, ids []int32, v
 	return nil
 }
 
-// embedded is a line of output. Embedding is a list of numbers, with --pooling none a list per
-// token, and null for a line without tokens.
+// scored is a line of a reranker's output.
+type scored struct {
+	Index  int       `json:"index"`
+	Scores []float32 `json:"scores"`
+	Tokens int       `json:"tokens"`
+}
+
+// embedded is another's. Embedding is a list of numbers, with --pooling none a list per token, and
+// null for a line without tokens.
 type embedded struct {
 	Index     int `json:"index"`
 	Embedding any `json:"embedding"`
@@ -181,11 +193,23 @@ func nextLine(in *bufio.Reader, e *smelt.Embedder, number int) ([]int32, error) 
 	if line == "" {
 		return nil, io.EOF
 	}
-	ids, err := e.Encode(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
+	ids, err := encodeLine(e, strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"), number)
 	if err == nil && len(ids) > e.Longest() {
 		err = fmt.Errorf("line %d has %d tokens, which do not fit into a context of %d (--ctx)", number, len(ids), e.Longest())
 	}
 	return ids, err
+}
+
+// encodeLine returns the tokens of a text, or of a pair of texts.
+func encodeLine(e *smelt.Embedder, line string, number int) ([]int32, error) {
+	if !ranks(e) {
+		return e.Encode(line)
+	}
+	query, document, pair := strings.Cut(line, "\t")
+	if !pair {
+		return nil, fmt.Errorf("line %d has no tab: a reranker takes a query and a document with a tab between them", number)
+	}
+	return e.EncodePair(query, document)
 }
 
 // write embeds a batch of lines and writes the results; first is the index of the first line.
@@ -196,24 +220,28 @@ func (f *embedFlags) write(ctx context.Context, out *bufio.Writer, e *smelt.Embe
 	}
 	encoder := json.NewEncoder(out)
 	for i, ids := range lines {
-		line := embedded{Index: first + i, Tokens: len(ids)}
+		var vector []float32
 		if len(ids) > 0 {
-			line.Embedding, made = f.shaped(e, made[0]), made[1:]
+			vector, made = made[0], made[1:]
 		}
-		if err := encoder.Encode(line); err != nil {
+		if err := encoder.Encode(f.line(e, first+i, len(ids), vector)); err != nil {
 			return err
 		}
 	}
 	return out.Flush()
 }
 
-// shaped returns an embedding in its JSON form.
-func (f *embedFlags) shaped(e *smelt.Embedder, vector []float32) any {
-	if f.none(e) {
-		return slices.Collect(slices.Chunk(vector, e.Width()))
-	}
-	if !f.raw {
+// line returns a text's line of output; vector is nil for a text without tokens.
+func (f *embedFlags) line(e *smelt.Embedder, index, tokens int, vector []float32) any {
+	switch {
+	case ranks(e):
+		return scored{index, vector, tokens}
+	case vector == nil:
+		return embedded{index, nil, tokens}
+	case none(e):
+		return embedded{index, slices.Collect(slices.Chunk(vector, e.Width())), tokens}
+	case !f.raw:
 		e.Normalize(vector)
 	}
-	return vector
+	return embedded{index, vector, tokens}
 }

@@ -307,6 +307,9 @@ func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.M
 			return r, err
 		}
 		closers = append(closers, r.Embedder)
+		if ranks(r.Embedder) {
+			return r, fmt.Errorf("%s scores pairs of texts, which no endpoint does; smelt embed --pooling rank does", path)
+		}
 		mem := l.Memory()
 		r.Memory = mem.Weights + mem.Cache + mem.Arena + mem.Inputs + mem.Outputs
 		return r, nil

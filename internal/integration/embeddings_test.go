@@ -129,6 +129,34 @@ func TestEmbeddingParity(t *testing.T) {
 	}
 }
 
+// TestRankParity compares the scores of every family with a classifier with llama.cpp's (whose GELU is a table of halves), and those of
+// weights in F16 with them.
+func TestRankParity(t *testing.T) {
+	for _, family := range parity.Rankers() {
+		array, err := npy.ReadFile[float32](testfiles.Path(t, "testdata/parity/"+family+".npy"))
+		require.NoError(t, err)
+		want := array.Data
+		for _, c := range parity.Cases(family) {
+			classes := c.Config.Classifier.Classes
+			for _, device := range parityWays {
+				for typ, bound := range map[string]float64{"f32": 1e-3, "f16": 5e-3} {
+					t.Run(strings.Join([]string{c.Name, typ, device}, "/"), func(t *testing.T) {
+						e := embedder(t, c, typ, device, "", nil)
+						require.Equal(t, "rank", e.Pooling())
+						require.Equal(t, classes, e.Width())
+						short := parity.Text()[:5]
+						got := embed(t, e, short, parity.Text()) // in one step
+						require.InDeltaSlice(t, want[:classes], got[1], bound)
+						require.Equal(t, embed(t, e, short)[0], got[0])
+					})
+				}
+			}
+			want = want[classes:]
+		}
+		require.Empty(t, want)
+	}
+}
+
 // TestPooling makes embeddings of the hidden states that "none" gives.
 func TestPooling(t *testing.T) {
 	c := parity.Cases("bert")[0]

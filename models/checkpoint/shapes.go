@@ -103,6 +103,11 @@ func weightsOf(f *models.Family, c *models.Config, mix *mixture) ([]Tensor, erro
 	r := &recorder{family: f, config: c, mix: mix}
 	// The graph is built to record its weights only, so a cache block of one slot suffices.
 	_, err := ir.Build(c.Family, r, ir.Options{Block: 1}, func(b *ir.Builder) { f.Define(b, c) })
+	if c.Classifier.Classes > 0 && err == nil { // a graph binds the classifier's weights or the head's
+		scores := *c
+		scores.Embeds = true
+		_, err = ir.Build(c.Family, r, ir.Options{Block: 1, Embeddings: true}, func(b *ir.Builder) { f.Define(b, &scores) })
+	}
 	return unmake(f, c, mix, join(f, r.tensors)), err
 }
 
@@ -130,8 +135,11 @@ func (r *recorder) Weight(name string, want []int) (dtype.Type, []int, bool) {
 	return r.add(name, want, factors[name]), want, true
 }
 
-// add records a tensor, with its data if it holds factors.
+// add records a tensor unless it is recorded, with its data if it holds factors.
 func (r *recorder) add(name string, want []int, factors []float64) dtype.Type {
+	if i := slices.IndexFunc(r.tensors, func(t Tensor) bool { return t.Name == name }); i >= 0 {
+		return r.tensors[i].DType
+	}
 	t := Tensor{Name: name, DType: r.mix.dtype(r.family.StoredAs(name), layerOf(name), want, r.config), Shape: want}
 	t.Stored = t.DType.String()
 	for _, x := range factors {

@@ -32,6 +32,15 @@ func (m *Checkpoint) ChatTemplate(tools bool) (string, error) {
 	return m.template("default")
 }
 
+// RerankTemplate returns the text that a reranker is given, with {query} and {document} in it; "" if the
+// file has none.
+func (m *Checkpoint) RerankTemplate() (string, error) {
+	if m.template == nil {
+		return "", nil
+	}
+	return m.template("rerank")
+}
+
 // templateKey returns the GGUF key of a template.
 func templateKey(name string) string {
 	if name == "default" {

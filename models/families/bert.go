@@ -14,11 +14,13 @@ import (
 // nomicBertFamily has RoPE in place of position embeddings, a gate, and products without biases.
 var (
 	bertFamily = models.Family{
-		Title: "BERT, BGE, E5, MiniLM (embeddings)",
+		Title: "BERT, BGE, E5, MiniLM (embeddings, reranking)",
 		Name:  "bert", HF: "BertModel", Alias: []string{"BertForMaskedLM"}, Define: bert, Encodes: true,
-		Fields: slices.Concat(encoderFields, []models.Field{models.Activation("gelu"), {HF: "position_embedding_type", Only: "absolute"}}),
+		Fields: slices.Concat(encoderFields, []models.Field{models.Activation("gelu"), {HF: "position_embedding_type", Only: "absolute"},
+			models.ClassifierField, {GGUFTensor: "cls.output.bias", Flag: func(c *models.Config) *bool { return &c.Biases.Classifier }}}),
 		Given: func(c *models.Config) {
-			c.Rope, c.Positions, c.Biases = models.Rope{}, true, models.Biases{QKV: true, Output: true, FFN: true}
+			c.Rope, c.Positions = models.Rope{}, true
+			c.Biases.QKV, c.Biases.Output, c.Biases.FFN = true, true, true
 			c.Both, c.Tied = true, true
 		},
 		Layer:  withoutRope,
@@ -44,6 +46,9 @@ var (
 				TokenTypes: 2, Pooling: "cls"}},
 			{Parameters: 109_482_240 - 768*769, Config: models.Config{Name: "bge-base-en", Layers: 12, Width: 768, Heads: 12, KVHeads: 12, Head: 64, FFN: 3072, Vocab: 30522, Context: 512, Eps: 1e-12,
 				TokenTypes: 2, Pooling: "cls"}},
+			// Two of XLM-RoBERTa's positions are never used, and left out.
+			{Parameters: 567_755_777 - 2*1024, Config: models.Config{Name: "bge-reranker-v2-m3", Layers: 24, Width: 1024, Heads: 16, KVHeads: 16, Head: 64, FFN: 4096, Vocab: 250002, Context: 8192, Eps: 1e-5,
+				TokenTypes: 1, Pooling: "rank", Classifier: models.Classifier{Classes: 1, Dense: true}, Biases: models.Biases{Classifier: true}}},
 		},
 	}
 	nomicBertFamily = models.Family{
@@ -131,5 +136,5 @@ func bert(b *ir.Builder, c *models.Config) {
 			x = l.Norm("layer_output_norm", b.Add(x, y))
 		})
 	}
-	b.Return(models.Embeddings, b.GatherRows(x))
+	b.Return(models.Embeddings, models.Classified(b, c, b.GatherRows(x)))
 }

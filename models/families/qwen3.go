@@ -10,12 +10,13 @@ import (
 var qwen3Family = models.Family{
 	Title: "Qwen3",
 	Name:  "qwen3", HF: "Qwen3ForCausalLM", Define: qwen3,
-	Fields: models.DecoderFields(func(c *models.Config, format models.Format) float64 {
+	Fields: append(models.DecoderFields(func(c *models.Config, format models.Format) float64 {
 		if format == models.Folder {
 			return 128
 		}
 		return models.WidthByHeads(c, format)
-	}),
+	}), models.ClassifierField),
+	Given: func(c *models.Config) { c.Classifier.Softmax = c.Classifier.Classes > 0 },
 	Tensors: models.DecoderTensors(map[string]models.Stored{
 		"blk.#.attn_q_norm.weight": models.As("model.layers.#.self_attn.q_norm.weight"),
 		"blk.#.attn_k_norm.weight": models.As("model.layers.#.self_attn.k_norm.weight"),
@@ -29,6 +30,8 @@ var qwen3Family = models.Family{
 		{Parameters: 32_762_123_264, Config: qwen3Shape("qwen3-32b", 64, 5120, 64, 25600, false)},
 		{Parameters: 595_776_512, Config: models.Config{Name: "qwen3-embedding-0.6b", Layers: 28, Width: 1024, Heads: 16, KVHeads: 8, Head: 128, FFN: 3072, Vocab: 151669, Context: 32768, Eps: 1e-6,
 			Rope: models.Rope{Theta: 1e6}, Tied: true, Pooling: "last"}},
+		{Parameters: 595_776_512 + 2*1024, Config: models.Config{Name: "qwen3-reranker-0.6b", Layers: 28, Width: 1024, Heads: 16, KVHeads: 8, Head: 128, FFN: 3072, Vocab: 151669, Context: 40960, Eps: 1e-6,
+			Rope: models.Rope{Theta: 1e6}, Tied: true, Pooling: "rank", Classifier: models.Classifier{Classes: 2}}},
 	},
 }
 

@@ -81,13 +81,15 @@ var geometries = [5]geometry{
 	{width: 256, heads: 4, kvHeads: 2, head: 64, ffn: 512, layers: 2},
 }
 
-// Families returns the families whose logits are compared, Embedders those whose embeddings are.
+// Families returns the families whose logits are compared, Embedders those whose embeddings are,
+// Rankers those whose scores of a text are, [Classes] of each case.
 func Families() []string  { return lo.Map(shapes, shape.title) }
 func Embedders() []string { return lo.Map(embedders, shape.title) }
+func Rankers() []string   { return lo.Map(rankers, shape.title) }
 
 // Cases returns the cases of a family.
 func Cases(family string) []Case {
-	s, _ := lo.Find(append(slices.Clip(shapes), embedders...), func(s shape) bool { return s.title(0) == family })
+	s, _ := lo.Find(slices.Concat(shapes, embedders, rankers), func(s shape) bool { return s.title(0) == family })
 	return lo.Map(geometries[:], func(g geometry, i int) Case {
 		return Case{fmt.Sprintf("%s/%d", family, i), s.config(i, g), max(s.seed, 1)}
 	})

@@ -160,6 +160,17 @@ var embedders = []shape{
 	}},
 }
 
+// rankers lists the families whose classifiers are compared.
+var rankers = []shape{
+	{family: "bert", name: "bert-rank", square: true, each: true, more: func(c *models.Config, i int) {
+		c.TokenTypes, c.Pooling = 1, "rank"
+		c.Classifier, c.Biases.Classifier = models.Classifier{Classes: 1, Dense: i%2 == 0}, true
+	}},
+	{family: "qwen3", name: "qwen3-rank", more: func(c *models.Config, _ int) {
+		c.Pooling, c.Classifier.Classes = "rank", 2
+	}},
+}
+
 // longRope returns different factors for texts of up to old tokens and for longer ones.
 func longRope(pairs int, old float64) *models.LongRope {
 	factors := func(by float64) []float64 {

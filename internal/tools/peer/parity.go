@@ -52,7 +52,7 @@ func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := o.blocks(ctx, say); err != nil {
 		return err
 	}
-	for _, family := range slices.Concat(parity.Families(), parity.Embedders()) {
+	for _, family := range slices.Concat(parity.Families(), parity.Embedders(), parity.Rankers()) {
 		if match, err := filepath.Match(*only, family); err != nil || !match {
 			if err != nil {
 				return err
@@ -61,8 +61,11 @@ func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
 		}
 		say("%s", family)
 		write := o.family
-		if slices.Contains(parity.Embedders(), family) {
+		switch {
+		case slices.Contains(parity.Embedders(), family):
 			write = o.embedder
+		case slices.Contains(parity.Rankers(), family):
+			write = o.ranker
 		}
 		if err := write(ctx, family); err != nil {
 			return err
@@ -129,6 +132,19 @@ func (o *oracle) embedder(ctx context.Context, family string) error {
 		return err
 	}
 	return parity.WriteDistances(filepath.Join(o.out, family+".txt"), far)
+}
+
+// ranker writes the scores of the text in F32, [Classes] of each case.
+func (o *oracle) ranker(ctx context.Context, family string) error {
+	var all []float32
+	for _, c := range parity.Cases(family) {
+		scores, err := o.compute(ctx, c, parity.Types(family)[0], []int{1, c.Config.Classifier.Classes}, "pool")
+		if err != nil {
+			return err
+		}
+		all = append(all, scores...)
+	}
+	return npy.WriteFile(filepath.Join(o.out, family+".npy"), []int{len(all)}, all)
 }
 
 func (o *oracle) logits(ctx context.Context, c parity.Case, weightType string) ([]float32, error) {
