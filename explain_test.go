@@ -38,19 +38,21 @@ func TestEmulatedKernels(t *testing.T) {
 	require.NoError(t, err)
 	defer m.Close()
 	for _, c := range []struct {
-		target string
-		act    dtype.Type
-		want   []string
+		target, phase string
+		act           dtype.Type
+		want          []string
 	}{
-		{"cpu", dtype.F32, nil},
-		{"cpu", dtype.F16, []string{"attention_vec_f16_f16", "head_norm_rope_kv_write_f16_f16", "linear_vec_f16_f32", "linear_vec_f32_f16"}},
-		{"metal", dtype.F16, nil},
+		{"cpu", "prefill", dtype.F32, nil},
+		{"cpu", "decode", dtype.F32, nil},
+		{"cpu", "prefill", dtype.F16, []string{"attention_tile_f16_f16", "head_norm_rope_kv_write_f16_f16", "linear_mat_f16_f16", "linear_mat_f16_f32", "rms_norm_f32_f16"}},
+		{"cpu", "decode", dtype.F16, nil}, // in float
+		{"metal", "prefill", dtype.F16, nil},
 	} {
 		p, err := m.Compile(Options{Target: c.target, Act: c.act, Level: 1, Context: 512})
 		require.NoError(t, err)
-		e, err := p.Explain("decode")
+		e, err := p.Explain(c.phase)
 		require.NoError(t, err)
-		require.Equal(t, c.want, e.Emulated, "%s in %s", c.target, c.act)
+		require.Equal(t, c.want, e.Emulated, "%s of %s in %s", c.phase, c.target, c.act)
 	}
 }
 

@@ -21,7 +21,9 @@ type Options struct {
 	Target string
 	Chip   string // with Target: GPU to select kernel variants for, such as "m4-max"; "": no particular one
 
-	Act     dtype.Type // element type of activations between matrix products; Invalid: the target's default
+	// Act is the element type of activations between matrix products; Invalid: the target's
+	// default. Those of steps of up to eight tokens are F32 where the kernels take it.
+	Act     dtype.Type
 	KV      dtype.Type // element type of the KV cache; Invalid: F16
 	Context int        // maximum tokens of a sequence; 0: the model's context, at most 4096
 	Prefill int        // maximum tokens of a prefill step; 0: 512

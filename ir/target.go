@@ -11,8 +11,9 @@ import (
 // holds what depends on the size of a step.
 type Target struct {
 	Name string // "metal" or "cpu"
-	// Act is the element type of activations between matrix products. The residual
-	// stream and all statistics are F32 on every target.
+	// Act is the element type of activations between matrix products, in steps of more than
+	// FewTokens tokens. The residual stream and all statistics are F32 on every target. See
+	// [Target.ActOf].
 	Act dtype.Type
 	// Kernels holds, for each op, a row for every combination of types that has kernels. Passes
 	// decompose values without a row.
@@ -68,6 +69,15 @@ func (t *Target) Norms(s Steps) []NormKind {
 		return t.ManyNorms
 	}
 	return nil
+}
+
+// ActOf returns the element type of activations in steps of up to tokens tokens: F32 for few, whose
+// products are no tiles of Act. Few activations are a small part of the bytes that such a step reads.
+func (t *Target) ActOf(tokens int64) dtype.Type {
+	if tokens <= t.FewTokens {
+		return dtype.F32
+	}
+	return t.Act
 }
 
 // Costs predicts whether a fusion rule saves time in steps of a number of tokens; package

@@ -53,8 +53,8 @@ func TestLinearVecTraffic(t *testing.T) {
 			for _, s := range launches {
 				t.Run(fmt.Sprintf("%s/%dx%d/%+v", w, k, n, s), func(t *testing.T) {
 					tokens := max(s.together, 1)
-					c := linearCounts(t, "linear_vec_f16_f32", w, 0, tokens, k, n, s)
-					least := w.Bytes(int64(k*n)) + int64(tokens*(2*k+4*n))
+					c := linearCounts(t, "linear_vec_f32_f32", w, 0, tokens, k, n, s)
+					least := w.Bytes(int64(k*n)) + int64(4*tokens*(k+n))
 					require.GreaterOrEqual(t, c.Coalescing(), 0.9)
 					require.LessOrEqual(t, float64(c.Traffic()), 1.15*float64(least))
 					require.LessOrEqual(t, c.Divergent, c.Groups*int64(max(s.simdgroups, 1)))
@@ -77,7 +77,7 @@ func TestLinearVecShifts(t *testing.T) {
 	}
 	const k, n = 1024, 64
 	for _, w := range weightTypes {
-		c := linearCounts(t, "linear_vec_f16_f32", w, 0, 1, k, n, linearShape{rows: 4, simdgroups: 2})
+		c := linearCounts(t, "linear_vec_f32_f32", w, 0, 1, k, n, linearShape{rows: 4, simdgroups: 2})
 		require.Contains(t, most, w)
 		require.LessOrEqual(t, float64(c.ShiftCycles)/(k*n), most[w], w)
 		require.InDelta(t, float64(kernels.ShiftCycles(uint32(w), k*n)), float64(c.ShiftCycles), 0.1*k*n, w)
@@ -91,8 +91,8 @@ func TestLinesTraffic(t *testing.T) {
 	const k, n = 4096, 256
 	shape := linearShape{rows: 4, simdgroups: 8}
 	for _, elem := range lined() {
-		blocks := linearCounts(t, "linear_vec_f16_f32", elem, 0, 1, k, n, shape)
-		lines := linearCounts(t, "linear_vec_f16_f32", elem, kernels.Lines, 1, k, n, shape)
+		blocks := linearCounts(t, "linear_vec_f32_f32", elem, 0, 1, k, n, shape)
+		lines := linearCounts(t, "linear_vec_f32_f32", elem, kernels.Lines, 1, k, n, shape)
 		require.InEpsilon(t, blocks.Traffic(), lines.Traffic(), 0.01, elem)
 		require.Equal(t, blocks.ShiftCycles, lines.ShiftCycles, elem)
 		require.GreaterOrEqual(t, lines.Coalescing(), 0.9, elem)

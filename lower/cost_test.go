@@ -42,8 +42,8 @@ func costsOf(t *testing.T, plan *plan.Plan, phase string, sizes sym.Sizes) (laye
 	return
 }
 
-// The expected figures are derived from the shapes alone. Activations between products are F16, the
-// residual stream is F32.
+// The expected figures are derived from the shapes alone. Activations of a token are F32; between the
+// products of a prompt they are F16.
 func TestCostByHand(t *testing.T) {
 	t.Run("qwen3-0.6b decode", func(t *testing.T) {
 		const (
@@ -58,29 +58,29 @@ func TestCostByHand(t *testing.T) {
 		want := []predict.Cost{
 			{ // norm, Q K V
 				Read:    4*width + 4*width + 2*qkv*width,
-				Written: 2 * qkv,
+				Written: 4 * qkv,
 				Ops:     2*qkv*width + 4*width,
 			},
 			{ // head norms, RoPE, cache: qkv, slot, frequencies and two norms are read; attention:
 				// K and V but its own, position, two ends, length, block. Every query head
 				// rotates itself and its key
-				Read:    2*qkv + 4 + 4*head/2 + 2*4*head + 2*2*(context-1)*kv*head + 4 + 2*4 + 4 + 4,
-				Written: 2*q + 2*2*kv*head,
+				Read:    4*qkv + 4 + 4*head/2 + 2*4*head + 2*2*(context-1)*kv*head + 4 + 2*4 + 4 + 4,
+				Written: 4*q + 2*2*kv*head,
 				Reread:  (heads/kv - 1) * 2 * 2 * (context - 1) * kv * head,
 				Ops:     heads*context*(4*head+5) + 2*(3+4+40)*heads*head,
 			},
 			{ // output projection and residual
-				Read:    2*q + 2*width*q + 4*width,
+				Read:    4*q + 2*width*q + 4*width,
 				Written: 4 * width,
 				Ops:     2*width*q + width,
 			},
 			{ // norm, gate and up, silu·mul
 				Read:    4*width + 4*width + 2*2*ffn*width,
-				Written: 2 * ffn,
+				Written: 4 * ffn,
 				Ops:     2*2*ffn*width + 5*ffn + 4*width,
 			},
 			{ // down and residual
-				Read:    2*ffn + 2*width*ffn + 4*width,
+				Read:    4*ffn + 2*width*ffn + 4*width,
 				Written: 4 * width,
 				Ops:     2*width*ffn + width,
 			},
@@ -126,13 +126,13 @@ func TestCostByHand(t *testing.T) {
 		qkv := (heads + 2*kv) * head
 		require.Equal(t, predict.Cost{
 			Read:    4*width + 4*width + q4(qkv*width),
-			Written: int64(2 * qkv),
+			Written: int64(4 * qkv),
 			Ops:     int64(2*qkv*width + 4*width),
 			Shifts:  int64(4 * qkv * width),
 		}, layer[0])
 		require.Equal(t, predict.Cost{
-			Read:    int64(2*qkv + 4 + 4*head/2 + 2*2*(context-1)*kv*head + 20), // the factors of the frequencies among it
-			Written: 2*heads*head + 2*2*kv*head,
+			Read:    int64(4*qkv + 4 + 4*head/2 + 2*2*(context-1)*kv*head + 20), // the factors of the frequencies among it
+			Written: 4*heads*head + 2*2*kv*head,
 			Reread:  (heads/kv - 1) * 2 * 2 * (context - 1) * kv * head,
 			Ops:     heads*context*(4*head+5) + 2*(3+40)*heads*head,
 		}, layer[1])
@@ -143,13 +143,13 @@ func TestCostByHand(t *testing.T) {
 		layer, names, _, _ = costsOf(t, plan, "decode", sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: context})
 		require.Equal(t, []string{"linear_vec", "rope_qkv_write", "attention_vec", "linear_vec", "linear_vec", "linear_vec"}, names)
 		require.Equal(t, predict.Cost{
-			Read:    int64(2*qkv + 4 + 4 + 4*head/2),
-			Written: 2*heads*head + 2*2*kv*head,
+			Read:    int64(4*qkv + 4 + 4 + 4*head/2),
+			Written: 4*heads*head + 2*2*kv*head,
 			Ops:     3 * (heads + kv) * head,
 		}, layer[1])
 		require.Equal(t, predict.Cost{
-			Read:    2*heads*head + 2*2*context*kv*head + 20,
-			Written: 2 * heads * head,
+			Read:    4*heads*head + 2*2*context*kv*head + 20,
+			Written: 4 * heads * head,
 			Reread:  (heads/kv - 1) * 2 * 2 * context * kv * head,
 			Ops:     heads * context * (4*head + 5),
 		}, layer[2])

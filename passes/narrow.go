@@ -7,8 +7,9 @@ import (
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
-// narrow changes activations from float to the target's type, Act. These stay float:
+// narrow changes activations from float to the target's type for the step. These stay float:
 //
+//   - all activations of steps of few tokens, where the target's kernels take floats,
 //   - the residual stream: embeddings, sums, products that add a residual,
 //   - results of the graph, logits above all,
 //   - attention in source ops: keys and values read from a cache, scores and
@@ -19,7 +20,7 @@ import (
 // another and separate classes; norms may narrow and may not widen, so that no cast is
 // needed. A norm inside a product of many tokens rounds as a separate norm would.
 func narrow(f *ir.Func, t *ir.Target, s ir.Steps) (int, error) {
-	if t.Act == dtype.F32 {
+	if t.Act == dtype.F32 || t.ActOf(s.Tokens) == dtype.F32 && takesFloat(f, t) {
 		return 0, nil
 	}
 	p := precision{parent: make([]ir.ID, f.MaxID()), wide: make([]bool, f.MaxID())}
@@ -66,6 +67,14 @@ func narrow(f *ir.Func, t *ir.Target, s ir.Steps) (int, error) {
 		}
 	}
 	return changes, nil
+}
+
+// takesFloat reports whether the target's kernels that read or write the caches of f have float
+// activations: there are none for caches in BF16 or of the x-split layout.
+func takesFloat(f *ir.Func, t *ir.Target) bool {
+	return !slices.ContainsFunc(f.Values, func(v *ir.Value) bool {
+		return v.Types().Cache != dtype.Invalid && t.Has(v.Op) && t.Row(v) == nil
+	})
 }
 
 // precision partitions values into classes of one type each, by union-find, and

@@ -39,7 +39,7 @@ var pipeline = slices.Concat([]Pass{
 	// Rules leave operands that only replaced values read.
 	{Name: "late_dead_code", Doc: "remove values that fusion left without readers", Level: 1, Required: true, run: deadCode},
 	// Precision depends on the final ops.
-	{Name: "narrow", Doc: "compute activations in the target's type, except for the residual stream, unfused attention and results", Level: 1, run: narrow},
+	{Name: "narrow", Doc: "compute activations of many tokens in the target's type, except for the residual stream, unfused attention and results", Level: 1, run: narrow},
 	// Any earlier pass may make an op that the target lacks.
 	{Name: "legalise", Doc: "replace ops that the target lacks by those it has", Required: true, run: legalise},
 })

@@ -279,6 +279,9 @@ func target(t testing.TB, act dtype.Type) *ir.Target {
 // decoding and prompts are steps of one token, and of many of which few want logits.
 var decoding, prompts = ir.StepsOf(lower.DecodeTokens), ir.StepsOf(512)
 
+// crowd is steps of a token each of sequences that are too many for activations in float.
+var crowd = ir.Steps{Tokens: 16, Rows: 16, OneEach: true}
+
 // sourceTarget has kernels for source ops only.
 func sourceTarget(t testing.TB, act dtype.Type) *ir.Target {
 	target := target(t, act)

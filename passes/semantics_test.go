@@ -156,7 +156,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 	taken := make(map[ir.Op]int)
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
-		tgt := target(t, []dtype.Type{dtype.F32, dtype.F16}[seed%2])
+		tgt, step := target(t, []dtype.Type{dtype.F32, dtype.F16}[seed%2]), []ir.Steps{decoding, crowd}[seed%2]
 		tgt.Gated = seed%5 != 0
 		if seed%3 == 0 {
 			tgt.FewNorms = nil
@@ -165,7 +165,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 		if seed%4 == 3 {
 			off = []string{"kv_replication_elimination"}
 		}
-		_, err := passes.Compile(f, tgt, decoding, passes.Options{Level: 1, Disabled: off})
+		_, err := passes.Compile(f, tgt, step, passes.Options{Level: 1, Disabled: off})
 		require.NoError(t, err)
 		for op := range ir.Op(ir.NumOps) {
 			if op != 0 && !op.CanDecompose() {

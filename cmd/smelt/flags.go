@@ -268,7 +268,7 @@ type deviceFlags struct {
 func (f *deviceFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.device, "device", "auto", "auto, metal, cpu or emu")
 	flags.IntVar(&f.threads, "threads", 0, "threads (default: one per core)")
-	flags.StringVar(&f.act, "act", "", "on metal and emu: element type of activations, f16 or f32 (default f16)")
+	flags.StringVar(&f.act, "act", "", "on metal and emu: element type of activations, f16 (f32 in steps of up to 8 tokens) or f32 (default f16)")
 }
 
 // addWeights adds the flag of verbs that also run plans.

@@ -19,6 +19,8 @@ import (
 	"github.com/smelt-ml/smelt/internal/tools/parity"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/lower/plan"
+	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -274,17 +276,7 @@ func TestHalves(t *testing.T) {
 				path := fixture.Case(t, c, "f16")
 				opts := parityOptions(t, "emu")
 				opts.Act, opts.KV = dtype.F16, dtype.F16
-				on := func(device string) (prompt, single []float32) {
-					s := fixture.Session(t, path, device, opts)
-					prompt = fixture.Logits(t, s, parity.Text())
-					s.Reset()
-					for _, id := range parity.Text() {
-						l, err := s.Feed(t.Context(), []int32{id})
-						require.NoError(t, err)
-						single = append(single, l...)
-					}
-					return prompt, single
-				}
+				on := func(device string) (prompt, single []float32) { return promptAndTokens(t, path, device, opts) }
 				prompt, single := on("emu")
 				for _, got := range [][]float32{prompt, single} {
 					compared += parity.Tokens
@@ -298,5 +290,67 @@ func TestHalves(t *testing.T) {
 			})
 		}
 		require.LessOrEqual(t, 10*leftOut, compared, "%s: %d of %d tokens are left out", family, leftOut, compared)
+	}
+}
+
+// promptAndTokens returns the logits of the text at once and token by token.
+func promptAndTokens(t *testing.T, path, device string, opts smelt.Options) (prompt, single []float32) {
+	s := fixture.Session(t, path, device, opts)
+	prompt = fixture.Logits(t, s, parity.Text())
+	s.Reset()
+	for _, id := range parity.Text() {
+		l, err := s.Feed(t.Context(), []int32{id})
+		require.NoError(t, err)
+		single = append(single, l...)
+	}
+	return prompt, single
+}
+
+// TestTokensKeepFloats: a plan with half activations computes steps of few tokens in float. In every
+// family such steps have the dispatches of a plan with float activations. Deep models, and one with
+// latent attention, whose halves would add up to more than a cache in halves costs, give its bits.
+func TestTokensKeepFloats(t *testing.T) {
+	deep := map[string]int{"gemma2": 46, "exaone4": 64} // layers of the largest ones
+	for f, family := range parity.Families() {
+		i := f % 5
+		if family == "deepseek2" {
+			i = 3 // keys and values of unequal sizes
+		}
+		c := parity.Cases(family)[i]
+		if layers := deep[family]; layers > 0 {
+			c.Config.Layers = layers
+			if c.Config.Windowed != nil {
+				c.Config.Windowed = models.AllButEvery(2, layers)
+			}
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			path := fixture.Case(t, c, "f16")
+			opts := parityOptions(t, "emu")
+			opts.KV, opts.Sequences = dtype.F16, 16
+			var plans [2]*plan.Plan
+			for i, act := range []dtype.Type{dtype.F16, dtype.F32} {
+				opts.Act = act
+				p, err := fixture.Open(t, path).Compile(opts)
+				require.NoError(t, err)
+				plans[i] = p.Plan
+			}
+			for _, n := range []int64{1, 8, 9} {
+				s := step{n, n, n, 1, 32}
+				half, float := s.phase(plans[0]), s.phase(plans[1])
+				if n > 8 {
+					require.NotEqual(t, kernelsOf(float), kernelsOf(half))
+					continue
+				}
+				require.Equal(t, named(plans[1], float), named(plans[0], half))
+			}
+			if deep[family] == 0 && family != "deepseek2" {
+				return
+			}
+			opts.Sequences = 1
+			_, want := promptAndTokens(t, path, "emu", opts)
+			opts.Act = dtype.F16
+			_, got := promptAndTokens(t, path, "emu", opts)
+			require.Equal(t, want, got)
+		})
 	}
 }

@@ -148,8 +148,8 @@ func TestOwnersBySize(t *testing.T) {
 			"attention_tile_f16_f16: tiles of 32 queries; sequences of more than 4 tokens, by map"}},
 		{"decode", 16, nil, []string{"attention_write_f16_f16: a threadgroup for 2 of 2 heads and a token; sequences by search"}},
 		{"decode", 16, []string{"attention_write"}, []string{"attention_vec_f16_f16: a threadgroup for 2 of 2 heads and a token; sequences by map"}},
-		{"decode", 2, []string{"attention_write"}, []string{"attention_vec_f16_f16: a threadgroup for a head and token; sequences by search"}},
-		{"decode", 1, []string{"attention_write"}, []string{"attention_vec_f16_f16: a threadgroup for a head and token"}},
+		{"decode", 2, []string{"attention_write"}, []string{"attention_vec_f32_f16: a threadgroup for a head and token; sequences by search"}},
+		{"decode", 1, []string{"attention_write"}, []string{"attention_vec_f32_f16: a threadgroup for a head and token"}},
 	} {
 		p, err := m.Compile(fixture.With(smelt.Options{Target: "metal", Level: 1, Context: 512, Sequences: c.sequences}, compiler.Knobs{Disabled: c.off}))
 		require.NoError(t, err)

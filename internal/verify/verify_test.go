@@ -372,7 +372,9 @@ func TestVerifyFindsExperts(t *testing.T) {
 				if c.Informational { // halves may choose another expert
 					continue
 				}
-				require.Equal(t, c.Name == tt.check, c.Verdict == verify.Beyond, "%s: %+v", c.Name, c)
+				// Single tokens have float activations beside a cache in halves too.
+				wrong := c.Name == tt.check || tt.device == "emu" && c.Name == "float64 / emu f16"
+				require.Equal(t, wrong, c.Verdict == verify.Beyond, "%s: %+v", c.Name, c)
 			}
 			require.Contains(t, check(t, f, tt.check).Where, "layer 1: routed_linear")
 			for _, k := range f.Kernels {

@@ -33,7 +33,7 @@ import (
 type Plan struct {
 	Model   string     // name of the graph
 	Target  string     // "metal" or "cpu"
-	Act     dtype.Type // element type of activations between matrix products
+	Act     dtype.Type // element type of activations between matrix products, see ir.Target.Act
 	Context int        // maximum slots of a sequence's cache: the bound of Smax
 	Vocab   int64      // rows of the smallest embedding table; 0: no table
 	Caches  []Cache    // by layer; the zero value for a layer without a cache

@@ -55,14 +55,14 @@ func (c Costs) WriteRepeats(t *ir.Target, write *ir.Value, tokens int64) (longer
 	if float64(heads*(2*ir.OpMatmul.Work(nil)*head+ir.OpScale.Work(nil)+ir.OpSoftmax.Work(nil)))*c.Op > waits {
 		longer = float64(tokens*head*((heads+keys)*(each+rotationWork)-(heads+kv)*each)) * c.Op
 	}
-	moved := t.Act.Bytes(head*(2*heads+2*kv)) + cache.DType.Bytes(head*2*kv)
+	moved := t.ActOf(tokens).Bytes(head*(2*heads+2*kv)) + cache.DType.Bytes(head*2*kv)
 	return longer, c.Wait + float64(tokens*moved)*c.Byte
 }
 
 // NormRepeats implements [ir.Costs]. In products of up to FewTokens rows, reading the weights hides
 // the repeated norm, so that longer is 0.
 func (c Costs) NormRepeats(t *ir.Target, norm, product *ir.Value, tokens, rows int64) (longer, spared float64) {
-	width := norm.Type.Shape.Last()
+	width, act := norm.Type.Shape.Last(), t.ActOf(tokens)
 	tokens = product.Type.Shape[0].Eval(&sym.Sizes{sym.T: tokens, sym.R: rows})
 	if tokens > t.FewTokens {
 		groups := (product.Type.Shape.Last() + t.NormColumns - 1) / t.NormColumns
@@ -71,7 +71,7 @@ func (c Costs) NormRepeats(t *ir.Target, norm, product *ir.Value, tokens, rows i
 		}
 		longer = float64(tokens*width*(groups-1)*norm.Op.Work(nil)) * c.Tile
 	}
-	moved := norm.Args[0].Type.DType.Bytes(width) + t.Act.Bytes(width) // the norm reads and writes, per row
+	moved := norm.Args[0].Type.DType.Bytes(width) + act.Bytes(width) // the norm reads and writes, per row
 	return longer, c.Wait + float64(tokens*moved)*c.Byte
 }
 
