@@ -15,7 +15,7 @@ import (
 )
 
 // sources are llama.cpp's, where `make bench-peer` or `make parity` has put them.
-const sources = "../build/peer/src"
+const sources = "../../build/peer/src"
 
 // names are what llama.cpp calls things.
 type names struct {
@@ -105,19 +105,25 @@ func TestNamesOfLlamaCpp(t *testing.T) {
 		return strings.TrimSuffix(strings.TrimSuffix(name, ".weight"), ".bias")
 	}
 	// What the converter does to names before it looks them up.
-	renames := strings.NewReplacer("experts.%.", "experts.", ".norms.%", "", "2_Dense.linear", "dense_2_out", "3_Dense.linear", "dense_3_out", "dt_bias", "dt_proj")
+	renames := strings.NewReplacer("feed_forward.experts.%.w1", "feed_forward.experts.gate_proj", "feed_forward.experts.%.w2", "feed_forward.experts.down_proj",
+		"feed_forward.experts.%.w3", "feed_forward.experts.up_proj", "experts.%.", "experts.", ".norms.%", "", "e_score_correction_bias", "e_score_correction", "2_Dense.linear", "dense_2_out", "3_Dense.linear", "dense_3_out", "dt_bias", "dt_proj")
 	joined := map[string]string{"blk.#.attn_q": "blk.#.attn_qkv", "blk.#.attn_k": "blk.#.attn_qkv", "blk.#.attn_v": "blk.#.attn_qkv", "blk.#.ffn_gate": "blk.#.ffn_up"}
 	for _, f := range families.All() {
 		t.Run(f.Name, func(t *testing.T) {
 			arch, ok := n.archs[f.Name]
 			require.True(t, ok, "llama.cpp knows no such architecture")
 			for _, tensor := range synthetic(t, small(f.Name), "f32").Tensors() {
-				require.Contains(t, n.has[arch], bare(tensor.Name))
+				if tensor.Name != "output.weight" { // which llama.cpp reads of families whose list lacks it
+					require.Contains(t, n.has[arch], bare(tensor.Name))
+				}
 			}
 			for _, name := range slices.Sorted(maps.Keys(f.Stored())) {
 				tensor := bare(name)
 				known := slices.Concat(n.folders[tensor], n.byFamily[arch][tensor], n.folders[joined[tensor]], n.byFamily[arch][joined[tensor]])
 				for _, stored := range f.Stored()[name].Names {
+					if strings.HasSuffix(stored, ".shared_mlp.input_linear.weight") || strings.HasSuffix(stored, ".shared_mlp.input_linear.bias") {
+						continue // Granite's, which the converter splits by itself
+					}
 					stored = renames.Replace(strings.TrimSuffix(strings.TrimSuffix(stored, ".weight"), ".bias"))
 					require.Contains(t, known, stored, name)
 				}
