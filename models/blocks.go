@@ -228,6 +228,11 @@ func (l *LayerBuilder) NormedHeads() Prepare {
 // normalised stream n, [T, Width]. A KV head serves Heads/KVHeads query heads (grouped-query
 // attention).
 func Attention(l *LayerBuilder, n *ir.Value, prepare Prepare) *ir.Value {
+	return l.Linear("attn_output", AttentionHeads(l, n, prepare), l.Config.Width, l.Config.Biases.Output)
+}
+
+// AttentionHeads is Attention without Wo: [T, Heads·Head].
+func AttentionHeads(l *LayerBuilder, n *ir.Value, prepare Prepare) *ir.Value {
 	b := l.Builder
 	project := func(role string, heads int) *ir.Value { // [T, heads, Head]
 		return b.SplitHeads(l.Linear(role, n, heads*l.Head, l.Config.Biases.QKV), heads)
@@ -235,7 +240,7 @@ func Attention(l *LayerBuilder, n *ir.Value, prepare Prepare) *ir.Value {
 	q, k, v := project("attn_q", l.Heads), project("attn_k", l.KVHeads), project("attn_v", l.KVHeads)
 	q = l.Rotate(prepare("attn_q", q))
 	k = l.Rotate(prepare("attn_k", k))
-	return l.Linear("attn_output", Attend(l, q, k, v), l.Config.Width, l.Config.Biases.Output)
+	return Attend(l, q, k, v)
 }
 
 // Attend returns softmax(scale · q·kᵀ)·v over all tokens of the sequence in the cache, this step

@@ -39,6 +39,7 @@ type Config struct {
 	LogitDivisor   float64 // by which Granite's logits are divided; 0: 1
 	Parallel       bool    // attention and feed-forward network both read the layer's input
 	HeadNorms      bool    // each head of Q and K is normalised with weights of its own
+	RMS            bool    // norms divide by the root mean square, in families of which some models have LayerNorm
 	Positions      bool    // each of Context positions has an embedding
 	ALiBi          float64 // see alibi
 	Sections       []int   // RoPE pairs of a head for each axis of an image
@@ -187,11 +188,16 @@ func (l *Layer) check() error {
 	return nil
 }
 
-// Guesses reports whether a tensor belongs to a block that guesses further tokens.
+// Guesses reports whether a tensor belongs to a block that guesses further tokens. The name is that
+// in a GGUF file, or a bare one in a folder.
 func (c *Config) Guesses(tensor string) bool {
-	var block int
-	_, err := fmt.Sscanf(tensor, "blk.%d.", &block)
-	return err == nil && block >= c.Layers && block < c.Layers+c.Guessing
+	for _, layer := range []string{"blk.%d.", "layers.%d."} {
+		var block int
+		if _, err := fmt.Sscanf(tensor, layer, &block); err == nil && block >= c.Layers && block < c.Layers+c.Guessing {
+			return true
+		}
+	}
+	return false
 }
 
 // Experts is the shape of a mixture of experts; the zero value is none.

@@ -55,7 +55,7 @@ var DenseFFN = []string{"blk.#.ffn_gate.weight", "blk.#.ffn_up.weight", "blk.#.f
 // before the mixtures.
 func AddFeedForward(l *LayerBuilder, x, n *ir.Value, activation ir.Activation) *ir.Value {
 	b, e := l.Builder, &l.Config.Experts
-	if e.Count == 0 || l.Index < e.Dense {
+	if l.Dense() {
 		return b.Add(x, Gated(l, n, activation))
 	}
 	x = b.Add(x, Mixture(l, n, activation))
@@ -66,6 +66,23 @@ func AddFeedForward(l *LayerBuilder, x, n *ir.Value, activation ir.Activation) *
 		return b.Add(x, SharedExpert(l, n, activation))
 	}
 	return b.Add(x, GatedBy(l, "_shexp", n, e.Shared, activation))
+}
+
+// FeedForward is what AddFeedForward adds, [T, Width], for models that do more with it. The shared
+// expert has no gate.
+func FeedForward(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
+	if l.Dense() {
+		return Gated(l, n, activation)
+	}
+	if l.Config.Experts.Shared == 0 {
+		return Mixture(l, n, activation)
+	}
+	return l.Builder.Add(GatedBy(l, "_shexp", n, l.Config.Experts.Shared, activation), Mixture(l, n, activation))
+}
+
+// Dense reports whether the layer has a dense network, no mixture.
+func (l *LayerBuilder) Dense() bool {
+	return l.Config.Experts.Count == 0 || l.Index < l.Config.Experts.Dense
 }
 
 // Mixture returns Σ wᵢ · Wdownᵢ · (activation(Wgateᵢ·n) ∘ Wupᵢ·n), [T, Width], over the experts i

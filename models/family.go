@@ -81,7 +81,8 @@ type Family struct {
 type Shape struct {
 	// Parameters counts the elements of all weights but RoPE's factors, as the publisher does.
 	// Publishers of a text model within a larger one give no exact number: Qwen3-VL's is that of
-	// Qwen3, Ministral's is rounded to 3.4e9, and Qwen3.5's agrees only with the model's name.
+	// Qwen3, Ministral's is rounded to 3.4e9, and Qwen3.5's and Muse Glimmer's agree only with the
+	// model's name, as those of MiniMax-M2, Trinity and North Mini Code do, which are rounded.
 	Parameters int64
 	Config     Config // its Family is empty
 }

@@ -58,7 +58,7 @@ type Field struct {
 type Description interface {
 	Format() Format
 	Has(key string) bool
-	Size(key string, absent int) int // absent is the default; 0: the entry is required
+	Size(key string, absent int) int // absent is the default; 0: the entry is required; Unset: 0 and −1 are values too
 	Sizes(key string) []int
 	Number(key string, absent float64) float64
 	Flag(key string) bool
@@ -74,6 +74,9 @@ type Description interface {
 	Fail(err error)
 	FullName(key string) string // the key as errors show it
 }
+
+// Unset is what [Description.Size] returns for an absent entry that may also be 0 or −1.
+const Unset = -1
 
 // key returns the field's name in one format, or "".
 func (f *Field) key(format Format) string {
@@ -100,6 +103,8 @@ func (f *Field) ReadFrom(d Description, c *Config) {
 		absent = f.Absent(c, d.Format())
 	}
 	switch {
+	case f.Size != nil && f.Optional:
+		*f.Size(c) = max(d.Size(key, Unset), 0)
 	case f.Size != nil:
 		*f.Size(c) = d.Size(key, int(absent))
 	case f.Number != nil:
@@ -123,7 +128,7 @@ func demand(d Description, key string, want any) {
 	case string:
 		have = d.Text(key)
 	case int:
-		have = d.Size(key, 0)
+		have = d.Size(key, Unset)
 	}
 	if have != want {
 		d.Fail(ConfigError("%s is %s, not %s", d.FullName(key), quoted(have), quoted(want)))
@@ -212,10 +217,15 @@ var ClassifierField = Field{
 	},
 }
 
-// guessingBlocks reads how many of the blocks of a GGUF file guess further tokens (multi-token
-// prediction, as in DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024). They follow the layers.
+// guessingBlocks reads how many blocks guess further tokens (multi-token prediction, as in
+// DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024). They follow the layers, and GGUF files count
+// them as such.
 func guessingBlocks(d Description, c *Config) {
-	if d.Format() != GGUF || !d.Has(keyGuessing) {
+	if d.Format() == Folder {
+		c.Guessing = max(d.Size("num_"+keyGuessing, Unset), 0)
+		return
+	}
+	if !d.Has(keyGuessing) {
 		return
 	}
 	if c.Guessing = d.Size(keyGuessing, 0); c.Guessing >= c.Layers && c.Guessing > 0 {
@@ -364,9 +374,14 @@ func Windowed(every int) Field {
 }
 
 // AllButEvery returns false for every n-th layer, counted from one, and true for the others; n = 0
-// means true for all.
+// means true for all. A negative n counts from zero: the first layer is false.
 func AllButEvery(every, layers int) []bool {
-	return lo.Times(layers, func(i int) bool { return every == 0 || (i+1)%every != 0 })
+	return lo.Times(layers, func(i int) bool {
+		if every < 0 {
+			return i%every != 0
+		}
+		return every == 0 || (i+1)%every != 0
+	})
 }
 
 // RecurrentKinds reads from a folder which layers are of the given kind, without attention.

@@ -130,7 +130,7 @@ type Made struct {
 // and exponents, [E, rows, K/32], in one whose name ends in _scales. Floats have the rows
 // innermost: [E, K, rows]. A bias, [E, rows], is in a tensor whose name ends in _bias.
 type Stack struct {
-	Name  string   // beginning with "experts."
+	Name  string   // behind that of the layer or of a module in it
 	Roles []string // of the weights; row i belongs to role i mod len(Roles)
 	// RowMajor is set for stacks of floats of shape [E, rows, K], with the rows of the first role
 	// before those of the next.

@@ -23,6 +23,12 @@ func arrange(f *models.Family, c *models.Config) rule {
 		}
 		add := func(name string, s models.Stored, layer int) error {
 			number := fmt.Sprint(layer)
+			if s.Stacked() { // or of a [models.Stack]
+				whole := strings.Replace(s.Names[0], ".%", "", 1)
+				if _, ok := at[f.Bare(strings.ReplaceAll(whole, "#", number))]; ok {
+					s = models.As(whole)
+				}
+			}
 			var from []Tensor
 			for _, n := range s.TensorNames(c) {
 				i, ok := at[f.Bare(strings.ReplaceAll(n, "#", number))]

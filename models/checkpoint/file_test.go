@@ -49,7 +49,14 @@ func small(family string) models.Config {
 		c.LogitScale, c.Tied = 0.5, true
 	case "granite":
 		c.LogitDivisor = 0.5
-	case "gemma2", "gemma3", "command-r":
+	case "muse-glimmer":
+		c.LogitScale = 0.5
+	case "minicpm":
+		c.EmbeddingScale, c.ResidualScale, c.LogitDivisor = 3, 0.5, 4
+	case "granitemoe":
+		c.LogitDivisor, c.FFN = 0.5, 24
+		c.Experts = models.Experts{Count: 5, Chosen: 2, Shared: 40}
+	case "gemma", "gemma2", "gemma3", "command-r":
 		c.Tied = true
 	case "gpt2", "gptneox":
 		c.KVHeads = c.Heads
@@ -81,6 +88,15 @@ func small(family string) models.Config {
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Dense: 1}
 	case "glm4moe":
 		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1}
+	case "bailingmoe2", "afmoe":
+		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1}
+	case "cohere2moe":
+		c.LogitScale, c.Tied, c.RMS = 0.5, true, true
+		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1}
+	case "ernie4_5-moe":
+		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1}
+	case "minimax-m2":
+		c.FFN, c.Experts = 24, models.Experts{Count: 5, Chosen: 2, FFN: 24}
 	case "deepseek2": // as folders have it
 		c.Layers, c.KVHeads, c.Head, c.Rope.Rotated = 2, c.Heads, 16, 8
 		c.Latent = models.Latent{KV: 16, Value: 12, Joined: true}
@@ -89,8 +105,10 @@ func small(family string) models.Config {
 	switch family {
 	case "gemma3", "olmo2":
 		c.Window, c.Windowed = 5, []bool{false}
-	case "gemma2", "cohere2", "phi3", "starcoder2", "gpt-oss":
+	case "gemma2", "cohere2", "phi3", "starcoder2", "gpt-oss", "muse-glimmer":
 		c.Window, c.Windowed = 5, []bool{true}
+	case "afmoe", "cohere2moe":
+		c.Window, c.Windowed = 5, []bool{true, true}
 	}
 	return c
 }
@@ -473,9 +491,18 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	if l := c.Latent; l != (models.Latent{}) {
 		config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"] = c.Head-c.Rope.Rotated, c.Rope.Rotated, l.Value
 	}
+	if c.Family == "minicpm" {
+		config["scale_depth"], config["dim_model_base"] = c.ResidualScale*math.Sqrt(float64(c.Layers)), float64(c.Width)/c.LogitDivisor
+	}
 	if c.Experts.Count > 0 {
 		normalised := c.Experts.Router.Normalised || c.Experts.Router.Score == ir.NoScore && family.Router.Normalised
-		config["n_shared_experts"] = c.Experts.Shared / max(c.Experts.FFN, 1)
+		for _, name := range []string{"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"} {
+			config[name] = c.Experts.Shared / max(c.Experts.FFN, 1)
+		}
+		config["mup_enabled"], config["expert_selection_fn"] = true, "sigmoid"
+		if c.RMS {
+			config["rms_norm_eps"] = c.Eps
+		}
 		if k := family.Router; k.HFNormalised != "" {
 			config[k.HFNormalised] = normalised
 		}
@@ -565,8 +592,8 @@ func inFolder(m *checkpoint.Checkpoint, family *models.Family, weights map[strin
 	}
 	for _, w := range m.Tensors() {
 		names, data := []string{w.Name}, weights[w.Name]
-		if parts := strings.TrimPrefix(w.Name, "blk.0.attn_qkv."); parts != w.Name && !m.Config.Layer(0).Recurrent {
-			names = []string{"blk.0.attn_q." + parts, "blk.0.attn_k." + parts, "blk.0.attn_v." + parts}
+		if i, role, kind, _ := models.InLayer(w.Name); role == "attn_qkv" && !m.Config.Layer(i).Recurrent {
+			names = lo.Map(models.Joins[role], func(part string, _ int) string { return fmt.Sprintf("blk.%d.%s.%s", i, part, kind) })
 		} else if gate, ok := m.Tensor("blk.0.ffn_gate.weight"); ok && w.Name == "blk.0.ffn_up.weight" && w.Shape[0] == 2*gate.Shape[0] {
 			names = []string{"blk.0.ffn_gate.weight", "blk.0.ffn_up.weight"}
 		}
@@ -735,7 +762,7 @@ func inFile(m *checkpoint.Checkpoint, family *models.Family, weights map[string]
 }
 
 // TestAttentionBiases has models with the biases that attention_bias of a folder stands for,
-// which for GLM is not that of the output.
+// which for GLM and Seed-OSS is not that of the output.
 func TestAttentionBiases(t *testing.T) {
 	tested := 0
 	for _, family := range families.All() {
@@ -749,7 +776,7 @@ func TestAttentionBiases(t *testing.T) {
 			continue
 		}
 		tested++
-		require.Equal(t, models.Biases{QKV: true, Output: !strings.HasPrefix(family.Name, "glm4")}, config.Biases, family.Name)
+		require.Equal(t, models.Biases{QKV: true, Output: !strings.HasPrefix(family.Name, "glm4") && family.Name != "seed_oss"}, config.Biases, family.Name)
 		shape := synthetic(t, config, "f32")
 		weights := randomWeights(shape)
 		fromFolder, fromFile := open(t, folder(t, config, weights, nil)), open(t, inFile(shape, &family, weights).write(t))

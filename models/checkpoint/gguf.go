@@ -187,6 +187,8 @@ func (k *keys) Windowed(every, layers int) []bool {
 	switch v, ok := k.file.Lookup(name); {
 	case !ok:
 		return models.AllButEvery(every, layers)
+	case v.Kind() != gguf.KindArray && every < 0:
+		return models.AllButEvery(-k.Size(key, every), layers)
 	case v.Kind() != gguf.KindArray:
 		return models.AllButEvery(k.Size(key, every), layers)
 	}

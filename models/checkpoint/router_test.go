@@ -9,8 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/families"
 	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
 // TestRouterOfFolders has folders with a router that GGUF files of the family have no key for.
@@ -51,6 +54,29 @@ func TestGuessingBlocks(t *testing.T) {
 	f.set("qwen3.block_count", gguf.Uint32(1))
 	_, err = open(t, f.write(t)).Build(ir.Options{})
 	require.ErrorContains(t, err, "blk.1.nextn.eh_proj.weight is not part of such a model")
+}
+
+// TestGuessingBlocksOfFolders has a block behind the layers in a folder.
+func TestGuessingBlocksOfFolders(t *testing.T) {
+	c := small("qwen3")
+	weights := randomWeights(synthetic(t, c, "f32"))
+	ids := []int32{3, 1, 4, 1, 5}
+	want := prefill(t, open(t, folder(t, c, weights, nil)), ids)
+	with := func(blocks int) string {
+		family, err := families.ByName("family", c.Family)
+		require.NoError(t, err)
+		tensors := append(inFolder(synthetic(t, c, "f32"), family, weights),
+			safetensors.TensorWriter{Name: "model.layers.1.eh_proj.weight", DType: dtype.F32, Shape: []int64{1}, Write: writer([]float32{1})})
+		return replaceTensors(t, folder(t, c, weights, map[string]any{"num_nextn_predict_layers": blocks}), tensors)
+	}
+	m := open(t, with(1))
+	require.Equal(t, 1, m.Config.Layers)
+	requireSame(t, want, prefill(t, m, ids))
+	_, kept, err := m.Rewrite("q8_0")
+	require.NoError(t, err)
+	require.NotContains(t, lo.Map(kept, func(r checkpoint.Rewritten, _ int) string { return r.Name }), "model.layers.1.eh_proj.weight")
+	_, err = open(t, with(0)).Build(ir.Options{})
+	require.ErrorContains(t, err, "model.layers.1.eh_proj.weight is not part of such a model")
 }
 
 // TestEqualByLayer has sizes given for each layer, matrices and vectors with outermost extents of 1,

@@ -23,30 +23,24 @@ type stack struct {
 
 // unstack derives a tensor for each role of each stack.
 func unstack(stacks []models.Stack) rule {
-	known := lo.KeyBy(stacks, func(s models.Stack) string { return s.Name })
 	return func(tensors []Tensor, emit func(Derivation) error) error {
 		if len(stacks) == 0 {
 			return nil
 		}
 		named := lo.KeyBy(tensors, func(t Tensor) string { return t.Name })
 		for _, t := range tensors {
-			at := strings.Index(t.Name, "experts.")
-			if at < 0 {
-				continue
-			}
-			layer, name := t.Name[:at], t.Name[at:]
-			module, kind := name, ""
+			module, kind := t.Name, ""
 			for _, suffix := range []string{"_blocks", "_bias"} {
-				if m, ok := strings.CutSuffix(name, suffix); ok {
+				if m, ok := strings.CutSuffix(t.Name, suffix); ok {
 					module, kind = m, suffix
 				}
 			}
-			of, ok := known[module]
+			of, ok := lo.Find(stacks, func(s models.Stack) bool { return strings.HasSuffix(module, "."+s.Name) })
 			if !ok {
 				continue
 			}
-			roles := of.Roles
-			s, err := stackOf(t, kind, of.RowMajor, named[layer+module+"_scales"])
+			layer, roles := strings.TrimSuffix(module, of.Name), of.Roles
+			s, err := stackOf(t, kind, of.RowMajor, named[module+"_scales"])
 			if err == nil && s.rows%len(roles) != 0 {
 				err = models.ConfigError("tensor %q is %v: its %d rows do not divide evenly among the weights", t.Name, t.Shape, s.rows)
 			}

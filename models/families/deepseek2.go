@@ -34,7 +34,7 @@ var deepseek2Family = models.Family{
 		latentSize(keyLatentKey, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Head) }),
 		latentSize(keyLatentValue, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Latent.Value) }),
 		{Read: refuseTemperature},
-		{GGUF: "leading_dense_block_count", HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
+		{GGUF: keyDense, HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
 	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{
 		sharedCount, {Read: unsaidScore},
 		{HF: "moe_layer_freq", Only: 1}}),
@@ -153,9 +153,7 @@ func unsaidScore(d models.Description, c *models.Config) {
 // sharedCount is the number of shared experts, sharedTensors are their weights and the bias of the
 // router beside them.
 var (
-	sharedCount = models.Field{Read: sharedExperts, Write: func(c *models.Config) (string, gguf.Value, bool) {
-		return keySharedExperts, gguf.Uint32(uint32(c.Experts.Shared / max(c.Experts.FFN, 1))), true
-	}}
+	sharedCount   = sharedCountAs("n_shared_experts")
 	sharedTensors = map[string]models.Stored{
 		"blk.#.ffn_gate_shexp.weight": models.As("model.layers.#.mlp.shared_experts.gate_proj.weight"),
 		"blk.#.ffn_up_shexp.weight":   models.As("model.layers.#.mlp.shared_experts.up_proj.weight"),
@@ -164,11 +162,17 @@ var (
 	}
 )
 
-// sharedExperts reads the width of the shared experts, which the graph computes as one expert.
-func sharedExperts(d models.Description, c *models.Config) {
-	key := map[models.Format]string{models.GGUF: keySharedExperts, models.Folder: "n_shared_experts"}[d.Format()]
-	if d.Has(key) {
-		c.Experts.Shared = min(d.Size(key, 0), models.MaxExperts) * c.Experts.FFN
+// sharedCountAs is the number of shared experts, which the graph computes as one expert, by its name
+// in folders.
+func sharedCountAs(hf string) models.Field {
+	return models.Field{
+		Read: func(d models.Description, c *models.Config) {
+			key := map[models.Format]string{models.GGUF: keySharedExperts, models.Folder: hf}[d.Format()]
+			c.Experts.Shared = min(max(d.Size(key, models.Unset), 0), models.MaxExperts) * c.Experts.FFN
+		},
+		Write: func(c *models.Config) (string, gguf.Value, bool) {
+			return keySharedExperts, gguf.Uint32(uint32(c.Experts.Shared / max(c.Experts.FFN, 1))), true
+		},
 	}
 }
 

@@ -16,7 +16,7 @@ var glm4moeFamily = models.Family{
 	Name:  "glm4moe", HF: "Glm4MoeForCausalLM", Alias: []string{"SolarOpenForCausalLM"}, Define: glm4moe,
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased[:1], []models.Field{models.RMSEps, models.PartOfHeads(0.5), models.HeadNorms("use_qk_norm"),
 		models.Tied(false), models.Activation("silu"), models.NoWindow,
-		{GGUF: "leading_dense_block_count", HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
+		{GGUF: keyDense, HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
 	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", models.PartOfFFN), []models.Field{sharedCount}),
 	Router: models.RouterKeys{Router: models.Router{Score: ir.SigmoidScore, Biased: true}, HFNormalises: true, Keyed: true,
 		HFScore: "scoring_func", HFNormalised: "norm_topk_prob", HFScale: "routed_scaling_factor", HFGroups: "n_group", HFUsedGroups: "topk_group"},

@@ -12,17 +12,21 @@ import (
 var graniteFamily = models.Family{
 	Title: "Granite 3",
 	Name:  "granite", HF: "GraniteForCausalLM", Define: granite,
-	Fields: slices.Concat(models.DecoderFields(models.WidthByHeads), []models.Field{
-		{GGUF: "embedding_scale", HF: "embedding_multiplier", Number: func(c *models.Config) *float64 { return &c.EmbeddingScale }, Optional: true},
-		{GGUF: "residual_scale", HF: "residual_multiplier", Number: func(c *models.Config) *float64 { return &c.ResidualScale }, Optional: true},
-		{GGUF: "attention.scale", HF: "attention_multiplier", Number: func(c *models.Config) *float64 { return &c.AttentionScale }, Optional: true},
-		{GGUF: "logit_scale", HF: "logits_scaling", Number: func(c *models.Config) *float64 { return &c.LogitDivisor }},
-	}),
+	Fields: slices.Concat(models.DecoderFields(models.WidthByHeads), multipliers, []models.Field{
+		{GGUF: "rope.scaling.finetuned", Only: true}}), // false: layers do not rotate
 	Tensors: models.DecoderTensors(nil), GGUFInterleaved: true,
 	Shapes: []models.Shape{
 		{Parameters: 2_533_539_840, Config: models.Config{Name: "granite3.3-2b", Layers: 40, Width: 2048, Heads: 32, KVHeads: 8, Head: 64, FFN: 8192, Vocab: 49159, Context: 131072, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e7}, Tied: true, EmbeddingScale: 12, ResidualScale: 0.22, AttentionScale: 0.015625, LogitDivisor: 8}},
 	},
+}
+
+// multipliers are Granite's.
+var multipliers = []models.Field{
+	{GGUF: "embedding_scale", HF: "embedding_multiplier", Number: func(c *models.Config) *float64 { return &c.EmbeddingScale }, Optional: true},
+	{GGUF: "residual_scale", HF: "residual_multiplier", Number: func(c *models.Config) *float64 { return &c.ResidualScale }, Optional: true},
+	{GGUF: "attention.scale", HF: "attention_multiplier", Number: func(c *models.Config) *float64 { return &c.AttentionScale }, Optional: true},
+	{GGUF: "logit_scale", HF: "logits_scaling", Number: func(c *models.Config) *float64 { return &c.LogitDivisor }},
 }
 
 // granite is llama with embeddings multiplied by EmbeddingScale, each layer's outputs by s =

@@ -27,7 +27,7 @@ var qwen2moeFamily = models.Family{
 }
 
 // sharedWidth is the width of a shared expert.
-var sharedWidth = models.Field{GGUF: "expert_shared_feed_forward_length", HF: "shared_expert_intermediate_size", Size: func(c *models.Config) *int { return &c.Experts.Shared },
+var sharedWidth = models.Field{GGUF: keySharedLength, HF: "shared_expert_intermediate_size", Size: func(c *models.Config) *int { return &c.Experts.Shared },
 	Absent: models.InFiles(models.WholeFFN)}
 
 // gatedShared are the tensors of a shared expert with a gate.

@@ -62,7 +62,8 @@ func excerpt(v json.RawMessage) string {
 	return string(v)
 }
 
-// size returns a positive integer; absent is the default, or 0 if the field is required.
+// size returns a positive integer; absent is the default, or 0 if the field is required. A negative
+// absent is the least value too.
 func (f *fields) size(name string, absent int) int {
 	var n int
 	if !f.has(name) {
@@ -71,7 +72,7 @@ func (f *fields) size(name string, absent int) int {
 		}
 		return absent
 	}
-	if f.decode(name, "an integer", &n) && (n <= 0 || n > math.MaxInt32) {
+	if f.decode(name, "an integer", &n) && (n <= 0 && (absent >= 0 || n < absent) || n > math.MaxInt32) {
 		f.fail(name, fmt.Errorf("%d is not a positive integer of 32 bits", n))
 	}
 	return n
@@ -161,7 +162,8 @@ func ParseConfig(text []byte, name string) (*Config, error) {
 // Has reports whether a member is present and not null.
 func (c *Config) Has(name string) bool { return c.members.has(name) }
 
-// Size returns a positive integer; absent is the default, or 0 if the member is required.
+// Size returns a positive integer; absent is the default, or 0 if the member is required. A negative
+// absent is the least value too.
 func (c *Config) Size(name string, absent int) int { return c.members.size(name, absent) }
 
 // Number returns a positive number; absent is the default, or 0 if the member is required.

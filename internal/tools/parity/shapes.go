@@ -62,6 +62,15 @@ var shapes = []shape{
 		c.Biases = models.Biases{Output: i == 2, FFN: i == 3} // variants that GGUF files may have
 		c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitDivisor = 3, 0.4, 0.1+0.05*float64(i), 2
 	}},
+	{family: "granitemoe", more: func(c *models.Config, i int) {
+		c.Biases.Output = i == 2
+		c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitDivisor = 3, 0.4, 0.1+0.05*float64(i), 2
+		c.Experts = experts(i)
+		c.FFN, c.Experts.Shared = c.Experts.FFN, []int{0, 40, 88, 0, 512}[i]
+		if i == 3 {
+			c.Experts.Router.Groups, c.Experts.Router.UsedGroups = 4, 2
+		}
+	}},
 	{family: "starcoder2", square: true},
 	{family: "phi2", square: true, untied: true, partial: true},
 	{family: "stablelm", square: true, untied: true, partial: true, more: func(c *models.Config, i int) {
@@ -141,6 +150,54 @@ var shapes = []shape{
 		c.Experts.Shared, c.Experts.Dense, c.Experts.Router.Scale = c.Experts.FFN*(1+i%2), i%2, 1+float64(i)/2
 	}},
 	{family: "arcee"},
+	{family: "seed_oss", more: func(c *models.Config, i int) { c.Biases.QKV = i != 1 }},
+	{family: "gemma", tied: true},
+	{family: "muse-glimmer", untied: true, more: func(c *models.Config, i int) {
+		c.LogitScale, c.LogitCap, c.Window, c.Windowed = 0.25, float64(i%3), 3+i, windows(c.Layers, 2+i%2)
+		if i == 3 {
+			c.WindowRope.Theta = 100
+		}
+	}},
+	{family: "minicpm", more: func(c *models.Config, i int) {
+		c.EmbeddingScale, c.ResidualScale, c.LogitDivisor = 3, 0.4, 2
+		if i%2 == 1 {
+			c.Context, c.Rope.Long = 8192, longRope(c.Head/2, 16+4080*float64(i/2))
+		}
+	}},
+	{family: "ernie4_5-moe", more: func(c *models.Config, i int) {
+		c.Experts = experts(i)
+		c.Experts.Shared, c.Experts.Dense, c.Experts.Router.Biased = []int{64, 200, 0, 48, 512}[i], i%2, i != 2
+	}},
+	{family: "bailingmoe2", square: true, untied: true, partial: true, more: func(c *models.Config, i int) {
+		c.Experts = experts(i)
+		c.Experts.Shared, c.Experts.Dense = c.Experts.FFN*(1+i%2), i%2
+		c.Experts.Router = models.Router{Score: ir.SigmoidScore, Normalised: i != 1, Biased: i != 2, Scale: 1 + float64(i)/2}
+		if i == 3 {
+			c.Experts.Router.Groups, c.Experts.Router.UsedGroups = 4, 2
+		}
+	}},
+	{family: "cohere2moe", more: func(c *models.Config, i int) {
+		c.LogitScale, c.Window, c.Windowed, c.RMS = 0.25, 3+i, windows(c.Layers, 2), i%2 == 1
+		c.Experts = experts(i)
+		c.Experts.Shared, c.Experts.Dense = []int{0, 40, 88, 0, 512}[i], i%2
+		c.Experts.Router = models.Router{Score: ir.SigmoidScore, Normalised: i == 2, Scale: float64(i) / 2}
+		if i == 4 {
+			c.Experts.Router.Score = ir.SoftmaxScore
+		}
+	}},
+	{family: "minimax-m2", untied: true, partial: true, more: func(c *models.Config, i int) {
+		c.Experts = experts(i)
+		c.FFN = c.Experts.FFN // llama.cpp takes this for the width
+	}},
+	{family: "afmoe", more: func(c *models.Config, i int) {
+		c.Experts = experts(i)
+		c.Experts.Shared, c.Experts.Dense = c.Experts.FFN*(i%3), i%2
+		c.Experts.Router = models.Router{Score: ir.SigmoidScore, Normalised: true, Biased: true, Scale: 1 + float64(i)/2}
+		c.Window, c.Windowed = 3+i, windows(c.Layers, 2+i%3)
+		if i == 3 {
+			c.WindowRope.Theta = 100
+		}
+	}},
 }
 
 // embedders lists the families whose embeddings are compared.

@@ -1,0 +1,135 @@
+package checkpoint_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/checkpoint"
+	"github.com/smelt-ml/smelt/models/gguf"
+)
+
+// TestKeysOfFamilies edits good GGUF files by keys that one family's files have.
+func TestKeysOfFamilies(t *testing.T) {
+	for name, c := range map[string]struct {
+		family string
+		edit   func(f *file)
+		want   func(t *testing.T, c *models.Config)
+		fails  string
+	}{
+		"window of another base": {family: "afmoe", edit: func(f *file) { f.set("afmoe.rope.freq_base_swa", gguf.Float32(100)) }, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, []any{1e4, 100.0}, []any{c.Rope.Theta, c.ByLayer[0].Rope.Theta})
+		}},
+		"every second layer has a window": {family: "afmoe", edit: func(f *file) { f.set("afmoe.attention.sliding_window_pattern", gguf.Uint32(2)) }, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, []bool{true, false}, c.Windowed)
+			require.NotNil(t, c.ByLayer[1].Rope)
+		}},
+		"a router of softmax": {family: "afmoe", edit: func(f *file) { f.set("afmoe.expert_gating_func", gguf.Uint32(1)) }, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, ir.SoftmaxScore, c.Experts.Router.Score)
+		}},
+		"weights as they are": {family: "afmoe", edit: func(f *file) { f.unset("afmoe.expert_weights_norm") }, want: func(t *testing.T, c *models.Config) {
+			require.False(t, c.Experts.Router.Normalised)
+		}},
+		"each shared expert": {family: "bailingmoe2", edit: func(f *file) { f.set("bailingmoe2.expert_shared_feed_forward_length", gguf.Uint32(16)) }, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, 32, c.Experts.Shared)
+		}},
+		"both norms": {family: "cohere2moe", edit: func(f *file) { f.set("cohere2moe.attention.layer_norm_epsilon", gguf.Float32(1e-3)) }, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, []any{true, 1e-5}, []any{c.RMS, c.Eps})
+		}},
+		"no root mean square": {family: "cohere2moe", edit: func(f *file) {
+			f.set("cohere2moe.attention.layer_norm_epsilon", gguf.Float32(1e-3))
+			f.set("cohere2moe.attention.layer_norm_rms_epsilon", gguf.Float32(0))
+		}, want: func(t *testing.T, c *models.Config) { require.Equal(t, []any{false, 1e-3}, []any{c.RMS, c.Eps}) }},
+		"the first layer has no window": {family: "cohere2moe", edit: func(f *file) { f.unset("cohere2moe.attention.sliding_window_pattern") }, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, []bool{false, true}, c.Windowed)
+			require.NotNil(t, c.ByLayer[0].Rope, "a dense layer rotates")
+		}},
+		"a number instead of a pattern": {family: "cohere2moe", edit: func(f *file) { f.set("cohere2moe.attention.sliding_window_pattern", gguf.Uint32(1)) }, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, []bool{false, false}, c.Windowed)
+			require.Nil(t, c.ByLayer[1].Rope)
+		}},
+		"shared experts by their number": {family: "cohere2moe", edit: func(f *file) {
+			f.set("cohere2moe.expert_shared_count", gguf.Uint32(2))
+			f.unset("cohere2moe.expert_shared_feed_forward_length")
+		}, want: func(t *testing.T, c *models.Config) { require.Equal(t, 48, c.Experts.Shared) }},
+		"no window":                     {family: "cohere2moe", edit: func(f *file) { f.set("cohere2moe.attention.sliding_window", gguf.Uint32(0)) }, fails: "cohere2moe.attention.sliding_window is 0"},
+		"mixtures in every other layer": {family: "ernie4_5-moe", edit: func(f *file) { f.set("ernie4_5-moe.interleave_moe_layer_step", gguf.Uint32(2)) }, fails: "interleave_moe_layer_step is 2, not 1"},
+		"no bias":                       {family: "ernie4_5-moe", edit: func(f *file) { f.drop("blk.1.exp_probs_b.bias") }, want: func(t *testing.T, c *models.Config) { require.False(t, c.Experts.Router.Biased) }},
+		"MiniMax by softmax":            {family: "minimax-m2", edit: func(f *file) { f.set("minimax-m2.expert_gating_func", gguf.Uint32(1)) }, fails: "the router has score softmax"},
+		"Granite without RoPE":          {family: "granite", edit: func(f *file) { f.set("granite.rope.scaling.finetuned", gguf.Bool(false)) }, fails: "granite.rope.scaling.finetuned is false, not true"},
+		"Granite with RoPE":             {family: "granite", edit: func(f *file) { f.set("granite.rope.scaling.finetuned", gguf.Bool(true)) }, want: func(*testing.T, *models.Config) {}},
+		"the first MiniCPM": {family: "minicpm", edit: func(f *file) {
+			for _, key := range []string{"embedding_scale", "residual_scale", "logit_scale"} {
+				f.unset("minicpm." + key)
+			}
+		}, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, []float64{12, 1.4, 32.0 / 256}, []float64{c.EmbeddingScale, c.ResidualScale, c.LogitDivisor})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fileOf(synthetic(t, small(c.family), "f32"))
+			c.edit(f)
+			path := f.write(t)
+			if c.fails != "" {
+				_, err := checkpoint.Open(path)
+				require.ErrorContains(t, err, c.fails)
+				return
+			}
+			m := open(t, path)
+			c.want(t, &m.Config)
+		})
+	}
+}
+
+// TestFoldersOfFamilies edits good folders by members that one family's folders have.
+func TestFoldersOfFamilies(t *testing.T) {
+	for name, c := range map[string]struct {
+		family string
+		edit   map[string]any
+		want   func(t *testing.T, c *models.Config)
+		fails  string
+	}{
+		"no scale of embeddings":     {family: "afmoe", edit: map[string]any{"mup_enabled": false}, fails: "mup_enabled is false"},
+		"another layer is global":    {family: "afmoe", edit: map[string]any{"layer_types": []string{"full_attention", "sliding_attention"}}, fails: "other than every fourth"},
+		"every third layer":          {family: "afmoe", edit: map[string]any{"global_attn_every_n_layers": 3}, fails: "global_attn_every_n_layers is 3, not 4"},
+		"normalised unless said":     {family: "afmoe", edit: map[string]any{"route_norm": nil}, want: func(t *testing.T, c *models.Config) { require.True(t, c.Experts.Router.Normalised) }},
+		"dense layers behind":        {family: "ernie4_5-moe", edit: map[string]any{"moe_layer_end_index": 0}, fails: "moe_layer_end_index is 0, before the last of 2 layers"},
+		"up to the last layer":       {family: "ernie4_5-moe", edit: map[string]any{"moe_layer_end_index": -1}, want: func(*testing.T, *models.Config) {}},
+		"wide shared experts":        {family: "bailingmoe2", edit: map[string]any{"moe_shared_expert_intermediate_size": 32}, fails: "moe_shared_expert_intermediate_size is 32, not 24"},
+		"norms of single heads":      {family: "minimax-m2", edit: map[string]any{"qk_norm_type": "per_head"}, fails: "qk_norm_type"},
+		"part of a head":             {family: "minimax-m2", edit: map[string]any{"rotary_dim": 4}, want: func(t *testing.T, c *models.Config) { require.Equal(t, 4, c.Rope.Rotated) }},
+		"the sum of both":            {family: "cohere2moe", edit: map[string]any{"shared_expert_combination_strategy": "sum"}, fails: `shared_expert_combination_strategy is "sum", not "average"`},
+		"no types of layers":         {family: "cohere2moe", edit: map[string]any{"layer_types": nil}, fails: "layer_types is missing"},
+		"softmax over the chosen":    {family: "cohere2moe", edit: map[string]any{"expert_selection_fn": nil}, want: func(t *testing.T, c *models.Config) { require.Equal(t, ir.ChosenSoftmaxScore, c.Experts.Router.Score) }},
+		"another score":              {family: "cohere2moe", edit: map[string]any{"expert_selection_fn": "tanh"}, fails: "no router scores experts by tanh"},
+		"dense layers by their kind": {family: "cohere2moe", edit: map[string]any{"mlp_layer_types": []string{"dense", "sparse"}, "first_k_dense_replace": nil}, want: func(t *testing.T, c *models.Config) { require.Equal(t, 1, c.Experts.Dense) }},
+		"dense behind sparse":        {family: "cohere2moe", edit: map[string]any{"mlp_layer_types": []string{"sparse", "dense"}}, fails: "dense layers behind mixtures"},
+		"no shared expert":           {family: "granitemoe", edit: map[string]any{"shared_intermediate_size": 0}, want: func(t *testing.T, c *models.Config) { require.Zero(t, c.Experts.Shared) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := small(c.family)
+			path := folder(t, config, randomWeights(synthetic(t, config, "f32")), c.edit)
+			if c.fails != "" {
+				_, err := checkpoint.Open(path)
+				require.ErrorContains(t, err, c.fails)
+				return
+			}
+			m := open(t, path)
+			c.want(t, &m.Config)
+		})
+	}
+}
+
+// TestNearGranite: MiniCPM's folders give the scale of residuals by the depth, and the divisor of
+// logits by a width.
+func TestNearGranite(t *testing.T) {
+	c := small("minicpm")
+	m := open(t, folder(t, c, randomWeights(synthetic(t, c, "f32")), map[string]any{"scale_depth": 1.4, "dim_model_base": 8}))
+	require.Equal(t, []float64{1.4, 4}, []float64{m.Config.ResidualScale, m.Config.LogitDivisor})
+	c.Layers = 4
+	m = open(t, folder(t, c, randomWeights(synthetic(t, c, "f32")), map[string]any{"scale_depth": 1.4}))
+	require.InDelta(t, 1.4/math.Sqrt(4), m.Config.ResidualScale, 1e-12)
+}
