@@ -119,6 +119,15 @@ func (r *Rope) Unscaled(theta float64) *Rope {
 	return &Rope{Theta: theta, Rotated: r.Rotated, Interleaved: r.Interleaved, Linear: 1}
 }
 
+// Still returns a RoPE by no angle that floats can hold, for layers that normalise heads and do not
+// rotate them: the kernels that do both, and write the cache, then do it there too. Angles are below
+// 1e-15 radians, so that cosines are 1, and sines times an element vanish beside another element.
+func (r *Rope) Still() *Rope {
+	s := r.Unscaled(r.Theta)
+	s.Linear = 1e24
+	return s
+}
+
 // Llama3Rope stretches low frequencies more than high ones, to extend the context beyond the
 // original one.
 type Llama3Rope struct {

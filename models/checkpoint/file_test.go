@@ -50,7 +50,7 @@ func small(family string) models.Config {
 	case "granite":
 		c.LogitDivisor = 0.5
 	case "muse-glimmer":
-		c.LogitScale = 0.5
+		c.LogitScale, c.LogitCap = 0.5, 3
 	case "minicpm":
 		c.EmbeddingScale, c.ResidualScale, c.LogitDivisor = 3, 0.5, 4
 	case "granitemoe":

@@ -49,7 +49,7 @@ func afmoeLayer(c *models.Config, i int, l *models.Layer) {
 		l.Window, l.Rope = c.Window, windowRope(c)
 	}
 	if (i+1)%4 == 0 {
-		l.Rope = nil
+		l.Rope = c.Rope.Still()
 	}
 }
 

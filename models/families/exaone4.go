@@ -22,7 +22,7 @@ var exaone4Family = models.Family{
 		case c.SeesWindow(i):
 			l.Window = c.Window
 		case c.Windowed != nil:
-			l.Rope = nil
+			l.Rope = c.Rope.Still()
 		}
 	},
 	Tensors: afterTensors(),

@@ -153,7 +153,7 @@ var shapes = []shape{
 	{family: "seed_oss", more: func(c *models.Config, i int) { c.Biases.QKV = i != 1 }},
 	{family: "gemma", tied: true},
 	{family: "muse-glimmer", untied: true, more: func(c *models.Config, i int) {
-		c.LogitScale, c.LogitCap, c.Window, c.Windowed = 0.25, float64(i%3), 3+i, windows(c.Layers, 2+i%2)
+		c.LogitScale, c.LogitCap, c.Window, c.Windowed = 0.25, 1+float64(i%3), 3+i, windows(c.Layers, 2+i%2)
 		if i == 3 {
 			c.WindowRope.Theta = 100
 		}
