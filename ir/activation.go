@@ -28,6 +28,8 @@ const (
 	ClampedSwiGLU
 	// Sigmoid is 1 / (1 + exp(−x)).
 	Sigmoid
+	// Softplus is ln(1 + exp(x)).
+	Softplus
 
 	numActivations
 )
@@ -45,6 +47,7 @@ var activations = [numActivations]struct {
 	ReLU2:         {"relu2", "ReLU²", false, 2},
 	ClampedSwiGLU: {"clamped_swiglu", "clamped SwiGLU", true, 10}, // three bounds, SiLU of a product, add, multiply
 	Sigmoid:       {"sigmoid", "sigmoid", false, 4},
+	Softplus:      {"softplus", "softplus", false, 6}, // absolute value, exponential, add, logarithm, maximum, add
 }
 
 // Activations returns all activations in order of their numbers.

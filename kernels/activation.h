@@ -45,6 +45,11 @@ inline float relu2_of(float v) {
     return x * x;
 }
 
+// softplus_of is ln(1 + exp(v)), without overflow.
+inline float softplus_of(float v) {
+    return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
+}
+
 // activation_of applies an activation by its number. The switch is gone from a pipeline,
 // whose number is a function constant.
 inline float activation_of(uint kind, float v) {
@@ -59,6 +64,8 @@ inline float activation_of(uint kind, float v) {
         return relu2_of(v);
     case SMELT_ACTIVATION_SIGMOID:
         return sigmoid_of(v);
+    case SMELT_ACTIVATION_SOFTPLUS:
+        return softplus_of(v);
     default:
         return v;
     }

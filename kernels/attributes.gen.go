@@ -14,6 +14,7 @@ var activations = []struct {
 	{"relu2", false},
 	{"clamped_swiglu", true},
 	{"sigmoid", false},
+	{"softplus", false},
 }
 
 // norms are the values of fc_norm, and rmsNorm the one that always has a gain.

@@ -44,6 +44,8 @@ type Config struct {
 	ALiBi          float64 // see alibi
 	Sections       []int   // RoPE pairs of a head for each axis of an image
 	Temperature    float64 // by which queries grow beyond the original context
+	HeadCounts     []int   // query heads of each layer, where they differ; Heads is the largest
+	ElementGate    bool    // the gate of attention has a value for each element of a head, not for each head
 	Recurrent      []bool  // layers with a recurrent state instead of attention
 	Guessing       int     // blocks behind the layers that guess further tokens, which no graph runs
 	Taps           int     // tokens in the window of a short convolution, its own included

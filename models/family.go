@@ -146,6 +146,9 @@ func (f *Family) Complete(c *Config) error {
 	if c.Recurrent != nil && len(c.Recurrent) != c.Layers {
 		return ConfigError("kinds are listed for %d layers, the model has %d", len(c.Recurrent), c.Layers)
 	}
+	if c.HeadCounts != nil && len(c.HeadCounts) != c.Layers {
+		return ConfigError("heads are listed for %d layers, the model has %d", len(c.HeadCounts), c.Layers)
+	}
 	layers, differ := make([]Layer, c.Layers), false
 	for i := range layers {
 		layers[i] = c.Layer(i)
@@ -192,17 +195,17 @@ func (f *Family) Set(c *Config, name, value string) (err error) {
 		return ConfigError("%s: invalid value %q", name, value)
 	}
 	if c.Layers > 0 && c.Layers <= MaxLayers {
-		c.Windowed, c.Recurrent = repeated(c.Windowed, c.Layers), repeated(c.Recurrent, c.Layers)
+		c.Windowed, c.Recurrent, c.HeadCounts = repeated(c.Windowed, c.Layers), repeated(c.Recurrent, c.Layers), repeated(c.HeadCounts, c.Layers)
 	}
 	return nil
 }
 
 // repeated returns the pattern repeated over all layers; nil stays nil.
-func repeated(of []bool, layers int) []bool {
+func repeated[T any](of []T, layers int) []T {
 	if of == nil {
 		return nil
 	}
-	return lo.Times(layers, func(i int) bool { return of[i%len(of)] })
+	return lo.Times(layers, func(i int) T { return of[i%len(of)] })
 }
 
 // Stored returns the location in folders of each weight of [Family.Tensors], and of its bias.

@@ -59,17 +59,19 @@ type Description interface {
 	Format() Format
 	Has(key string) bool
 	Size(key string, absent int) int // absent is the default; 0: the entry is required; Unset: 0 and −1 are values too
-	Sizes(key string) []int
+	Sizes(key string) []int          // in GGUF files also of a single number
 	Number(key string, absent float64) float64
 	Flag(key string) bool
 	Text(key string) string
 	ReadRope(c *Config)
 	Windowed(every, layers int) []bool // which layers have a sliding window; by default all but every n-th
 
-	Flags(key string) []bool             // GGUF only
-	Rows(tensor string) (n int, ok bool) // GGUF only: rows of a tensor
-	Texts(key string) []string           // folders only
-	Scaling(name string) float64         // folders only: a number of rope_scaling; 0: absent
+	Flags(key string) []bool                    // GGUF only
+	Rows(tensor string) (n int, ok bool)        // GGUF only: rows of a tensor
+	Texts(key string) []string                  // folders only
+	Word(key string) string                     // folders only: a string, "true" or "false"
+	ReadRopeOf(kind string, c *Config, r *Rope) // folders only: of one kind of layers
+	Scaling(name string) float64                // folders only: a number of rope_scaling; 0: absent
 
 	Fail(err error)
 	FullName(key string) string // the key as errors show it

@@ -22,11 +22,15 @@ var formulas = [...]struct {
 	ir.ReLU2:         {relu2, func(x float64) float64 { return 2 * x }, 0},
 	ir.ClampedSwiGLU: {},
 	ir.Sigmoid:       {sigmoid, upTo(0.25), 0},
+	ir.Softplus:      {softplus, upTo(1), 0},
 }
 
 func upTo(most float64) func(float64) float64 { return func(float64) float64 { return most } }
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
+// softplus is ln(1 + exp(x)), without overflow.
+func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
 
 func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
 

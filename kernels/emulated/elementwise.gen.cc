@@ -45,6 +45,11 @@ return x * x;
 }
 
 
+inline float softplus_of(float v) {
+return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
+}
+
+
 
 inline float activation_of(uint kind, float v) {
 switch (MSL_CHOOSE(4, kind)) {
@@ -58,6 +63,8 @@ case 4:
 return relu2_of(v);
 case 6:
 return sigmoid_of(v);
+case 7:
+return softplus_of(v);
 default:
 return v;
 }
@@ -218,7 +225,7 @@ to[at + j] = v;
 }
 }
 }
-#line 222 "kernels/emulated/elementwise.gen.cc"
+#line 229 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     activate<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

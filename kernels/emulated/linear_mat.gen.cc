@@ -46,6 +46,11 @@ return x * x;
 }
 
 
+inline float softplus_of(float v) {
+return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
+}
+
+
 
 inline float activation_of(uint kind, float v) {
 switch (MSL_CHOOSE(23, kind)) {
@@ -59,6 +64,8 @@ case 4:
 return relu2_of(v);
 case 6:
 return sigmoid_of(v);
+case 7:
+return softplus_of(v);
 default:
 return v;
 }
@@ -522,7 +529,7 @@ const Epilogue end = {residual, bias0, bias1, bias2};
 const Tile tile = tile_of(p, tile_size<X>(), group.x);
 threadgroup_tile<I, X, O, true>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 526 "kernels/emulated/linear_mat.gen.cc"
+#line 533 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

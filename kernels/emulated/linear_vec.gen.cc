@@ -46,6 +46,11 @@ return x * x;
 }
 
 
+inline float softplus_of(float v) {
+return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
+}
+
+
 
 inline float activation_of(uint kind, float v) {
 switch (MSL_CHOOSE(23, kind)) {
@@ -59,6 +64,8 @@ case 4:
 return relu2_of(v);
 case 6:
 return sigmoid_of(v);
+case 7:
+return softplus_of(v);
 default:
 return v;
 }
@@ -493,7 +500,7 @@ if (msl_constant_has_residual())
 result += residual[at];
 out[at] = O(result);
 }
-#line 497 "kernels/emulated/linear_vec.gen.cc"
+#line 504 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

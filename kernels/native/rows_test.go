@@ -207,6 +207,8 @@ func activation(a ir.Activation, x float64) float64 {
 		return x * x
 	case ir.Sigmoid:
 		return 1 / (1 + math.Exp(-x))
+	case ir.Softplus:
+		return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x)))
 	}
 	return x
 }

@@ -90,6 +90,9 @@ func small(family string) models.Config {
 		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1}
 	case "bailingmoe2", "afmoe":
 		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1}
+	case "laguna":
+		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 40, Dense: 1}
+		c.Window, c.Windowed, c.HeadCounts, c.WindowRope = 5, []bool{false, true}, []int{4, 6}, models.Rope{Theta: 1e3, Rotated: 4}
 	case "cohere2moe":
 		c.LogitScale, c.Tied, c.RMS = 0.5, true, true
 		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1}
@@ -511,6 +514,9 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 		}
 	}
 	maps.Copy(config, edit)
+	if c.Family == "laguna" {
+		lagunaConfig(config, &c)
+	}
 	dir := t.TempDir()
 	text, err := json.Marshal(config)
 	require.NoError(t, err)
@@ -540,6 +546,23 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 		writeModules(t, dir, "Transformer:", "Dense:2_Dense", "Dense:3_Dense", "Normalize:4_Normalize")
 	}
 	return dir
+}
+
+// lagunaConfig says what layers differ in as folders of Laguna do.
+func lagunaConfig(config map[string]any, c *models.Config) {
+	config["num_attention_heads_per_layer"] = c.HeadCounts
+	config["mlp_layer_types"] = lo.Times(c.Layers, func(i int) string { return lo.Ternary(i < c.Experts.Dense, "dense", "sparse") })
+	full := map[string]any{"rope_type": "default", "rope_theta": config["rope_theta"], "partial_rotary_factor": 1}
+	for _, name := range []string{"rope_scaling", "rope_parameters"} {
+		if of, ok := config[name].(map[string]any); ok {
+			maps.Copy(full, of)
+		}
+	}
+	if kind, ok := full["type"]; ok {
+		full["rope_type"] = kind
+	}
+	config["rope_parameters"] = map[string]any{"full_attention": full, "sliding_attention": map[string]any{
+		"rope_type": "default", "rope_theta": c.WindowRope.Theta, "partial_rotary_factor": float64(c.WindowRope.Rotated) / float64(c.Head)}}
 }
 
 // inFolder gives the weights of a model the form that folders of the family

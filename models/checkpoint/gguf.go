@@ -140,6 +140,9 @@ func allEqual[T comparable](k *keys, key string, list []T) T {
 }
 
 func (k *keys) Sizes(key string) []int {
+	if !k.isList(key) {
+		return []int{k.Size(key, 0)}
+	}
 	list, err := k.file.Ints(k.FullName(key))
 	if err != nil {
 		k.Fail(err)
@@ -162,6 +165,9 @@ func (k *keys) Texts(key string) []string {
 	}
 	return list
 }
+
+// Word is for folders only.
+func (k *keys) Word(string) string { return "" }
 
 // Rows returns the outermost extent of a tensor.
 func (k *keys) Rows(tensor string) (n int, ok bool) {

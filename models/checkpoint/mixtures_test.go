@@ -55,6 +55,14 @@ func TestKeysOfFamilies(t *testing.T) {
 			f.set("cohere2moe.expert_shared_count", gguf.Uint32(2))
 			f.unset("cohere2moe.expert_shared_feed_forward_length")
 		}, want: func(t *testing.T, c *models.Config) { require.Equal(t, 48, c.Experts.Shared) }},
+		"heads of each layer": {family: "laguna", edit: func(*file) {}, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, []any{[]int{4, 6}, 6, 4, 6}, []any{c.HeadCounts, c.Heads, c.ByLayer[0].Heads, c.ByLayer[1].Heads})
+			require.Equal(t, []any{0, 8, 5, 4, 1e3}, []any{c.ByLayer[0].Window, c.ByLayer[0].Rope.Rotated, c.ByLayer[1].Window, c.ByLayer[1].Rope.Rotated, c.ByLayer[1].Rope.Theta})
+			require.False(t, c.ElementGate)
+		}},
+		"heads of other layers":         {family: "laguna", edit: func(f *file) { f.set("laguna.attention.head_count", gguf.Uint32Array([]uint32{4, 6, 6})) }, fails: "heads are listed for 3 layers, the model has 2"},
+		"a gate of elements":            {family: "laguna", edit: func(f *file) { f.put("blk.0.attn_gate.weight", ggufF32, 4*32*32, 32, 32) }, want: func(t *testing.T, c *models.Config) { require.True(t, c.ElementGate) }},
+		"a shared expert like others":   {family: "laguna", edit: func(f *file) { f.unset("laguna.expert_shared_feed_forward_length") }, want: func(t *testing.T, c *models.Config) { require.Equal(t, 24, c.Experts.Shared) }},
 		"no window":                     {family: "cohere2moe", edit: func(f *file) { f.set("cohere2moe.attention.sliding_window", gguf.Uint32(0)) }, fails: "cohere2moe.attention.sliding_window is 0"},
 		"mixtures in every other layer": {family: "ernie4_5-moe", edit: func(f *file) { f.set("ernie4_5-moe.interleave_moe_layer_step", gguf.Uint32(2)) }, fails: "interleave_moe_layer_step is 2, not 1"},
 		"no bias":                       {family: "ernie4_5-moe", edit: func(f *file) { f.drop("blk.1.exp_probs_b.bias") }, want: func(t *testing.T, c *models.Config) { require.False(t, c.Experts.Router.Biased) }},
@@ -107,6 +115,11 @@ func TestFoldersOfFamilies(t *testing.T) {
 		"another score":              {family: "cohere2moe", edit: map[string]any{"expert_selection_fn": "tanh"}, fails: "no router scores experts by tanh"},
 		"dense layers by their kind": {family: "cohere2moe", edit: map[string]any{"mlp_layer_types": []string{"dense", "sparse"}, "first_k_dense_replace": nil}, want: func(t *testing.T, c *models.Config) { require.Equal(t, 1, c.Experts.Dense) }},
 		"dense behind sparse":        {family: "cohere2moe", edit: map[string]any{"mlp_layer_types": []string{"sparse", "dense"}}, fails: "dense layers behind mixtures"},
+		"capped logits of routers":   {family: "laguna", edit: map[string]any{"moe_router_logit_softcapping": 30.0}, fails: "moe_router_logit_softcapping is 30, not 0"},
+		"a cap of zero":              {family: "laguna", edit: map[string]any{"moe_router_logit_softcapping": 0}, want: func(*testing.T, *models.Config) {}},
+		"gates of two kinds":         {family: "laguna", edit: map[string]any{"gating_types": []string{"per_head", "per_element"}}, fails: "gates of attention are per_head, per_element"},
+		"gates of elements":          {family: "laguna", edit: map[string]any{"gating": "per-element"}, want: func(t *testing.T, c *models.Config) { require.True(t, c.ElementGate) }},
+		"gates of heads":             {family: "laguna", edit: map[string]any{"gating": true, "gating_types": []string{"per_head", "per_head"}}, want: func(t *testing.T, c *models.Config) { require.False(t, c.ElementGate) }},
 		"no shared expert":           {family: "granitemoe", edit: map[string]any{"shared_intermediate_size": 0}, want: func(t *testing.T, c *models.Config) { require.Zero(t, c.Experts.Shared) }},
 	} {
 		t.Run(name, func(t *testing.T) {

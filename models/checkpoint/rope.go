@@ -76,10 +76,18 @@ type member struct {
 	to   *float64
 }
 
+// ReadRopeOf is for folders only.
+func (k *keys) ReadRopeOf(string, *models.Config, *models.Rope) {}
+
 // ReadRope reads rope_scaling or rope_parameters of transformers.
-func (d *folder) ReadRope(c *models.Config) {
-	r := &c.Rope
-	h := d.Rope()
+func (d *folder) ReadRope(c *models.Config) { d.readRope(d.Rope(), c, &c.Rope) }
+
+// ReadRopeOf reads those of one kind of layers into r.
+func (d *folder) ReadRopeOf(kind string, c *models.Config, r *models.Rope) {
+	d.readRope(d.RopeOf(kind), c, r)
+}
+
+func (d *folder) readRope(h hf.Rope, c *models.Config, r *models.Rope) {
 	*r = models.Rope{Theta: h.Theta, Interleaved: r.Interleaved, Rotated: int(h.PartialRotaryFactor * float64(c.Head)), Linear: 1}
 	if h.Scaling == nil {
 		return

@@ -97,14 +97,19 @@ func cohere2moeExperts(d models.Description, c *models.Config) {
 	default:
 		d.Fail(models.ConfigError("expert_selection_fn: no router scores experts by %s", score))
 	}
-	if kinds := d.Texts("mlp_layer_types"); kinds != nil {
-		e.Dense = lo.IndexOf(append(kinds, "sparse"), "sparse")
-		if lo.Contains(kinds[e.Dense:], "dense") {
-			d.Fail(models.ConfigError("mlp_layer_types has dense layers behind mixtures"))
-		}
-	}
+	leadingDense(d, c)
 	if !d.Has("layer_types") {
 		d.Fail(models.ConfigError("layer_types is missing"))
+	}
+}
+
+// leadingDense reads from a folder which layers have no experts; they must be the first ones.
+func leadingDense(d models.Description, c *models.Config) {
+	if kinds := d.Texts("mlp_layer_types"); kinds != nil {
+		c.Experts.Dense = lo.IndexOf(append(kinds, "sparse"), "sparse")
+		if lo.Contains(kinds[c.Experts.Dense:], "dense") {
+			d.Fail(models.ConfigError("mlp_layer_types has dense layers behind mixtures"))
+		}
 	}
 }
 

@@ -244,6 +244,33 @@ func (c *Config) Rope() Rope {
 	return rope
 }
 
+// RopeOf is Rope for one kind of layers, of models that have an object for each kind in
+// rope_parameters.
+func (c *Config) RopeOf(kind string) Rope {
+	const name = "rope_parameters"
+	f := &c.members
+	var kinds map[string]json.RawMessage
+	f.decode(name, "an object", &kinds)
+	one := Config{members: fields{file: f.file, values: map[string]json.RawMessage{name: kinds[kind]}}}
+	if kinds[kind] == nil {
+		f.fail(name+"."+kind, ErrMissing)
+		return Rope{}
+	}
+	rope := one.Rope()
+	if one.members.err != nil && f.err == nil {
+		f.err = one.members.err
+	}
+	return rope
+}
+
+// Word returns the text of a member that may be a string or true or false; "" if it is absent.
+func (c *Config) Word(name string) string {
+	if !c.members.has(name) {
+		return ""
+	}
+	return strings.Trim(string(c.members.values[name]), `"`)
+}
+
 // ParseGeneration parses generation_config.json; name is that of the file in errors.
 func ParseGeneration(text []byte, name string) (Generation, error) {
 	f, err := parse(text, name)

@@ -185,6 +185,18 @@ var shapes = []shape{
 			c.Experts.Router.Score = ir.SoftmaxScore
 		}
 	}},
+	{family: "laguna", partial: true, more: func(c *models.Config, i int) {
+		c.Experts = experts(i)
+		c.Experts.Shared, c.Experts.Dense = []int{64, 200, 88, 48, 512}[i], i%2
+		c.Experts.Router = models.Router{Score: ir.SigmoidScore, Normalised: i != 1, Biased: true, Scale: 1 + float64(i)/2}
+		c.ElementGate = i == 2
+		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16}
+		if i != 2 {
+			c.Window, c.Windowed = 3+i, models.AllButEvery(-2, c.Layers) // from the first layer llama.cpp takes how much of a head rotates
+			c.HeadCounts = lo.Times(c.Layers, func(k int) int { return lo.Ternary(c.Windowed[k], c.Heads, c.KVHeads) })
+			c.WindowRope = models.Rope{Theta: 100, Rotated: c.Head}
+		}
+	}},
 	{family: "minimax-m2", untied: true, partial: true, more: func(c *models.Config, i int) {
 		c.Experts = experts(i)
 		c.FFN = c.Experts.FFN // llama.cpp takes this for the width

@@ -82,8 +82,16 @@ INLINE F clamped_swiglu(F a, F b) {
     const F g = min(set1(7.0f), a), u = max(set1(-7.0f), min(set1(7.0f), b));
     return (u + set1(1.0f)) * (g / (set1(1.0f) + exp(set1(-1.702f) * g)));
 }
+// One element at a time: it is for gates of a head each.
+INLINE F softplus(F x) {
+    float v[W];
+    store(v, x);
+    for (int i = 0; i < W; i++)
+        v[i] = (v[i] < 0.0f ? 0.0f : v[i]) + __builtin_log1pf(__builtin_expf(-__builtin_fabsf(v[i])));
+    return load(v);
+}
 INLINE bool is_activation(uint32_t number, bool gated) {
-    return number <= SMELT_ACTIVATION_RELU2 || number == SMELT_ACTIVATION_SIGMOID ||
+    return number <= SMELT_ACTIVATION_RELU2 || number == SMELT_ACTIVATION_SIGMOID || number == SMELT_ACTIVATION_SOFTPLUS ||
            (gated && number == SMELT_ACTIVATION_CLAMPED_SWIGLU);
 }
 // Calls f with the activation of a number, as a function of a vector and, for gates, as a
@@ -100,6 +108,8 @@ template <class Fn> INLINE void with_activation(uint32_t number, Fn f) {
         return f([](F x) __attribute__((always_inline)) { return relu2(x); });
     case SMELT_ACTIVATION_SIGMOID:
         return f([](F x) __attribute__((always_inline)) { return sigmoid(x); });
+    case SMELT_ACTIVATION_SOFTPLUS:
+        return f([](F x) __attribute__((always_inline)) { return softplus(x); });
     default:
         return f([](F x) __attribute__((always_inline)) { return x; });
     }
