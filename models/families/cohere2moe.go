@@ -113,7 +113,7 @@ func leadingDense(d models.Description, c *models.Config) {
 	}
 }
 
-// cohere2moe is cohere with mixtures: x += Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n) + m with
+// cohere2moe is cohere with mixtures: x += m + Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n) with
 //
 //	m = Σ wᵢ · Wdownᵢ · (silu(Wgateᵢ·n) ∘ Wupᵢ·n)
 //
@@ -127,14 +127,14 @@ func cohere2moe(b *ir.Builder, c *models.Config) {
 	norm := lo.Ternary(c.RMS, models.RMSNorm, models.GainNorm)
 	models.Decode(b, &halved, norm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		n := l.Norm("attn_norm", x)
-		x = b.Add(x, models.Attention(l, n, models.AsIs))
 		if l.Dense() {
-			return b.Add(x, models.Gated(l, n, ir.SiLU))
+			x = b.Add(x, models.Gated(l, n, ir.SiLU))
+		} else {
+			x = b.Add(x, models.Mixture(l, n, ir.SiLU))
+			if c.Experts.Shared > 0 {
+				x = b.Add(x, b.Scale(models.GatedBy(l, "_shexp", n, c.Experts.Shared, ir.SiLU), 0.5))
+			}
 		}
-		x = b.Add(x, models.Mixture(l, n, ir.SiLU))
-		if c.Experts.Shared == 0 {
-			return x
-		}
-		return b.Add(x, b.Scale(models.GatedBy(l, "_shexp", n, c.Experts.Shared, ir.SiLU), 0.5))
+		return b.Add(x, models.Attention(l, n, models.AsIs))
 	})
 }
