@@ -19,6 +19,8 @@ func init() {
 		ir.OpAttention:           decomposeAttention,
 		ir.OpQKVWrite:            decomposeQKVWrite,
 		ir.OpGatedShortConv:      decomposeGatedShortConv,
+		ir.OpSiLUShortConv:       decomposeSiLUShortConv,
+		ir.OpGatedDeltaNet:       decomposeGatedDeltaNet,
 		ir.OpRopeQKVWrite:        decomposeRopeWrite,
 		ir.OpHeadNormRopeKVWrite: decomposeRopeWrite,
 		ir.OpRepeatKVPair:        decomposeRepeatPair,
@@ -188,6 +190,26 @@ func decomposeGatedShortConv(e *Emitter, v *ir.Value) []*ir.Value {
 	in := e.EmitAs(t, ir.OpMul, nil, third(0), third(2))
 	both := e.Emit(ir.OpShortConv, nil, append([]*ir.Value{in}, v.Args[1:]...)...)
 	return []*ir.Value{e.EmitAs(t, ir.OpMul, nil, third(1), e.Select(both, 0)), e.Select(both, 1)}
+}
+
+func decomposeSiLUShortConv(e *Emitter, v *ir.Value) []*ir.Value {
+	t := v.Type.Elems[0]
+	x := e.Emit(ir.OpSlice, ir.SliceAttr{End: int(t.Shape.Last())}, v.Args[0])
+	both := e.Emit(ir.OpShortConv, nil, append([]*ir.Value{x}, v.Args[1:]...)...)
+	return []*ir.Value{e.EmitAs(t.DType, ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, e.Select(both, 0)), e.Select(both, 1)}
+}
+
+func decomposeGatedDeltaNet(e *Emitter, v *ir.Value) []*ir.Value {
+	a, y, in := v.Attr.(ir.GatedDeltaNetAttr), v.Type.Elems[0], v.Args
+	gates, decay, bias, gain, all := in[1], in[2], in[3], in[4], in[5]
+	heads, size := int(decay.Type.Shape.Last()), int(decay.Type.Shape.Last()*y.Shape.Last())
+	alpha := e.Emit(ir.OpSlice, ir.SliceAttr{End: heads}, gates)
+	beta := e.Emit(ir.OpSlice, ir.SliceAttr{Start: heads, End: 2 * heads}, gates)
+	both := e.Emit(ir.OpDeltaNet, a.Delta, append([]*ir.Value{in[0], alpha, beta, decay, bias}, in[6:]...)...)
+	norm := e.EmitAs(y.DType, ir.OpRMSNorm, ir.NormAttr{Eps: a.NormEps}, e.Select(both, 0), gain)
+	end := int(all.Type.Shape.Last())
+	z := e.Reshape(e.Emit(ir.OpSlice, ir.SliceAttr{Start: end - size, End: end}, all), y.Shape...)
+	return []*ir.Value{e.EmitAs(y.DType, ir.OpMul, nil, norm, e.EmitAs(y.DType, ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, z)), e.Select(both, 1)}
 }
 
 func decomposeQKVWrite(e *Emitter, v *ir.Value) []*ir.Value {

@@ -75,6 +75,7 @@ func All() []*Rule {
 		RopeQKVWrite(),
 		QKVWrite(),
 		GatedShortConv(),
+		GatedDeltaNet(),
 		RepeatKVPair(),
 		GatedActivation(),
 		GateUp(),

@@ -82,8 +82,24 @@ type ActivationAttr struct{ Activation Activation }
 
 // DeltaNetAttr belongs to delta_net.
 type DeltaNetAttr struct {
-	KeyHeads int     // heads of Q and of K; head h of V uses Q and K of head h modulo KeyHeads
+	KeyHeads int     // heads of Q and of K
+	Adjacent bool    // heads of V that share one of Q and K are adjacent; if not, they are KeyHeads apart
 	Eps      float64 // added under the root when Q and K are normalised to length 1
+}
+
+// Share returns the number of adjacent heads of V, of so many, that have the same head of Q and K:
+// head h of V has Q and K of head h / Share modulo KeyHeads.
+func (a DeltaNetAttr) Share(heads int) int {
+	if a.Adjacent {
+		return heads / a.KeyHeads
+	}
+	return 1
+}
+
+// GatedDeltaNetAttr belongs to gated_delta_net.
+type GatedDeltaNetAttr struct {
+	Delta   DeltaNetAttr
+	NormEps float64 // eps of the norm of each head of the result
 }
 
 // RouterAttr describes how router chooses experts and weights them. Its operands are the logits,

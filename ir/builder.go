@@ -336,7 +336,7 @@ func (b *Builder) ShortConv(x, w, state *Value) *Value { return b.recur(OpShortC
 //	S ← g·S + k·(β·(v − kᵀ·g·S))ᵀ      y = Sᵀ·q/√D
 //	g = exp(decay·softplus(alpha + bias))      β = 1/(1 + exp(−beta))
 //
-// with q and k of head h modulo KeyHeads, divided by their length. qkv concatenates the heads of
+// with q and k of the head that [DeltaNetAttr.Share] gives, divided by their length. qkv concatenates the heads of
 // Q, K and V along columns; the state, [H·D,D], is S of every head, a row per element of k.
 func (b *Builder) DeltaNet(qkv, alpha, beta, decay, bias, state *Value, attr DeltaNetAttr) *Value {
 	return b.recur(OpDeltaNet, attr, qkv, alpha, beta, decay, bias, state)

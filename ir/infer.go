@@ -217,6 +217,26 @@ func inferShortConv(in []*Value, _ any, _ Type) (Type, error) { return inferConv
 
 func inferGatedShortConv(in []*Value, _ any, _ Type) (Type, error) { return inferConv(in, "all", 3) }
 
+// inferSiLUShortConv takes the number of columns that are convolved from w.
+func inferSiLUShortConv(in []*Value, _ any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "all", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	w, err := floats(in, 1, "w", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	width, ok := w.Shape[0].IsConst()
+	if !ok || width > x.Shape.Last() {
+		return Type{}, fmt.Errorf("w (%s) is %s: want at most %d rows, as many as columns are convolved", in[1], w, x.Shape.Last())
+	}
+	if err := shapeIs(in[0], "all", Var(sym.T), Const(int(x.Shape.Last()))); err != nil {
+		return Type{}, err
+	}
+	return convolved(in, x, w, int(width))
+}
+
 // inferConv infers a convolution over one of parts equal column ranges of operand 0.
 func inferConv(in []*Value, name string, parts int) (Type, error) {
 	x, err := floats(in, 0, name, 2)
@@ -227,42 +247,33 @@ func inferConv(in []*Value, name string, parts int) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	width, taps := x.Shape.Last()/int64(parts), w.Shape.Last()
+	width := int(x.Shape.Last()) / parts
+	if err := shapeIs(in[0], name, Var(sym.T), Const(parts*width)); err != nil {
+		return Type{}, err
+	}
+	return convolved(in, x, w, width)
+}
+
+// convolved returns the type of a convolution of width columns.
+func convolved(in []*Value, x, w Type, width int) (Type, error) {
+	taps := w.Shape.Last()
 	if width == 0 || taps < 2 || taps > MaxTaps {
 		return Type{}, fmt.Errorf("w (%s) is %s: want 2 to %d taps for each element of x", in[1], w, MaxTaps)
 	}
-	if err := shapeIs(in[0], name, Var(sym.T), Const(parts*int(width))); err != nil {
+	if err := shapeIs(in[1], "w", Const(width), Const(int(taps))); err != nil {
 		return Type{}, err
 	}
-	if err := shapeIs(in[1], "w", Const(int(width)), Const(int(taps))); err != nil {
-		return Type{}, err
-	}
-	state, err := recurrentOf(in, 2, int(taps)-1, int(width))
-	return TupleOf(TensorOf(x.DType, Var(sym.T), Const(int(width))), state), err
+	state, err := recurrentOf(in, 2, int(taps)-1, width)
+	return TupleOf(TensorOf(x.DType, Var(sym.T), Const(width)), state), err
 }
 
 // inferDeltaNet takes the number of V heads from alpha; heads of Q, K and V have one size.
 func inferDeltaNet(in []*Value, attr any, _ Type) (Type, error) {
-	a := attr.(DeltaNetAttr)
-	if err := epsilon(a.Eps); err != nil {
-		return Type{}, err
-	}
-	qkv, err := floats(in, 0, "qkv", 2)
-	if err != nil {
-		return Type{}, err
-	}
 	alpha, err := floats(in, 1, "alpha", 2)
 	if err != nil {
 		return Type{}, err
 	}
-	heads, width := int(alpha.Shape.Last()), int(qkv.Shape.Last())
-	if a.KeyHeads < 1 || heads%a.KeyHeads != 0 || heads == 0 || width%(2*a.KeyHeads+heads) != 0 || width == 0 {
-		return Type{}, fmt.Errorf("qkv (%s) is %s: want %d heads of Q, as many of K, and %d of V", in[0], qkv, a.KeyHeads, heads)
-	}
-	head := width / (2*a.KeyHeads + heads)
-	if err := shapeIs(in[0], "qkv", Var(sym.T), Const(width)); err != nil {
-		return Type{}, err
-	}
+	heads := int(alpha.Shape.Last())
 	for i, name := range []string{"alpha", "beta"} {
 		if _, err := floats(in, 1+i, name, 2); err != nil {
 			return Type{}, err
@@ -271,12 +282,69 @@ func inferDeltaNet(in []*Value, attr any, _ Type) (Type, error) {
 			return Type{}, err
 		}
 	}
+	return ruled(in, attr.(DeltaNetAttr), heads, 3, 5)
+}
+
+// inferGatedDeltaNet takes the number of V heads from decay.
+func inferGatedDeltaNet(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(GatedDeltaNetAttr)
+	if err := epsilon(a.NormEps); err != nil {
+		return Type{}, err
+	}
+	decay, err := floats(in, 2, "decay", 1)
+	if err != nil {
+		return Type{}, err
+	}
+	heads := int(decay.Shape.Last())
+	if _, err := floats(in, 1, "gates", 2); err != nil {
+		return Type{}, err
+	}
+	if err := shapeIs(in[1], "gates", Var(sym.T), Const(2*heads)); err != nil {
+		return Type{}, err
+	}
+	t, err := ruled(in, a.Delta, heads, 2, 6)
+	if err != nil {
+		return Type{}, err
+	}
+	head := t.Elems[0].Shape[2]
+	if err := vector(in, 4, "gain", head); err != nil {
+		return Type{}, err
+	}
+	all, err := floats(in, 5, "all", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	size, _ := head.IsConst()
+	if all.Shape.Last() < int64(heads)*size {
+		return Type{}, fmt.Errorf("all (%s) is %s: want the gates of %d heads of %d as its last columns", in[5], all, heads, size)
+	}
+	return t, shapeIs(in[5], "all", Var(sym.T), Const(int(all.Shape.Last())))
+}
+
+// ruled returns the type of the gated delta rule over so many heads of V; vectors and state are the
+// operands from which on decay and bias, and the state and its steps stand.
+func ruled(in []*Value, a DeltaNetAttr, heads, vectors, states int) (Type, error) {
+	if err := epsilon(a.Eps); err != nil {
+		return Type{}, err
+	}
+	qkv, err := floats(in, 0, "qkv", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	width := int(qkv.Shape.Last())
+	if a.KeyHeads < 1 || heads%a.KeyHeads != 0 || heads == 0 || width%(2*a.KeyHeads+heads) != 0 || width == 0 {
+		return Type{}, fmt.Errorf("qkv (%s) is %s: want %d heads of Q, as many of K, and %d of V", in[0], qkv, a.KeyHeads, heads)
+	}
+	head := width / (2*a.KeyHeads + heads)
+	if err := shapeIs(in[0], "qkv", Var(sym.T), Const(width)); err != nil {
+		return Type{}, err
+	}
 	for i, name := range []string{"decay", "bias"} {
-		if err := vector(in, 3+i, name, Const(heads)); err != nil {
+		if err := vector(in, vectors+i, name, Const(heads)); err != nil {
 			return Type{}, err
 		}
 	}
-	state, err := recurrentOf(in, 5, heads*head, head)
+	state, err := recurrentOf(in, states, heads*head, head)
 	return TupleOf(TensorOf(qkv.DType, Var(sym.T), Const(heads), Const(head)), state), err
 }
 

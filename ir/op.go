@@ -52,6 +52,8 @@ const (
 	OpRoutedLinear
 	OpNormResidual
 	OpGatedShortConv
+	OpSiLUShortConv
+	OpGatedDeltaNet
 	OpAttention
 	OpQKVWrite
 	OpRopeQKVWrite
@@ -152,6 +154,10 @@ func init() {
 			doc: "x[…,K], w[K], residual[…,K] → […,K]: residual + x / √(mean(x²)+eps) · w"},
 		OpGatedShortConv: {name: "gated_short_conv", category: ActivationOps, shares: 1, min: 6, max: 6, stage: Fused, free: true, writes: 3, infer: inferGatedShortConv,
 			doc: "all[T,3·E], w[E,K], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,E], state): c · short_conv(b · u), where all holds b, c and u side by side"},
+		OpSiLUShortConv: {name: "silu_short_conv", category: ActivationOps, shares: 1, min: 6, max: 6, stage: Fused, free: true, writes: 3, infer: inferSiLUShortConv,
+			doc: "all[T,N], w[E,K], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,E], state): SiLU(short_conv(x)), where x is the first E columns of all"},
+		OpGatedDeltaNet: {name: "gated_delta_net", category: AttentionOps, shares: 35, min: 10, max: 10, attr: GatedDeltaNetAttr{}, stage: Fused, free: true, writes: 7, infer: inferGatedDeltaNet,
+			doc: "qkv[T,(2·KeyHeads+H)·D], gates[T,2·H], decay[H], bias[H], gain[D], all[T,N], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,H,D], state): rms_norm(delta_net(qkv, alpha, beta, …), gain) · SiLU(z), where gates holds alpha and beta side by side and z is the last H·D columns of all"},
 		OpAttention: {name: "attention", category: AttentionOps, shares: 1, min: 6, max: 8, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
 			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], sinks[H]?, slopes[H]? → [T,H,D]: query head h reads KV head h·KV/H"},
 		OpQKVWrite: {name: "qkv_write", category: CacheOps, shares: 1, min: 3, max: 3, attr: QKVWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferQKVWrite,

@@ -28,6 +28,7 @@ func TestTextRoundTrip(t *testing.T) {
   v42 = select v40 {index=1} : cache<f16,2,16,32> @0
   v43 = attention v41 v42 v2 v4 v5 v6 {scale=-2.5e-07} : f16[T,4,16] @0
   v46 = gated_short_conv v27 v25 v26 v2 v4 v6 : (f16[T,64], state<2,64,32>) @0
+  v47 = gated_delta_net v31 v32 v29 v29 v33 v27 v30 v2 v4 v6 {keyheads=1 adjacent=true eps=1e-06 normeps=2e-06} : (f16[T,4,32], state<128,32,32>) @0
   v44 = weight {name="a \"quoted\"\n\\name\xff é"} : f32[1]
   v45 = const {data="AAECAw=="} : i32[1]
   return "a b\tc" v43

@@ -42,6 +42,8 @@ const start = `
   v29 = weight {name="decay"} : f32[4]
   v30 = state {layer=0 name="delta"} : state<128,32,32> @0
   v31 = input {name="heads"} : f32[T,192]
+  v32 = input {name="gates"} : f32[T,8]
+  v33 = weight {name="n32"} : f32[32]
 `
 
 // rope is an attribute that fits heads of 16.
@@ -143,6 +145,19 @@ func TestInfer(t *testing.T) {
 		{line: `short_conv v9 v25 v26 v2 v4 v5`, typ: "(f32[T,64], state<2,64,32>)", fails: "block_table (v5) is i32[B], want i32[B,NB]"},
 		{line: `gated_short_conv v27 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)"},
 		{line: `gated_short_conv v9 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "all (v9) is f32[T,64], want shape [T,63]"},
+		{line: `silu_short_conv v27 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)"},
+		{line: `silu_short_conv v9 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)"},
+		{line: `silu_short_conv v21 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "w (v25) is f16[64,3]: want at most 32 rows"},
+		{line: `silu_short_conv v27 v10 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "w (v10) is f16[64,64]: want 2 to 8 taps"},
+		{line: `delta_net v31 v28 v28 v29 v29 v30 v2 v4 v6 {keyheads=1 adjacent=true eps=1e-06}`, typ: "(f32[T,4,32], state<128,32,32>)"},
+		{line: `gated_delta_net v31 v32 v29 v29 v33 v27 v30 v2 v4 v6 {keyheads=1 eps=1e-06 normeps=1e-06}`, typ: "(f32[T,4,32], state<128,32,32>)"},
+		{line: `gated_delta_net v31 v32 v29 v29 v33 v27 v30 v2 v4 v6 {keyheads=1 normeps=-1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "eps is -1"},
+		{line: `gated_delta_net v31 v32 v29 v29 v33 v27 v30 v2 v4 v6 {keyheads=3}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "want 3 heads of Q, as many of K, and 4 of V"},
+		{line: `gated_delta_net v31 v28 v29 v29 v33 v27 v30 v2 v4 v6 {keyheads=1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "gates (v28) is f32[T,4], want shape [T,8]"},
+		{line: `gated_delta_net v31 v32 v29 v33 v33 v27 v30 v2 v4 v6 {keyheads=1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "bias (v33) is f32[32], want shape [4]"},
+		{line: `gated_delta_net v31 v32 v29 v29 v12 v27 v30 v2 v4 v6 {keyheads=1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "gain (v12) is f32[16], want shape [32]"},
+		{line: `gated_delta_net v31 v32 v29 v29 v33 v9 v30 v2 v4 v6 {keyheads=1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "all (v9) is f32[T,64]: want the gates of 4 heads of 32"},
+		{line: `gated_delta_net v31 v32 v29 v29 v33 v27 v26 v2 v4 v6 {keyheads=1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "want a state of 128 rows of 32"},
 		{line: `delta_net v31 v28 v28 v29 v29 v30 v2 v4 v6 {keyheads=1 eps=1e-06}`, typ: "(f32[T,4,32], state<128,32,32>)"},
 		{line: `delta_net v31 v28 v28 v29 v29 v30 v2 v4 v6 {keyheads=3}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "want 3 heads of Q, as many of K, and 4 of V"},
 		{line: `delta_net v31 v28 v28 v29 v29 v30 v2 v4 v6 {}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "want 0 heads of Q"},

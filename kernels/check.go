@@ -219,6 +219,11 @@ func (c *checker) rows(name string, rows, stride, width uint32) {
 	c.holds(name, spread(uint64(rows), uint64(stride), uint64(width)))
 }
 
+// rowsFrom is rows of which each begins with `from` other elements.
+func (c *checker) rowsFrom(name string, rows, stride, from, width uint32) {
+	c.holds(name, sum(uint64(from), spread(uint64(rows), uint64(stride), uint64(width))))
+}
+
 // gathered refuses an x too small for the rows that an index names, or for one where their number
 // is unknown.
 func (c *checker) gathered(stride, width uint32) {

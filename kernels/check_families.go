@@ -484,13 +484,29 @@ func checkShortConv(c *checker) {
 
 func checkDeltaNet(c *checker) {
 	p := paramsOf[DeltaNetParams](c)
+	c.deltaRule(p)
+	c.coveredBy(round32(p.Head), round32(p.Head))
+}
+
+func checkDeltaNetPieces(c *checker) {
+	p := paramsOf[DeltaNetParams](c)
+	c.require(p.Head%8 == 0 && p.Head <= MaxPieceHead, "head", "%d; it may be a multiple of 8 up to %d", p.Head, MaxPieceHead)
+	c.deltaRule(p)
+	c.covered()
+}
+
+func (c *checker) deltaRule(p DeltaNetParams) {
 	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride}, size{"head", p.Head})
 	c.groups(p.Heads, p.KeyHeads)
 	c.require(p.Head <= MaxHead, "head", "%d; it may be up to %d", p.Head, MaxHead)
+	c.require(p.Share == 1 || p.Share == p.Heads/max(p.KeyHeads, 1), "share", "%d; it may be 1, or %d heads over %d", p.Share, p.Heads, p.KeyHeads)
 	c.narrow(size{"heads", p.Heads}, size{"head", p.Head}, size{"head", p.Head})
 	c.narrow(size{"key_heads", p.KeyHeads}, size{"head", p.Head})
-	for _, name := range []string{"alpha", "beta"} {
-		c.dense(name, p.Tokens, p.Heads)
+	c.rows("alpha", p.Tokens, p.GateStride, p.Heads)
+	c.rowsFrom("beta", p.Tokens, p.GateStride, p.BetaFrom, p.Heads)
+	if c.on("fc_gated") {
+		c.dense("gain", p.Head)
+		c.rowsFrom("z", p.Tokens, p.ZStride, p.ZFrom, p.Heads*p.Head)
 	}
 	for _, name := range []string{"decay", "bias"} {
 		c.dense(name, p.Heads)
@@ -501,7 +517,6 @@ func checkDeltaNet(c *checker) {
 	c.holds("qkv", product(product(uint64(p.Tokens), uint64(p.Head)), 2*uint64(p.KeyHeads)+uint64(p.Heads)))
 	c.dense("out", p.Tokens, p.Heads, p.Head)
 	c.steps(p.Tokens, p.Seqs, p.TableStride)
-	c.coveredBy(round32(p.Head), round32(p.Head))
 }
 
 // steps checks the buffers by which a kernel finds the recurrent states of a step's

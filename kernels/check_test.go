@@ -176,10 +176,14 @@ var sounds = []sound{
 	{kernel: "short_conv_f16", params: kernels.ShortConvParams{Tokens: 3, Seqs: 2, Width: 300, Taps: 4, XStride: 302, Block: 16, TableStride: 5}, freely: "block",
 		elements: map[string]int{"x": 904, "w": 1200, "state": 900, "state_out": 900, "positions": 3, "cu_seqlens": 3, "block_table": 10, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256,
 		mistakes: []string{"taps=1", "taps=9", "block=0", "seqs=3 cu_seqlens", "table_stride=6 block_table", "x_stride=303 x", "fc_gated=1 in_gate"}},
-	{kernel: "delta_net_f16", params: kernels.DeltaNetParams{Tokens: 3, Seqs: 2, Heads: 4, KeyHeads: 2, Head: 40, Block: 16, TableStride: 5}, freely: "block",
+	{kernel: "delta_net_f16", params: kernels.DeltaNetParams{Tokens: 3, Seqs: 2, Heads: 4, KeyHeads: 2, Head: 40, Block: 16, TableStride: 5, Share: 2, GateStride: 5, BetaFrom: 1, ZStride: 162, ZFrom: 2}, freely: "block beta_from z_from",
+		constants: map[string]uint32{"fc_gated": 1},
+		elements:  map[string]int{"qkv": 960, "alpha": 14, "beta": 15, "gain": 40, "z": 486, "decay": 4, "bias": 4, "state": 6400, "state_out": 6400, "positions": 3, "cu_seqlens": 3, "block_table": 10, "out": 480},
+		grid:      [3]uint32{4, 2, 1}, threads: 64,
+		mistakes: []string{"heads=3", "head=257", "block=0", "share=0", "share=3", "gate_stride=6 alpha", "beta_from=2 beta", "z_stride=163 z", "z_from=3 z", "table_stride=6 block_table"}},
+	{kernel: "delta_net_pieces_f32", params: kernels.DeltaNetParams{Tokens: 3, Seqs: 2, Heads: 4, KeyHeads: 2, Head: 40, Block: 16, TableStride: 5, Share: 1, GateStride: 4}, freely: "block beta_from z_from",
 		elements: map[string]int{"qkv": 960, "alpha": 12, "beta": 12, "decay": 4, "bias": 4, "state": 6400, "state_out": 6400, "positions": 3, "cu_seqlens": 3, "block_table": 10, "out": 480},
-		grid:     [3]uint32{4, 2, 1}, threads: 64,
-		mistakes: []string{"heads=3", "head=257", "block=0", "table_stride=6 block_table"}},
+		grid:     [3]uint32{4, 2, 1}, threads: 128, mistakes: []string{"head=36", "head=136", "fc_gated=1 gain"}},
 	{kernel: "repeat_kv_f32", params: kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 40, Repeats: 3},
 		elements: map[string]int{"x": 240, "out": 720}, grid: [3]uint32{1, 1, 1}, threads: 256, loose: "x"},
 	{kernel: "repeat_kv_pair_f16", params: kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 40, Repeats: 3},
@@ -378,7 +382,7 @@ func TestEveryFamilyIsChecked(t *testing.T) {
 }
 
 // floatParams are the parameters that are not counts.
-var floatParams = []string{"eps", "scale", "value", "soft_cap", "log2_theta", "freq_scale", "magnitude"}
+var floatParams = []string{"eps", "scale", "value", "soft_cap", "log2_theta", "freq_scale", "magnitude", "norm_eps"}
 
 // free reports whether a parameter may have any value, or its bounds are among the family's
 // mistakes.

@@ -1,14 +1,21 @@
 package kernels
 
+const deltaArgs = "0 qkv read $0; 1 alpha read $0; 2 beta read $0; 3 decay read float; 4 bias read float; 5 state read float; 6 positions read int; " +
+	"7 cu_seqlens read int; 8 block_table read int; 9 out write $0; 10 state_out write float; 12 gain read float?; 13 z read $0?"
+
 // recurrentFamilies advance recurrent states by the tokens of a step. Each block of the KV
 // cache has one state.
 var recurrentFamilies = []family{
-	{name: "short_conv", check: checkShortConv, file: "short_conv.metal", summary: "a convolution along the tokens of every sequence, gated or not",
+	{name: "short_conv", check: checkShortConv, file: "short_conv.metal", summary: "a convolution along the tokens of every sequence, gated or with SiLU or neither",
 		instances: rowTypes, args: "0 x read $0; 1 w read float; 2 state read float; 3 positions read int; 4 cu_seqlens read int; 5 block_table read int; " +
 			"6 out write $0; 7 state_out write float; 9 in_gate read $0?; 10 out_gate read $0?", params: ShortConvParams{}, paramsIndex: 8,
-		constants: "0 fc_gated bool?", grid: "width/256, tokens", maxThreads: 256},
-	{name: "delta_net", check: checkDeltaNet, file: "delta_net.metal", summary: "the gated delta rule along the tokens of every sequence", instances: rowTypes,
-		args: "0 qkv read $0; 1 alpha read $0; 2 beta read $0; 3 decay read float; 4 bias read float; 5 state read float; 6 positions read int; " +
-			"7 cu_seqlens read int; 8 block_table read int; 9 out write $0; 10 state_out write float", params: DeltaNetParams{}, paramsIndex: 11,
-		grid: "heads, seqs", maxThreads: 256},
+		constants: "0 fc_gated bool?; 1 fc_silu bool?", grid: "width/256, tokens", maxThreads: 256},
+	{name: "delta_net", check: checkDeltaNet, file: "delta_net.metal", summary: "the gated delta rule along the tokens of every sequence, with a norm and a gate or without", instances: rowTypes,
+		args: deltaArgs, params: DeltaNetParams{}, paramsIndex: 11, constants: "0 fc_gated bool?", threadgroup: floats(2*MaxHead + 3*8), grid: "heads, seqs", maxThreads: 256},
+	{name: "delta_net_pieces", check: checkDeltaNetPieces, file: "delta_net.metal", summary: "the gated delta rule over several tokens of a sequence at once, with a norm and a gate or without",
+		instances: rowTypes, args: deltaArgs, params: DeltaNetParams{}, paramsIndex: 11, constants: "0 fc_gated bool?",
+		threadgroup: floats(2*16*MaxPieceHead + 2*16*16 + 4*16*32 + 16*4 + 3*16 + 64), grid: "heads, seqs", maxThreads: 128},
 }
+
+// MaxPieceHead is the largest head of delta_net_pieces.
+const MaxPieceHead = 128

@@ -210,7 +210,13 @@ type DeltaNetParams struct {
 	Head        uint32  // elements of a head
 	Block       uint32  // tokens of a cache block
 	TableStride uint32  // NB
+	Share       uint32  // adjacent heads of V with the same head of Q and K
+	GateStride  uint32  // of alpha and beta
+	BetaFrom    uint32  // where beta begins in a row
+	ZStride     uint32  // of the gate of the result
+	ZFrom       uint32  // where the gate begins in a row
 	Eps         float32 // of the lengths of Q and K
+	NormEps     float32 // of the norm of the result
 }
 
 // ElementParams of the element-wise kernels, gather_rows, softmax and argmax.

@@ -100,8 +100,9 @@ func TestShortConv(t *testing.T) {
 	instances(t, "short_conv", func(t *testing.T, name string, types []kernels.Element) {
 		for _, b := range recurrentCases {
 			for _, taps := range few([]int{3, 4}, []int{2, 3, 4, 8}) {
-				for _, gated := range []bool{false, true} {
-					t.Run(fmt.Sprint(b, taps, gated), func(t *testing.T) {
+				for _, with := range []string{"", "fc_gated", "fc_silu"} {
+					gated := with == "fc_gated"
+					t.Run(fmt.Sprint(b, taps, with), func(t *testing.T) {
 						rng, width := newRand(t.Name()), few([]int{70}, []int{300})[0]
 						p, stride, n := b.page(rng), width+3, (taps-1)*width
 						tokens := b.tokens()
@@ -116,8 +117,11 @@ func TestShortConv(t *testing.T) {
 								XStride: uint32(stride), Block: uint32(p.block), TableStride: uint32(p.stride)},
 							grid: [3]int{ceil(width, 256), tokens, 1}, group: 256,
 						}
+						if with != "" {
+							l.constants[with] = 1
+						}
 						if gated {
-							l.constants["fc_gated"], l.buffers["in_gate"], l.buffers["out_gate"] = 1, in, out
+							l.buffers["in_gate"], l.buffers["out_gate"] = in, out
 						}
 						got, after := l.runStates(t, state)
 						want := make([]float64, tokens*width)
@@ -133,6 +137,9 @@ func TestShortConv(t *testing.T) {
 								}
 								if sum += w.at(e*taps+taps-1) * v; gated {
 									sum *= out.at(at)
+								}
+								if with == "fc_silu" {
+									sum /= 1 + math.Exp(-sum)
 								}
 								want[token*width+e] = sum
 								for j := range taps - 2 {
@@ -151,66 +158,106 @@ func TestShortConv(t *testing.T) {
 }
 
 func TestDeltaNet(t *testing.T) {
-	instances(t, "delta_net", func(t *testing.T, name string, types []kernels.Element) {
-		for _, b := range recurrentCases {
-			for _, s := range few([][3]int{{4, 2, 24}, {3, 3, 40}}, [][3]int{{1, 1, 1}, {4, 2, 24}, {3, 3, 40}, {6, 1, 128}, {2, 2, 256}}) {
-				t.Run(fmt.Sprint(b, s), func(t *testing.T) {
-					const eps = 1e-3
-					rng, heads, keyHeads, head := newRand(t.Name()), s[0], s[1], s[2]
-					p, n, row := b.page(rng), heads*head*head, (2*keyHeads+heads)*head
-					tokens := b.tokens()
-					qkv, alpha, beta := random(rng, types[0], tokens*row), random(rng, types[0], tokens*heads), random(rng, types[0], tokens*heads)
-					alpha.put(0, 40) // whose exponential is no number worth adding one to
-					decay := filled(kernels.Float, heads, func(i int) float64 { return -0.2 * float64(i+1) })
-					bias := random(rng, kernels.Float, heads)
-					state, before := p.state(rng, n)
-					got, after := launch{
-						kernel: name,
-						buffers: map[string]tensor{"qkv": qkv, "alpha": alpha, "beta": beta, "decay": decay, "bias": bias, "positions": ints(p.positions),
-							"cu_seqlens": ints(p.cu), "block_table": ints(p.table), "out": result(types[0], tokens*heads*head)},
-						params: kernels.DeltaNetParams{Tokens: uint32(tokens), Seqs: uint32(len(p.lens)), Heads: uint32(heads), KeyHeads: uint32(keyHeads),
-							Head: uint32(head), Block: uint32(p.block), TableStride: uint32(p.stride), Eps: eps},
-						grid: [3]int{heads, len(p.lens), 1}, group: ceil(head, 32) * 32,
-					}.runStates(t, state)
-					want := make([]float64, tokens*heads*head)
-					left := p.left(state, before, n, func(token int, state []float64) {
-						unit := func(at int) []float64 {
-							x, sum := make([]float64, head), eps
-							for i := range x {
-								x[i] = qkv.at(token*row + at*head + i)
-								sum += x[i] * x[i]
-							}
-							for i := range x {
-								x[i] /= math.Sqrt(sum)
-							}
-							return x
+	requireDeltaRule(t, "delta_net", recurrentCases, few([][3]int{{4, 2, 24}, {3, 3, 40}}, [][3]int{{1, 1, 1}, {4, 2, 24}, {3, 3, 40}, {6, 1, 128}, {2, 2, 256}}),
+		func(head int) int { return ceil(head, 32) * 32 })
+}
+
+// TestDeltaNetPieces has pieces that are cut by a block, and by the end of a sequence.
+func TestDeltaNetPieces(t *testing.T) {
+	long := batch{lens: []int{37, 1, 20}, contexts: []int{37, 70, 90}, block: 64}
+	requireDeltaRule(t, "delta_net_pieces", append([]batch{long}, recurrentCases...), few([][3]int{{4, 2, 24}, {2, 1, 72}}, [][3]int{{1, 1, 8}, {4, 2, 24}, {3, 3, 40}, {2, 1, 72}, {6, 1, 128}}),
+		func(int) int { return 128 })
+}
+
+// requireDeltaRule compares a kernel with the rule, token by token, for so many heads of V and of K, of so many
+// elements.
+func requireDeltaRule(t *testing.T, family string, batches []batch, shapes [][3]int, threads func(head int) int) {
+	instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
+		for _, b := range batches {
+			for _, s := range shapes {
+				for _, gated := range []bool{false, true} {
+					t.Run(fmt.Sprint(b, s, gated), func(t *testing.T) {
+						const eps, normEps = 1e-3, 0.125
+						rng, heads, keyHeads, head := newRand(t.Name()), s[0], s[1], s[2]
+						share := 1 + rng.IntN(2)*(heads/keyHeads-1)
+						p, n, row := b.page(rng), heads*head*head, (2*keyHeads+heads)*head
+						tokens := b.tokens()
+						betaFrom, zFrom := rng.IntN(3), rng.IntN(3)
+						gates, zs := heads+betaFrom, heads*head+zFrom+1 // from token to token
+						qkv, alpha, beta := random(rng, types[0], tokens*row), random(rng, types[0], tokens*gates), random(rng, types[0], tokens*gates)
+						z, gain := random(rng, types[0], tokens*zs), random(rng, kernels.Float, head)
+						for i := range tokens * keyHeads * head { // Q is like K: where their product vanishes, rounding is all that is left
+							at := i/(keyHeads*head)*row + i%(keyHeads*head)
+							qkv.put(at, qkv.at(at)+2*qkv.at(at+keyHeads*head))
 						}
-						for h := range heads {
-							q, k, own := unit(h%keyHeads), unit(keyHeads+h%keyHeads), state[h*head*head:][:head*head]
-							keep := math.Exp(decay.at(h) * math.Log1p(math.Exp(alpha.at(token*heads+h)+bias.at(h))))
-							learn := 1 / (1 + math.Exp(-beta.at(token*heads+h)))
-							for j := range head {
-								known := 0.0
-								for i := range head {
-									known += k[i] * keep * own[i*head+j]
+						alpha.put(0, 40) // whose exponential is no number worth adding one to
+						decay := filled(kernels.Float, heads, func(i int) float64 { return -0.2 * float64(i+1) })
+						bias := random(rng, kernels.Float, heads)
+						state, before := p.state(rng, n)
+						l := launch{
+							kernel: name, constants: map[string]uint32{},
+							buffers: map[string]tensor{"qkv": qkv, "alpha": alpha, "beta": beta, "decay": decay, "bias": bias, "positions": ints(p.positions),
+								"cu_seqlens": ints(p.cu), "block_table": ints(p.table), "out": result(types[0], tokens*heads*head)},
+							params: kernels.DeltaNetParams{Tokens: uint32(tokens), Seqs: uint32(len(p.lens)), Heads: uint32(heads), KeyHeads: uint32(keyHeads),
+								Head: uint32(head), Block: uint32(p.block), TableStride: uint32(p.stride), Share: uint32(share), GateStride: uint32(gates), BetaFrom: uint32(betaFrom), ZStride: uint32(zs), ZFrom: uint32(zFrom),
+								Eps: eps, NormEps: normEps},
+							grid: [3]int{heads, len(p.lens), 1}, group: threads(head),
+						}
+						if gated {
+							l.constants["fc_gated"], l.buffers["z"], l.buffers["gain"] = 1, z, gain
+						}
+						got, after := l.runStates(t, state)
+						want := make([]float64, tokens*heads*head)
+						left := p.left(state, before, n, func(token int, state []float64) {
+							unit := func(at int) []float64 {
+								x, sum := make([]float64, head), eps
+								for i := range x {
+									x[i] = qkv.at(token*row + at*head + i)
+									sum += x[i] * x[i]
 								}
-								more := learn * (qkv.at(token*row+(2*keyHeads+h)*head+j) - known)
-								for i := range head {
-									own[i*head+j] = keep*own[i*head+j] + k[i]*more
-									want[(token*heads+h)*head+j] += q[i] * own[i*head+j] / math.Sqrt(float64(head))
+								for i := range x {
+									x[i] /= math.Sqrt(sum)
+								}
+								return x
+							}
+							for h := range heads {
+								of := h / share % keyHeads
+								q, k, own := unit(of), unit(keyHeads+of), state[h*head*head:][:head*head]
+								keep := math.Exp(decay.at(h) * math.Log1p(math.Exp(alpha.at(token*gates+h)+bias.at(h))))
+								learn := 1 / (1 + math.Exp(-beta.at(token*gates+betaFrom+h)))
+								for j := range head {
+									known := 0.0
+									for i := range head {
+										known += k[i] * keep * own[i*head+j]
+									}
+									more := learn * (qkv.at(token*row+(2*keyHeads+h)*head+j) - known)
+									for i := range head {
+										own[i*head+j] = keep*own[i*head+j] + k[i]*more
+										want[(token*heads+h)*head+j] += q[i] * own[i*head+j] / math.Sqrt(float64(head))
+									}
+								}
+								if gated {
+									y, sum := want[(token*heads+h)*head:][:head], 0.0
+									for _, v := range y {
+										sum += v * v
+									}
+									for j := range y {
+										v := z.at(token*zs + zFrom + h*head + j)
+										y[j] *= gain.at(j) / math.Sqrt(sum/float64(head)+normEps) * v / (1 + math.Exp(-v))
+									}
 								}
 							}
+						})
+						compare(t, want, got.values(), head, worst(types...))
+						for i, v := range after.values() {
+							if math.IsNaN(left[i]) {
+								require.True(t, math.IsNaN(v), "element %d of the states", i)
+								continue
+							}
+							require.InDelta(t, left[i], v, 1e-5*max(1, math.Abs(left[i])), "element %d of the states", i)
 						}
 					})
-					compare(t, want, got.values(), head, worst(types...))
-					for i, v := range after.values() {
-						if math.IsNaN(left[i]) {
-							require.True(t, math.IsNaN(v), "element %d of the states", i)
-							continue
-						}
-						require.InDelta(t, left[i], v, 1e-5*max(1, math.Abs(left[i])), "element %d of the states", i)
-					}
-				})
+				}
 			}
 		}
 	})

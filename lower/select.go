@@ -42,6 +42,8 @@ func init() {
 		ir.OpRoutedLinear:        expertLinear,
 		ir.OpNormResidual:        normResidual,
 		ir.OpGatedShortConv:      shortConv,
+		ir.OpSiLUShortConv:       shortConv,
+		ir.OpGatedDeltaNet:       gatedDeltaNet,
 		ir.OpAttention:           attention,
 		ir.OpQKVWrite:            qkvWrite,
 		ir.OpRopeQKVWrite:        ropeWrite,

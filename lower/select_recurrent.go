@@ -1,17 +1,21 @@
 package lower
 
 import (
+	"maps"
+
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower/plan"
 )
 
-// shortConv lowers a convolution, gated or not.
+// shortConv lowers a convolution, alone, with gates or with SiLU.
 func shortConv(p *phase, v *ir.Value) error {
 	x, w, state, out := v.Args[0], v.Args[1], v.Args[2], tensorOf(v)
 	d := p.dispatch("short_conv_"+out.DType.String(), v)
 	width, gated := out.Shape.Last(), v.Op == ir.OpGatedShortConv
 	d.constant("fc_gated", bit(gated))
+	d.constant("fc_silu", bit(v.Op == ir.OpSiLUShortConv))
 	if gated {
 		third := out.DType.Bytes(width)
 		d.inFrom("in_gate", x, 0)
@@ -30,18 +34,62 @@ func shortConv(p *phase, v *ir.Value) error {
 }
 
 func deltaNet(p *phase, v *ir.Value) error {
-	a, out, state := v.Attr.(ir.DeltaNetAttr), tensorOf(v), v.Args[5]
-	d := p.dispatch("delta_net_"+out.DType.String(), v)
-	for i, name := range []string{"qkv", "alpha", "beta", "decay", "bias"} {
-		d.in(name, v.Args[i])
+	out := tensorOf(v)
+	d := p.dispatch(p.deltaKernel(out), v)
+	d.in("qkv", v.Args[0])
+	d.constant("fc_gated", 0)
+	for i, name := range []string{"alpha", "beta", "decay", "bias"} {
+		d.in(name, v.Args[1+i])
 	}
-	d.recurrent(v, 5)
+	heads, _ := out.Shape[1].IsConst()
+	d.deltaRule(v, v.Attr.(ir.DeltaNetAttr), 5, words{"gate_stride": size(heads), "beta_from": size(0), "z_stride": size(0), "z_from": size(0), "norm_eps": float(0)})
+	return nil
+}
+
+// gatedDeltaNet lowers the rule with what follows it.
+func gatedDeltaNet(p *phase, v *ir.Value) error {
+	a, out, gates, all := v.Attr.(ir.GatedDeltaNetAttr), tensorOf(v), v.Args[1], v.Args[5]
+	d := p.dispatch(p.deltaKernel(out), v)
+	d.in("qkv", v.Args[0])
+	d.constant("fc_gated", 1)
+	heads, _ := out.Shape[1].IsConst()
+	d.in("alpha", gates)
+	d.in("beta", gates)
+	for i, name := range []string{"decay", "bias", "gain"} {
+		d.in(name, v.Args[2+i])
+	}
+	d.in("z", all)
+	d.deltaRule(v, a.Delta, 6, words{"gate_stride": size(2 * heads), "beta_from": size(heads), "z_stride": size(last(all)),
+		"z_from": size(last(all) - heads*out.Shape.Last()), "norm_eps": float(a.NormEps)})
+	return nil
+}
+
+// deltaKernel returns the kernel of the gated delta rule: on a GPU that of pieces for prompts, unless a
+// token's bits may not depend on where a piece begins.
+func (p *phase) deltaKernel(out ir.Type) string {
+	few := p.out.Longest.Max == 1 || p.bound(Extent(ir.Var(sym.T))) <= p.chip.vecTokens
+	if head := out.Shape.Last(); few || p.target.SameBits || !p.target.GPU || head%8 != 0 || head > kernels.MaxPieceHead {
+		return "delta_net_" + out.DType.String()
+	}
+	return "delta_net_pieces_" + out.DType.String()
+}
+
+// deltaRule binds the result and the state, operand i of v, and adds the parameters that more lacks.
+func (d emitter) deltaRule(v *ir.Value, a ir.DeltaNetAttr, i int, more words) {
+	out, state := tensorOf(v), v.Args[i]
+	d.recurrent(v, i)
 	d.out("out", v)
 	head := out.Shape.Last()
-	d.params(words{"tokens": Extent(ir.Var(sym.T)), "seqs": Extent(ir.Var(sym.B)), "heads": Extent(out.Shape[1]), "key_heads": size(int64(a.KeyHeads)),
-		"head": size(head), "block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(sym.NB)), "eps": float(a.Eps)})
-	d.coverBy(int(roundUp(head, 32)))
-	return nil
+	heads, _ := out.Shape[1].IsConst()
+	maps.Copy(more, words{"tokens": Extent(ir.Var(sym.T)), "seqs": Extent(ir.Var(sym.B)), "heads": Extent(out.Shape[1]), "key_heads": size(int64(a.KeyHeads)),
+		"head": size(head), "block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(sym.NB)),
+		"share": size(int64(a.Share(int(heads)))), "eps": float(a.Eps)})
+	d.params(more)
+	if d.kernel.Family == "delta_net" {
+		d.coverBy(int(roundUp(head, 32)))
+	} else {
+		d.cover()
+	}
 }
 
 // recurrent binds the recurrent state that v updates, operand i of v, and the inputs that locate it

@@ -218,6 +218,9 @@ var families = map[ir.Op][]string{
 	ir.OpAttention: {"attention_vec", "attention_tile"}, ir.OpSlice: {"transpose"},
 	ir.OpQKVWrite:              {"rope_qkv_write"},
 	ir.OpGatedShortConv:        {"short_conv"},
+	ir.OpSiLUShortConv:         {"short_conv"},
+	ir.OpDeltaNet:              {"delta_net", "delta_net_pieces"},
+	ir.OpGatedDeltaNet:         {"delta_net", "delta_net_pieces"},
 	ir.OpRopeQKVWriteAttention: {"attention_write"}, ir.OpHeadNormRopeKVWriteAttention: {"attention_write"},
 }
 

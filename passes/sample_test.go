@@ -48,6 +48,7 @@ type sample struct {
 	chosen     int  // of them, for each token
 	shared     bool // one more expert, that all tokens go to
 	taps       int  // of a gated convolution before attention; 0 for none
+	ruled      bool // the gated delta rule before attention
 }
 
 var (
@@ -96,6 +97,7 @@ func randomSample(r *rand.Rand) sample {
 	}
 	s.rowNorm = r.IntN(4) == 0
 	s.shared = s.experts > 0 && coin()
+	s.ruled = r.IntN(3) == 0
 	return s
 }
 
@@ -168,6 +170,17 @@ func (s sample) define(b *ir.Builder) {
 				part := func(i int) *ir.Value { return b.Slice(all, i*s.width, (i+1)*s.width) }
 				mixed := b.ShortConv(commute(b.Mul, part(0), part(2)), weight("taps", s.width, s.taps), b.State("conv", s.taps-1, s.width))
 				x = commute(b.Add, x, linear("out", commute(b.Mul, part(1), mixed), s.width, s.width))
+			}
+			if s.ruled {
+				const heads, keyHeads, head = 4, 2, 3
+				n := norm(fmt.Sprintf("%d.delta_norm", i), x)
+				project := func(name string, rows int) *ir.Value { return b.Linear(n, weight(name, rows, s.width)) }
+				const all = (2*keyHeads + heads) * head
+				qkv := b.SiLU(b.ShortConv(project("delta_qkv", all), weight("delta_taps", all, 3), b.State("delta_conv", 2, all)))
+				y := b.DeltaNet(qkv, project("alpha", heads), project("beta", heads), weight("decay", heads), weight("dt", heads), b.State("delta", heads*head, head),
+					ir.DeltaNetAttr{KeyHeads: keyHeads, Adjacent: s.swap, Eps: eps})
+				y = commute(b.Mul, b.RMSNorm(y, weight("delta_gain", head), eps), b.SiLU(b.SplitHeads(project("z", heads*head), heads)))
+				x = commute(b.Add, x, linear("delta_out", b.MergeHeads(y), s.width, heads*head))
 			}
 			normed := norm(fmt.Sprintf("%d.attn_norm", i), x)
 			project := func(name string, heads int) *ir.Value {

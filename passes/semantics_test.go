@@ -192,7 +192,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 // TestLegaliseKeepsMeaning compiles for targets that lack fused ops.
 func TestLegaliseKeepsMeaning(t *testing.T) {
 	fused := []ir.Op{ir.OpFusedLinear, ir.OpNormResidual, ir.OpAttention, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair,
-		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention}
+		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet}
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -200,7 +200,8 @@ func TestLegaliseKeepsMeaning(t *testing.T) {
 		lacks := sourceTarget(t, tgt.Act)
 		for _, op := range fused {
 			if op == ir.OpFusedLinear && r.IntN(2) == 0 { // what reads its columns goes with it, as no target joins columns
-				for _, reader := range []ir.Op{ir.OpFusedLinear, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention} {
+				for _, reader := range []ir.Op{ir.OpFusedLinear, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention,
+					ir.OpSiLUShortConv, ir.OpGatedDeltaNet} {
 					tgt.Kernels[reader] = nil
 				}
 			} else if op != ir.OpFusedLinear && r.IntN(2) != 0 {

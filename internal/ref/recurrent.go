@@ -76,6 +76,19 @@ func (r *run) gatedShortConv(v *ir.Value) (result, error) {
 	})
 }
 
+func (r *run) siluShortConv(v *ir.Value) (result, error) {
+	x := r.tensor(v, 0)
+	both, err := r.convolve(v, func(t, e int) (float64, float64) { return x.row(t)[e], 1 })
+	if err != nil {
+		return result{}, err
+	}
+	y := both.elems[0].tensor.Data
+	for i, x := range y {
+		y[i] = silu(x)
+	}
+	return both, nil
+}
+
 // convolve applies a convolution over time to each element. of returns its input for an element of
 // a token, and the factor of its result.
 func (r *run) convolve(v *ir.Value, of func(t, e int) (x, gate float64)) (result, error) {
@@ -104,11 +117,38 @@ func (r *run) convolve(v *ir.Value, of func(t, e int) (x, gate float64)) (result
 }
 
 func (r *run) deltaNet(v *ir.Value) (result, error) {
-	a := v.Attr.(ir.DeltaNetAttr)
-	qkv, alpha, beta, decay, bias := r.tensor(v, 0), r.tensor(v, 1), r.tensor(v, 2), r.tensor(v, 3).Data, r.tensor(v, 4).Data
+	alpha, beta := r.tensor(v, 1), r.tensor(v, 2)
+	return r.rule(v, v.Attr.(ir.DeltaNetAttr), 3, 5, func(t, h int) (a, b float64) { return alpha.row(t)[h], beta.row(t)[h] })
+}
+
+func (r *run) gatedDeltaNet(v *ir.Value) (result, error) {
+	a, gates, gain, all := v.Attr.(ir.GatedDeltaNetAttr), r.tensor(v, 1), r.tensor(v, 4).Data, r.tensor(v, 5)
+	heads := gates.last() / 2
+	both, err := r.rule(v, a.Delta, 2, 6, func(t, h int) (a, b float64) { return gates.row(t)[h], gates.row(t)[heads+h] })
+	if err != nil {
+		return result{}, err
+	}
+	head := len(gain)
+	width := heads * head
+	y := both.elems[0].tensor.Data
+	for i := 0; i < len(y); i += head {
+		own, z := y[i:][:head], all.row(i/width)
+		z = z[len(z)-width+i%width:]
+		scale := 1 / math.Sqrt(dot(own, own)/float64(head)+a.NormEps)
+		for j := range own {
+			own[j] *= scale * gain[j] * silu(z[j])
+		}
+	}
+	return both, nil
+}
+
+// rule applies the gated delta rule; vectors and states are the operands from which on decay and bias,
+// and the state and its steps stand. gate returns alpha and beta of a token's head.
+func (r *run) rule(v *ir.Value, a ir.DeltaNetAttr, vectors, states int, gate func(t, h int) (alpha, beta float64)) (result, error) {
+	qkv, decay, bias := r.tensor(v, 0), r.tensor(v, vectors).Data, r.tensor(v, vectors+1).Data
 	heads := len(decay)
-	head := qkv.last() / (2*a.KeyHeads + heads)
-	return r.recur(v, 5, func(t int, state, out []float64) {
+	head, share := qkv.last()/(2*a.KeyHeads+heads), a.Share(heads)
+	return r.recur(v, states, func(t int, state, out []float64) {
 		row := qkv.row(t)
 		unit := func(at int) []float64 { // head at of Q or K
 			x := slices.Clone(row[at*head:][:head])
@@ -119,9 +159,11 @@ func (r *run) deltaNet(v *ir.Value) (result, error) {
 			return x
 		}
 		for h := range heads {
-			q, k, value := unit(h%a.KeyHeads), unit(a.KeyHeads+h%a.KeyHeads), row[(2*a.KeyHeads+h)*head:][:head]
-			keep := math.Exp(decay[h] * math.Log1p(math.Exp(alpha.row(t)[h]+bias[h])))
-			learn := 1 / (1 + math.Exp(-beta.row(t)[h]))
+			of := h / share % a.KeyHeads
+			q, k, value := unit(of), unit(a.KeyHeads+of), row[(2*a.KeyHeads+h)*head:][:head]
+			alpha, beta := gate(t, h)
+			keep := math.Exp(decay[h] * math.Log1p(math.Exp(alpha+bias[h])))
+			learn := 1 / (1 + math.Exp(-beta))
 			s := state[h*head*head:][:head*head]
 			for i := range s {
 				s[i] *= keep

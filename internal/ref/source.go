@@ -61,6 +61,8 @@ func init() {
 		ir.OpFusedLinear:         (*run).fusedLinear,
 		ir.OpNormResidual:        (*run).normResidual,
 		ir.OpGatedShortConv:      (*run).gatedShortConv,
+		ir.OpSiLUShortConv:       (*run).siluShortConv,
+		ir.OpGatedDeltaNet:       (*run).gatedDeltaNet,
 		ir.OpAttention:           (*run).attention,
 		ir.OpQKVWrite:            (*run).qkvWrite,
 		ir.OpRopeQKVWrite:        (*run).ropeQKVWrite,

@@ -540,6 +540,7 @@ enum smelt_short_conv_buffer {
 
 enum smelt_short_conv_constant {
     SMELT_SHORT_CONV_FC_GATED = 0,
+    SMELT_SHORT_CONV_FC_SILU = 1,
 };
 
 enum smelt_delta_net_buffer {
@@ -554,7 +555,34 @@ enum smelt_delta_net_buffer {
     SMELT_DELTA_NET_BLOCK_TABLE = 8,
     SMELT_DELTA_NET_OUT = 9,
     SMELT_DELTA_NET_STATE_OUT = 10,
+    SMELT_DELTA_NET_GAIN = 12,
+    SMELT_DELTA_NET_Z = 13,
     SMELT_DELTA_NET_PARAMS = 11,
+};
+
+enum smelt_delta_net_constant {
+    SMELT_DELTA_NET_FC_GATED = 0,
+};
+
+enum smelt_delta_net_pieces_buffer {
+    SMELT_DELTA_NET_PIECES_QKV = 0,
+    SMELT_DELTA_NET_PIECES_ALPHA = 1,
+    SMELT_DELTA_NET_PIECES_BETA = 2,
+    SMELT_DELTA_NET_PIECES_DECAY = 3,
+    SMELT_DELTA_NET_PIECES_BIAS = 4,
+    SMELT_DELTA_NET_PIECES_STATE = 5,
+    SMELT_DELTA_NET_PIECES_POSITIONS = 6,
+    SMELT_DELTA_NET_PIECES_CU_SEQLENS = 7,
+    SMELT_DELTA_NET_PIECES_BLOCK_TABLE = 8,
+    SMELT_DELTA_NET_PIECES_OUT = 9,
+    SMELT_DELTA_NET_PIECES_STATE_OUT = 10,
+    SMELT_DELTA_NET_PIECES_GAIN = 12,
+    SMELT_DELTA_NET_PIECES_Z = 13,
+    SMELT_DELTA_NET_PIECES_PARAMS = 11,
+};
+
+enum smelt_delta_net_pieces_constant {
+    SMELT_DELTA_NET_PIECES_FC_GATED = 0,
 };
 
 enum smelt_repeat_kv_buffer {

@@ -194,7 +194,13 @@ struct DeltaNetParams {
     uint32_t head;         // elements of a head
     uint32_t block;        // tokens of a cache block
     uint32_t table_stride; // NB
+    uint32_t share;        // adjacent heads of V with the same head of Q and K
+    uint32_t gate_stride;  // of alpha and beta
+    uint32_t beta_from;    // where beta begins in a row
+    uint32_t z_stride;     // of the gate of the result
+    uint32_t z_from;       // where the gate begins in a row
     float eps;             // of the lengths of Q and K
+    float norm_eps;        // of the norm of the result
 };
 
 // Of the element-wise kernels, gather_rows, softmax and argmax.

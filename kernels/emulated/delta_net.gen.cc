@@ -3,17 +3,50 @@
 #include "runtime/msl/metal_stdlib"
 namespace {
 #include "../abi/params.gen.h"
-#line 4 "kernels/delta_net.metal"
+#include "activation.gen.h"
+#line 6 "kernels/delta_net.metal"
 using namespace metal;
 
+static inline bool msl_constant_fc_gated() { return msl::constant<bool>(0); }
+static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(0) && msl_constant_fc_gated()); }
 
-template <typename A> inline float length_of( const A *x, uint n, float eps) {
-float sum = eps;
-MSL_LOOP(1) for (uint i = 0; MSL_TURN(2, i < n); i++)
-sum += float(MSL_CAST(float, x[i])) * float(MSL_CAST(float, x[i]));
-return sqrt(sum);
+
+inline float sum_of( const float *parts, uint simdgroups) {
+float sum = 0.0f;
+MSL_LOOP(9) for (uint i = 0; MSL_TURN(10, i < simdgroups); i++)
+sum += parts[i];
+return sum;
 }
-#line 28 "kernels/delta_net.metal"
+
+
+struct Step {
+ulong from, to;
+bool begins;
+};
+
+inline Step step_of(uint position, uint h, const int *table, const DeltaNetParams &p) {
+const ulong matrix = ulong(MSL_CAST(ulong, p.head)) * p.head, own = h * matrix;
+Step step;
+step.begins = position == 0;
+step.from = MSL_BRANCH(11, step.begins )? 0 : ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[(position - 1) / p.block])))) * p.heads * matrix + own;
+step.to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[position / p.block])))) * p.heads * matrix + own;
+return step;
+}
+
+
+inline uint key_head(uint h, const DeltaNetParams &p) { return h / p.share % p.key_heads; }
+
+
+inline float log_decay(float alpha, float bias, float decay) {
+const float x = alpha + bias;
+return decay * (MSL_BRANCH(12, x > 20.0f )? x : log(1.0f + exp(x)));
+}
+
+
+inline float normed(float y, float squares, float gain, float z, const DeltaNetParams &p) {
+return y * precise::rsqrt(squares / float(MSL_CAST(float, p.head)) + p.norm_eps) * gain * silu_of(z);
+}
+#line 64 "kernels/delta_net.metal"
 template <typename A>
 void delta_net( const A *qkv,
 const A *alpha,
@@ -27,46 +60,265 @@ const int *block_table,
 A *out,
 float *state_out,
 const DeltaNetParams &p,
-uint2 group, uint j) {
-const uint h = group.x, seq = group.y, head = p.head;
+const float *gain,
+const A *z,
+uint2 group, uint j,
+uint sg, uint lane,
+uint simdgroups) {
+using msl_type_0 = float[256]; static_assert(sizeof(msl_type_0) == 1024, "q"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &q = msl::group_variable<msl_type_0>(msl_at_0, 0); using msl_type_1 = float[256]; static_assert(sizeof(msl_type_1) == 1024, "k"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &k = msl::group_variable<msl_type_1>(msl_at_1, 1); using msl_type_2 = float[8]; static_assert(sizeof(msl_type_2) == 32, "q_parts"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &q_parts = msl::group_variable<msl_type_2>(msl_at_2, 2); using msl_type_3 = float[8]; static_assert(sizeof(msl_type_3) == 32, "k_parts"); constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &k_parts = msl::group_variable<msl_type_3>(msl_at_3, 3); using msl_type_4 = float[8]; static_assert(sizeof(msl_type_4) == 32, "y_parts"); constexpr uint32_t msl_at_4 = msl::place(msl_end_3), msl_end_4 = msl_at_4 + sizeof(msl_type_4); msl_type_4 &y_parts = msl::group_variable<msl_type_4>(msl_at_4, 4); 
+const uint h = group.x, seq = group.y, head = p.head, of = key_head(h, p);
 const int first = cu_seqlens[seq], end = cu_seqlens[seq + 1];
-if (MSL_BRANCH(3, j >= head || first >= end))
+if (MSL_BRANCH(13, first >= end))
 return;
+const bool has_column = j < head;
 const int *table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
-const ulong row = ulong(MSL_CAST(ulong, 2 * p.key_heads + p.heads)) * head, size = ulong(MSL_CAST(ulong, p.heads)) * head * head;
-const ulong column = ulong(MSL_CAST(ulong, h)) * head * head + j;
-MSL_LOOP(4) for (uint t = uint(MSL_CAST(uint, first)); MSL_TURN(5, t < uint(MSL_CAST(uint, end))); t++) {
-const uint position = uint(MSL_CAST(uint, positions[t]));
-const A *q = qkv + t * row + ulong(MSL_CAST(ulong, h % p.key_heads)) * head;
-const A *k = q + ulong(MSL_CAST(ulong, p.key_heads)) * head;
-const float v = float(MSL_CAST(float, qkv[t * row + ulong(MSL_CAST(ulong, 2 * p.key_heads + h)) * head + j]));
-const ulong gate = ulong(MSL_CAST(ulong, t)) * p.heads + h;
-const float x = float(MSL_CAST(float, alpha[gate])) + bias[h];
-const float softplus = MSL_BRANCH(6, x > 20.0f )? x : log(1.0f + exp(x));
-const float keep = exp(decay[h] * softplus);
-const float learn = 1.0f / (1.0f + exp(-float(MSL_CAST(float, beta[gate]))));
-const float q_scale = rsqrt(float(MSL_CAST(float, head))) / length_of(q, head, p.eps),
-k_scale = 1.0f / length_of(k, head, p.eps);
+const ulong row = ulong(MSL_CAST(ulong, 2 * p.key_heads + p.heads)) * head;
+MSL_LOOP(14) for (uint t = uint(MSL_CAST(uint, first)); MSL_TURN(15, t < uint(MSL_CAST(uint, end))); t++) {
+const A *from_q = qkv + t * row + ulong(MSL_CAST(ulong, of)) * head;
+const float own_q = MSL_BRANCH(16, has_column )? float(MSL_CAST(float, from_q[j])) : 0.0f;
+const float own_k = MSL_BRANCH(17, has_column )? float(MSL_CAST(float, from_q[ulong(MSL_CAST(ulong, p.key_heads)) * head + j])) : 0.0f;
+const float q_part = simd_sum(own_q * own_q, 1), k_part = simd_sum(own_k * own_k, 2);
+threadgroup_barrier(mem_flags::mem_threadgroup, 3);
+q[j] = own_q;
+k[j] = own_k;
+if (MSL_BRANCH(18, lane == 0)) {
+q_parts[sg] = q_part;
+k_parts[sg] = k_part;
+}
+threadgroup_barrier(mem_flags::mem_threadgroup, 4);
+const float q_scale = rsqrt(float(MSL_CAST(float, head))) / sqrt(sum_of(q_parts, simdgroups) + p.eps);
+const float k_scale = 1.0f / sqrt(sum_of(k_parts, simdgroups) + p.eps);
 
-const bool begins = position == 0;
-const ulong from = MSL_BRANCH(7, begins )? 0 : ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[(position - 1) / p.block])))) * size + column;
-const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[position / p.block])))) * size + column;
-float known = 0.0f;
-if (MSL_BRANCH(8, !begins))
-MSL_LOOP(9) for (uint i = 0; MSL_TURN(10, i < head); i++)
-known += float(MSL_CAST(float, k[i])) * k_scale * (keep * state[from + ulong(MSL_CAST(ulong, i)) * head]);
-const float more = learn * (v - known);
+const ulong gate = ulong(MSL_CAST(ulong, t)) * p.gate_stride + h;
+const float keep = exp(log_decay(float(MSL_CAST(float, alpha[gate])), bias[h], decay[h]));
+const float learn = sigmoid_of(float(MSL_CAST(float, beta[gate + p.beta_from])));
+
+const Step step = step_of(uint(MSL_CAST(uint, positions[t])), h, table, p);
+const float *before = state + step.from + j;
+float *after = state_out + step.to + j;
 float y = 0.0f;
-MSL_LOOP(11) for (uint i = 0; MSL_TURN(12, i < head); i++) {
-const float kept = MSL_BRANCH(13, begins )? 0.0f : keep * state[from + ulong(MSL_CAST(ulong, i)) * head];
-const float s = kept + float(MSL_CAST(float, k[i])) * k_scale * more;
-state_out[to + ulong(MSL_CAST(ulong, i)) * head] = s;
-y += float(MSL_CAST(float, q[i])) * q_scale * s;
+if (MSL_BRANCH(19, has_column)) {
+float known = 0.0f;
+if (MSL_BRANCH(20, !step.begins))
+MSL_LOOP(21) for (uint i = 0; MSL_TURN(22, i < head); i++)
+known += k[i] * (keep * before[ulong(MSL_CAST(ulong, i)) * head]);
+const float v = float(MSL_CAST(float, qkv[t * row + ulong(MSL_CAST(ulong, 2 * p.key_heads + h)) * head + j]));
+const float more = k_scale * learn * (v - k_scale * known);
+MSL_LOOP(23) for (uint i = 0; MSL_TURN(24, i < head); i++) {
+const float kept = MSL_BRANCH(25, step.begins )? 0.0f : keep * before[ulong(MSL_CAST(ulong, i)) * head];
+const float s = kept + k[i] * more;
+after[ulong(MSL_CAST(ulong, i)) * head] = s;
+y += q[i] * s;
 }
-out[gate * head + j] = A(y);
+y *= q_scale;
+}
+if (msl_constant_is_gated()) {
+const float y_part = simd_sum(y * y, 5);
+if (MSL_BRANCH(26, lane == 0))
+y_parts[sg] = y_part;
+threadgroup_barrier(mem_flags::mem_threadgroup, 6);
+if (MSL_BRANCH(27, has_column))
+y = normed(y, sum_of(y_parts, simdgroups), gain[j],
+float(MSL_CAST(float, z[ulong(MSL_CAST(ulong, t)) * p.z_stride + p.z_from + ulong(MSL_CAST(ulong, h)) * head + j])), p);
+}
+if (MSL_BRANCH(28, has_column))
+out[(ulong(MSL_CAST(ulong, t)) * p.heads + h) * head + j] = A(y);
 }
 }
-#line 70 "kernels/emulated/delta_net.gen.cc"
+#line 148 "kernels/delta_net.metal"
+static constexpr uint piece = 16;
+static constexpr uint most = 128;
+#line 167 "kernels/delta_net.metal"
+template <typename A>
+void delta_net_pieces( const A *qkv,
+const A *alpha,
+const A *beta,
+const float *decay,
+const float *bias,
+const float *state,
+const int *positions,
+const int *cu_seqlens,
+const int *block_table,
+A *out,
+float *state_out,
+const DeltaNetParams &p,
+const float *gain,
+const A *z,
+uint2 group, uint tid,
+uint sg, uint lane) {
+using msl_type_0 = float[piece * most]; static_assert(sizeof(msl_type_0) == 8192, "q"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &q = msl::group_variable<msl_type_0>(msl_at_0, 0); using msl_type_1 = float[piece * most]; static_assert(sizeof(msl_type_1) == 8192, "k"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &k = msl::group_variable<msl_type_1>(msl_at_1, 1); using msl_type_2 = float[piece * piece]; static_assert(sizeof(msl_type_2) == 1024, "kk"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &kk = msl::group_variable<msl_type_2>(msl_at_2, 2); using msl_type_3 = float[piece * piece]; static_assert(sizeof(msl_type_3) == 1024, "qk"); constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &qk = msl::group_variable<msl_type_3>(msl_at_3, 3); 
+using msl_type_4 = float[4 * piece * 32]; static_assert(sizeof(msl_type_4) == 8192, "all_columns"); constexpr uint32_t msl_at_4 = msl::place(msl_end_3), msl_end_4 = msl_at_4 + sizeof(msl_type_4); msl_type_4 &all_columns = msl::group_variable<msl_type_4>(msl_at_4, 4); using msl_type_5 = float[piece * 4]; static_assert(sizeof(msl_type_5) == 256, "sums"); constexpr uint32_t msl_at_5 = msl::place(msl_end_4), msl_end_5 = msl_at_5 + sizeof(msl_type_5); msl_type_5 &sums = msl::group_variable<msl_type_5>(msl_at_5, 5); using msl_type_6 = float[piece]; static_assert(sizeof(msl_type_6) == 64, "logs"); constexpr uint32_t msl_at_6 = msl::place(msl_end_5), msl_end_6 = msl_at_6 + sizeof(msl_type_6); msl_type_6 &logs = msl::group_variable<msl_type_6>(msl_at_6, 6); using msl_type_7 = float[piece]; static_assert(sizeof(msl_type_7) == 64, "decays"); constexpr uint32_t msl_at_7 = msl::place(msl_end_6), msl_end_7 = msl_at_7 + sizeof(msl_type_7); msl_type_7 &decays = msl::group_variable<msl_type_7>(msl_at_7, 7); using msl_type_8 = float[piece]; static_assert(sizeof(msl_type_8) == 64, "learn"); constexpr uint32_t msl_at_8 = msl::place(msl_end_7), msl_end_8 = msl_at_8 + sizeof(msl_type_8); msl_type_8 &learn = msl::group_variable<msl_type_8>(msl_at_8, 8); 
+using msl_type_9 = float[64]; static_assert(sizeof(msl_type_9) == 256, "factors"); constexpr uint32_t msl_at_9 = msl::place(msl_end_8), msl_end_9 = msl_at_9 + sizeof(msl_type_9); msl_type_9 &factors = msl::group_variable<msl_type_9>(msl_at_9, 9); 
+const uint h = group.x, seq = group.y, head = p.head, of = key_head(h, p);
+const uint first = uint(MSL_CAST(uint, max(cu_seqlens[seq], 0))), end = uint(MSL_CAST(uint, max(cu_seqlens[seq + 1], 0)));
+const int *table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
+const ulong row = ulong(MSL_CAST(ulong, 2 * p.key_heads + p.heads)) * head;
+const uint c0 = sg * 32, column = c0 + lane, tiles = MSL_BRANCH(29, c0 < head )? min((head - c0) / 8, 4u) : 0;
+float *columns = all_columns + sg * piece * 32;
+MSL_LOOP(30) for (uint t = first, n = 0; MSL_TURN(31, t < end); t += n) {
+const uint position = uint(MSL_CAST(uint, positions[t]));
+n = min(min(piece, end - t), p.block - position % p.block);
+const Step step = step_of(position, h, table, p);
+const float *before = state + step.from + c0;
+float *after = state_out + step.to + c0;
+
+
+MSL_LOOP(32) for (uint i = sg; MSL_TURN(33, i < piece); i += 4) {
+const A *from_q = qkv + ulong(MSL_CAST(ulong, t + min(i, n - 1))) * row + ulong(MSL_CAST(ulong, of)) * head;
+const A *from_k = from_q + ulong(MSL_CAST(ulong, p.key_heads)) * head;
+float q_squares = 0.0f, k_squares = 0.0f;
+MSL_LOOP(34) for (uint e = lane; MSL_TURN(35, e < head); e += 32) {
+q_squares += float(MSL_CAST(float, from_q[e])) * float(MSL_CAST(float, from_q[e]));
+k_squares += float(MSL_CAST(float, from_k[e])) * float(MSL_CAST(float, from_k[e]));
+}
+const float q_scale = MSL_BRANCH(36, i < n )? rsqrt(float(MSL_CAST(float, head))) / sqrt(simd_sum(q_squares, 7) + p.eps) : 0.0f;
+const float k_scale = MSL_BRANCH(37, i < n )? 1.0f / sqrt(simd_sum(k_squares, 8) + p.eps) : 0.0f;
+MSL_LOOP(38) for (uint e = lane; MSL_TURN(39, e < head); e += 32) {
+q[i * head + e] = MSL_BRANCH(40, i < n )? float(MSL_CAST(float, from_q[e])) * q_scale : 0.0f;
+k[i * head + e] = MSL_BRANCH(41, i < n )? float(MSL_CAST(float, from_k[e])) * k_scale : 0.0f;
+}
+}
+if (MSL_BRANCH(42, tid < piece)) {
+const ulong gate = ulong(MSL_CAST(ulong, t + min(tid, n - 1))) * p.gate_stride + h;
+logs[tid] = MSL_BRANCH(43, tid < n )? log_decay(float(MSL_CAST(float, alpha[gate])), bias[h], decay[h]) : 0.0f;
+learn[tid] = MSL_BRANCH(44, tid < n )? sigmoid_of(float(MSL_CAST(float, beta[gate + p.beta_from]))) : 0.0f;
+}
+threadgroup_barrier(mem_flags::mem_threadgroup, 9);
+
+const uint up = sg / 2 * 8, across = sg % 2 * 8;
+simdgroup_float8x8 of_k = make_filled_simdgroup_matrix<float, 8, 8>(0.0f), of_q = of_k;
+MSL_LOOP(45) for (uint d = 0; MSL_TURN(46, d < head); d += 8) {
+simdgroup_float8x8 left, right;
+simdgroup_load(right, k + across * head + d, head, ulong2(0, 0), true);
+simdgroup_load(left, k + up * head + d, head);
+simdgroup_multiply_accumulate(of_k, left, right, of_k);
+simdgroup_load(left, q + up * head + d, head);
+simdgroup_multiply_accumulate(of_q, left, right, of_q);
+}
+simdgroup_store(of_k, kk + up * piece + across, piece);
+simdgroup_store(of_q, qk + up * piece + across, piece);
+if (MSL_BRANCH(47, tid < piece)) {
+float sum = 0.0f;
+MSL_LOOP(48) for (uint i = 0; MSL_TURN(49, i <= tid); i++)
+sum += logs[i];
+decays[tid] = sum;
+}
+threadgroup_barrier(mem_flags::mem_threadgroup, 10);
+MSL_LOOP(50) for (uint e = tid; MSL_TURN(51, e < piece * piece); e += 128) {
+const uint i = e / piece, j = e % piece;
+const float kept = MSL_BRANCH(52, j <= i )? exp(decays[i] - decays[j]) : 0.0f;
+kk[e] = MSL_BRANCH(53, j < i )? learn[i] * kept * kk[e] : 0.0f;
+qk[e] = MSL_BRANCH(54, j <= i )? kept * qk[e] : 0.0f;
+}
+if (MSL_BRANCH(55, tid < 64))
+factors[tid] = MSL_BRANCH(56, tid % 9 == 0 )? exp(decays[piece - 1]) : 0.0f;
+threadgroup_barrier(mem_flags::mem_threadgroup, 11);
+
+float u[piece], y[piece];
+for (uint i = 0; MSL_STEP(i < piece); i++)
+y[i] = 0.0f;
+if (MSL_BRANCH(57, tiles > 0)) {
+simdgroup_float8x8 known[2][4], seen[2][4];
+for (uint i = 0; MSL_STEP(i < 2); i++) {
+for (uint j = 0; MSL_STEP(j < 4); j++)
+known[i][j] = seen[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+MSL_LOOP(58) for (uint d = 0; MSL_TURN(59, d < head && !step.begins); d += 8) {
+simdgroup_float8x8 s[4], left;
+for (uint j = 0; MSL_STEP(j < 4); j++) {
+if (MSL_BRANCH(60, j < tiles))
+simdgroup_load(s[j], before + ulong(MSL_CAST(ulong, d)) * head + j * 8, head);
+}
+for (uint i = 0; MSL_STEP(i < 2); i++) {
+simdgroup_load(left, k + i * 8 * head + d, head);
+for (uint j = 0; MSL_STEP(j < 4); j++) {
+if (MSL_BRANCH(61, j < tiles))
+simdgroup_multiply_accumulate(known[i][j], left, s[j], known[i][j]);
+}
+simdgroup_load(left, q + i * 8 * head + d, head);
+for (uint j = 0; MSL_STEP(j < 4); j++) {
+if (MSL_BRANCH(62, j < tiles))
+simdgroup_multiply_accumulate(seen[i][j], left, s[j], seen[i][j]);
+}
+}
+}
+for (uint i = 0; MSL_STEP(i < 2); i++) {
+for (uint j = 0; MSL_STEP(j < 4); j++)
+simdgroup_store(known[i][j], columns + i * 8 * 32 + j * 8, 32);
+}
+simdgroup_barrier(mem_flags::mem_threadgroup, 12);
+for (uint i = 0; MSL_STEP(i < piece); i++) {
+const bool has = i < n && column < head;
+const float v =
+MSL_BRANCH(63, has )? float(MSL_CAST(float, qkv[ulong(MSL_CAST(ulong, t + i)) * row + ulong(MSL_CAST(ulong, 2 * p.key_heads + h)) * head + column])) : 0.0f;
+float x = learn[i] * (v - exp(decays[i]) * columns[i * 32 + lane]);
+for (uint j = 0; MSL_STEP(j < piece); j++) {
+if (j < i)
+x -= kk[i * piece + j] * u[j];
+}
+u[i] = x;
+}
+simdgroup_barrier(mem_flags::mem_threadgroup, 13);
+for (uint i = 0; MSL_STEP(i < 2); i++) {
+for (uint j = 0; MSL_STEP(j < 4); j++)
+simdgroup_store(seen[i][j], columns + i * 8 * 32 + j * 8, 32);
+}
+simdgroup_barrier(mem_flags::mem_threadgroup, 14);
+for (uint i = 0; MSL_STEP(i < piece); i++) {
+float x = exp(decays[i]) * columns[i * 32 + lane];
+for (uint j = 0; MSL_STEP(j < piece); j++) {
+if (j <= i)
+x += qk[i * piece + j] * u[j];
+}
+y[i] = MSL_BRANCH(64, column < head )? x : 0.0f;
+columns[i * 32 + lane] = exp(decays[piece - 1] - decays[i]) * u[i];
+}
+simdgroup_barrier(mem_flags::mem_threadgroup, 15);
+simdgroup_float8x8 factor, more[2][4];
+simdgroup_load(factor, factors, 8);
+for (uint i = 0; MSL_STEP(i < 2); i++) {
+for (uint j = 0; MSL_STEP(j < 4); j++)
+simdgroup_load(more[i][j], columns + i * 8 * 32 + j * 8, 32);
+}
+MSL_LOOP(65) for (uint d = 0; MSL_TURN(66, d < head); d += 8) {
+simdgroup_float8x8 left[2];
+for (uint i = 0; MSL_STEP(i < 2); i++)
+simdgroup_load(left[i], k + i * 8 * head + d, head, ulong2(0, 0), true);
+for (uint j = 0; MSL_STEP(j < 4); j++) {
+if (MSL_BRANCH(67, j >= tiles))
+break;
+simdgroup_float8x8 s = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+if (MSL_BRANCH(68, !step.begins)) {
+simdgroup_load(s, before + ulong(MSL_CAST(ulong, d)) * head + j * 8, head);
+simdgroup_multiply(s, factor, s);
+}
+for (uint i = 0; MSL_STEP(i < 2); i++)
+simdgroup_multiply_accumulate(s, left[i], more[i][j], s);
+simdgroup_store(s, after + ulong(MSL_CAST(ulong, d)) * head + j * 8, head);
+}
+}
+}
+if (msl_constant_is_gated()) {
+for (uint i = 0; MSL_STEP(i < piece); i++) {
+const float part = simd_sum(y[i] * y[i], 16);
+if (MSL_BRANCH(69, lane == 0))
+sums[i * 4 + sg] = part;
+}
+threadgroup_barrier(mem_flags::mem_threadgroup, 17);
+}
+for (uint i = 0; MSL_STEP(i < piece); i++) {
+if (MSL_BRANCH(70, i >= n || column >= head))
+break;
+float v = y[i];
+if (msl_constant_is_gated())
+v = normed(v, sum_of(sums + i * 4, 4), gain[column],
+float(MSL_CAST(float, z[ulong(MSL_CAST(ulong, t + i)) * p.z_stride + p.z_from + ulong(MSL_CAST(ulong, h)) * head + column])), p);
+out[(ulong(MSL_CAST(ulong, t + i)) * p.heads + h) * head + column] = A(v);
+}
+threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup, 18);
+}
+}
+#line 322 "kernels/emulated/delta_net.gen.cc"
 void thread_0(const msl::Thread &t) {
     delta_net<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -80,10 +332,16 @@ void thread_0(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
         *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint2>(t.worker->group_id),
-        msl::position<uint>(t.index));
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const uint32_t variables_0[] = {1024, 1024, 32, 32, 32};
 void thread_1(const msl::Thread &t) {
     delta_net<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -97,10 +355,16 @@ void thread_1(const msl::Thread &t) {
         static_cast<half *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
         *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
+        static_cast<const half *>(t.worker->buffers[13]),
         msl::position<uint2>(t.worker->group_id),
-        msl::position<uint>(t.index));
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const uint32_t variables_1[] = {1024, 1024, 32, 32, 32};
 void thread_2(const msl::Thread &t) {
     delta_net<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
@@ -114,19 +378,94 @@ void thread_2(const msl::Thread &t) {
         static_cast<bfloat *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
         *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
+        static_cast<const bfloat *>(t.worker->buffers[13]),
         msl::position<uint2>(t.worker->group_id),
-        msl::position<uint>(t.index));
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const uint32_t variables_2[] = {1024, 1024, 32, 32, 32};
+void thread_3(const msl::Thread &t) {
+    delta_net_pieces<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<const float *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
+        static_cast<const float *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[6]),
+        static_cast<const int *>(t.worker->buffers[7]),
+        static_cast<const int *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        static_cast<float *>(t.worker->buffers[10]),
+        *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
+        msl::position<uint2>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const uint32_t variables_3[] = {8192, 8192, 1024, 1024, 8192, 256, 64, 64, 64, 256};
+void thread_4(const msl::Thread &t) {
+    delta_net_pieces<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const half *>(t.worker->buffers[1]),
+        static_cast<const half *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
+        static_cast<const float *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[6]),
+        static_cast<const int *>(t.worker->buffers[7]),
+        static_cast<const int *>(t.worker->buffers[8]),
+        static_cast<half *>(t.worker->buffers[9]),
+        static_cast<float *>(t.worker->buffers[10]),
+        *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
+        static_cast<const half *>(t.worker->buffers[13]),
+        msl::position<uint2>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const uint32_t variables_4[] = {8192, 8192, 1024, 1024, 8192, 256, 64, 64, 64, 256};
+void thread_5(const msl::Thread &t) {
+    delta_net_pieces<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<const bfloat *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
+        static_cast<const float *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[6]),
+        static_cast<const int *>(t.worker->buffers[7]),
+        static_cast<const int *>(t.worker->buffers[8]),
+        static_cast<bfloat *>(t.worker->buffers[9]),
+        static_cast<float *>(t.worker->buffers[10]),
+        *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
+        static_cast<const bfloat *>(t.worker->buffers[13]),
+        msl::position<uint2>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const uint32_t variables_5[] = {8192, 8192, 1024, 1024, 8192, 256, 64, 64, 64, 256};
 const msl::Kernel kernels[] = {
-    {"delta_net_f32", "kernels/delta_net.metal", 81, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 12, nullptr, 0},
-    {"delta_net_f16", "kernels/delta_net.metal", 82, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 12, nullptr, 0},
-    {"delta_net_bf16", "kernels/delta_net.metal", 83, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 12, nullptr, 0},
+    {"delta_net_f32", "kernels/delta_net.metal", 143, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 5},
+    {"delta_net_f16", "kernels/delta_net.metal", 144, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 5},
+    {"delta_net_bf16", "kernels/delta_net.metal", 145, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 5},
+    {"delta_net_pieces_f32", "kernels/delta_net.metal", 357, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 10},
+    {"delta_net_pieces_f16", "kernels/delta_net.metal", 358, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 10},
+    {"delta_net_pieces_bf16", "kernels/delta_net.metal", 359, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 10},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_delta_net;
-const Unit unit_delta_net = {kernels, 3};
+const Unit unit_delta_net = {kernels, 6};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -3,87 +3,7 @@
 #include "runtime/msl/metal_stdlib"
 namespace {
 #include "../abi/params.gen.h"
-#line 8 "kernels/activation.h"
-using namespace metal;
-
-inline float sigmoid_of(float v) { return 1.0f / (1.0f + exp(-v)); }
-
-inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
-
-
-
-
-inline float erf_of(float v) {
-const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
-const float sum =
-((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
-const float e = 1.0f - sum * exp(-x * x);
-return MSL_BRANCH(1, v < 0.0f )? -e : e;
-}
-
-
-inline float gelu_range(float v) { return MSL_BRANCH(2, v < -20.0f )? -20.0f : v; }
-
-
-inline float gelu_of(float v) {
-const float x = gelu_range(v);
-return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
-}
-
-
-
-
-inline float gelu_tanh_of(float v) {
-const float x = gelu_range(v);
-return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
-}
-
-
-inline float relu2_of(float v) {
-const float x = MSL_BRANCH(3, v < 0.0f )? 0.0f : v;
-return x * x;
-}
-
-
-inline float softplus_of(float v) {
-return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
-}
-
-
-
-inline float activation_of(uint kind, float v) {
-switch (MSL_CHOOSE(4, kind)) {
-case 1:
-return silu_of(v);
-case 2:
-return gelu_of(v);
-case 3:
-return gelu_tanh_of(v);
-case 4:
-return relu2_of(v);
-case 6:
-return sigmoid_of(v);
-case 7:
-return softplus_of(v);
-default:
-return v;
-}
-}
-
-
-inline float clamped_swiglu_of(float a, float b) {
-const float g = MSL_BRANCH(5, a > 7.0f )? 7.0f : a;
-const float u = MSL_BRANCH(6, b > 7.0f )? 7.0f : (MSL_BRANCH(7, b < -7.0f )? -7.0f : b);
-return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
-}
-
-
-
-inline float gate_of(uint kind, float a, float b) {
-if (MSL_BRANCH(8, kind == 5))
-return clamped_swiglu_of(a, b);
-return activation_of(kind, a) * b;
-}
+#include "activation.gen.h"
 #line 7 "kernels/elementwise.metal"
 using namespace metal;
 
@@ -225,7 +145,7 @@ to[at + j] = v;
 }
 }
 }
-#line 229 "kernels/emulated/elementwise.gen.cc"
+#line 149 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     activate<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

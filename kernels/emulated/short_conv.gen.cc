@@ -3,11 +3,14 @@
 #include "runtime/msl/metal_stdlib"
 namespace {
 #include "../abi/params.gen.h"
-#line 4 "kernels/short_conv.metal"
+#include "activation.gen.h"
+#line 5 "kernels/short_conv.metal"
 using namespace metal;
 
 static inline bool msl_constant_fc_gated() { return msl::constant<bool>(0); }
+static inline bool msl_constant_fc_silu() { return msl::constant<bool>(1); }
 static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(0) && msl_constant_fc_gated()); }
+static inline bool msl_constant_has_silu() { return ( msl::is_constant_defined(1) && msl_constant_fc_silu()); }
 
 
 
@@ -16,9 +19,9 @@ const float *rows;
 uint width, count;
 
 
-float at(uint back, uint e) const { return MSL_BRANCH(1, count == 0 )? 0.0f : rows[ulong(MSL_CAST(ulong, count - back)) * width + e]; }
+float at(uint back, uint e) const { return MSL_BRANCH(9, count == 0 )? 0.0f : rows[ulong(MSL_CAST(ulong, count - back)) * width + e]; }
 };
-#line 32 "kernels/short_conv.metal"
+#line 35 "kernels/short_conv.metal"
 template <typename A>
 void short_conv( const A *x,
 const float *w,
@@ -33,27 +36,27 @@ const A *in_gate,
 const A *out_gate,
 uint2 position) {
 const uint e = position.x, token = position.y;
-if (MSL_BRANCH(2, e >= p.width))
+if (MSL_BRANCH(10, e >= p.width))
 return;
 uint seq = 0;
-MSL_LOOP(3) while (MSL_TURN(4, cu_seqlens[seq + 1] <= int(MSL_CAST(int, token))))
+MSL_LOOP(11) while (MSL_TURN(12, cu_seqlens[seq + 1] <= int(MSL_CAST(int, token))))
 seq++;
 const uint first = uint(MSL_CAST(uint, cu_seqlens[seq])), past_rows = p.taps - 1;
-if (MSL_BRANCH(5, token > first && token - first < past_rows))
+if (MSL_BRANCH(13, token > first && token - first < past_rows))
 return;
 const uint start = uint(MSL_CAST(uint, positions[first])), count = uint(MSL_CAST(uint, cu_seqlens[seq + 1])) - first;
 const int *table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
 const ulong state_size = ulong(MSL_CAST(ulong, past_rows)) * p.width;
-const uint from = MSL_BRANCH(6, start > 0 )? uint(MSL_CAST(uint, table[(start - 1) / p.block])) : 0;
-const Past past = {state + from * state_size, p.width, MSL_BRANCH(7, start > 0 )? past_rows : 0};
+const uint from = MSL_BRANCH(14, start > 0 )? uint(MSL_CAST(uint, table[(start - 1) / p.block])) : 0;
+const Past past = {state + from * state_size, p.width, MSL_BRANCH(15, start > 0 )? past_rows : 0};
 
-const uint end = MSL_BRANCH(8, token > first )? token + 1 : first + min(count, past_rows);
-MSL_LOOP(9) for (uint t = token; MSL_TURN(10, t < end); t++) {
+const uint end = MSL_BRANCH(16, token > first )? token + 1 : first + min(count, past_rows);
+MSL_LOOP(17) for (uint t = token; MSL_TURN(18, t < end); t++) {
 float sum = 0.0f;
-MSL_LOOP(11) for (uint j = 0; MSL_TURN(12, j < p.taps); j++) {
+MSL_LOOP(19) for (uint j = 0; MSL_TURN(20, j < p.taps); j++) {
 const uint back = past_rows - j;
 float v;
-if (MSL_BRANCH(13, back > t - first)) {
+if (MSL_BRANCH(21, back > t - first)) {
 v = past.at(back - (t - first), e);
 } else {
 const ulong at = ulong(MSL_CAST(ulong, t - back)) * p.x_stride + e;
@@ -63,17 +66,19 @@ sum += w[ulong(MSL_CAST(ulong, e)) * p.taps + j] * v;
 }
 if (msl_constant_is_gated())
 sum *= float(MSL_CAST(float, out_gate[ulong(MSL_CAST(ulong, t)) * p.x_stride + e]));
+if (msl_constant_has_silu())
+sum = silu_of(sum);
 out[ulong(MSL_CAST(ulong, t)) * p.width + e] = A(sum);
 }
-if (MSL_BRANCH(14, token > first))
+if (MSL_BRANCH(22, token > first))
 return;
-MSL_LOOP(15) for (uint block = (start + count - 1) / p.block + 1; MSL_TURN(16, block-- > start / p.block);) {
+MSL_LOOP(23) for (uint block = (start + count - 1) / p.block + 1; MSL_TURN(24, block-- > start / p.block);) {
 const uint after = min((block + 1) * p.block, start + count) - start;
 float *to = state_out + ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[block])))) * state_size + e;
-MSL_LOOP(17) for (uint r = 0; MSL_TURN(18, r < past_rows); r++) {
+MSL_LOOP(25) for (uint r = 0; MSL_TURN(26, r < past_rows); r++) {
 const uint back = past_rows - r;
 float v;
-if (MSL_BRANCH(19, back > after)) {
+if (MSL_BRANCH(27, back > after)) {
 v = past.at(back - after, e);
 } else {
 const ulong at = ulong(MSL_CAST(ulong, first + after - back)) * p.x_stride + e;
@@ -83,7 +88,7 @@ to[ulong(MSL_CAST(ulong, r)) * p.width] = v;
 }
 }
 }
-#line 87 "kernels/emulated/short_conv.gen.cc"
+#line 92 "kernels/emulated/short_conv.gen.cc"
 void thread_0(const msl::Thread &t) {
     short_conv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -130,9 +135,9 @@ void thread_2(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}};
 const msl::Kernel kernels[] = {
-    {"short_conv_f32", "kernels/short_conv.metal", 97, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 11, nullptr, 0},
-    {"short_conv_f16", "kernels/short_conv.metal", 98, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 11, nullptr, 0},
-    {"short_conv_bf16", "kernels/short_conv.metal", 99, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 11, nullptr, 0},
+    {"short_conv_f32", "kernels/short_conv.metal", 102, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 11, nullptr, 0},
+    {"short_conv_f16", "kernels/short_conv.metal", 103, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 11, nullptr, 0},
+    {"short_conv_bf16", "kernels/short_conv.metal", 104, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 11, nullptr, 0},
 };
 } // namespace
 namespace msl {

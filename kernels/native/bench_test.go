@@ -363,7 +363,7 @@ func BenchmarkDeltaNet(b *testing.B) {
 					"bias": floatBytes(make([]float32, heads)), "positions": intBytes(positions...), "cu_seqlens": intBytes(0, int32(tokens)),
 					"block_table": intBytes(0), "state": state, "state_out": state, "out": make([]byte, 4*tokens*heads*head)},
 				params: kernels.DeltaNetParams{Tokens: uint32(tokens), Seqs: 1, Heads: heads, KeyHeads: heads, Head: head,
-					Block: uint32(tokens + 1), TableStride: 1, Eps: 1e-6}}
+					Block: uint32(tokens + 1), TableStride: 1, Share: 1, GateStride: heads, Eps: 1e-6}}
 			c, err := best().prepare(d.launch())
 			require.NoError(b, err)
 			defer c.free()

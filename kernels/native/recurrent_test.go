@@ -80,8 +80,9 @@ func TestShortConv(t *testing.T) {
 	for i, s := range steps {
 		for _, taps := range []int{2, 3, 4, 8} {
 			for _, width := range []int{5, 64, 200} {
-				for gated := range uint32(2) {
-					t.Run(fmt.Sprint(i, taps, width, gated), func(t *testing.T) {
+				for with := range 3 {
+					gated, silu := uint32(with%2), uint32(with/2)
+					t.Run(fmt.Sprint(i, taps, width, with), func(t *testing.T) {
 						rng, stride, n := newRand(t.Name()), width+3, (taps-1)*width
 						x, in, out := normals(rng, s.tokens*stride), normals(rng, s.tokens*stride), normals(rng, s.tokens*stride)
 						w, state := normals(rng, width*taps), normals(rng, s.blocks*n)
@@ -96,7 +97,11 @@ func TestShortConv(t *testing.T) {
 								for j := range taps - 1 {
 									sum += float64(w[e*taps+j]) * state[j*width+e]
 								}
-								want[token*width+e] = (sum + float64(w[e*taps+taps-1])*v) * outer
+								sum = (sum + float64(w[e*taps+taps-1])*v) * outer
+								if silu == 1 {
+									sum /= 1 + math.Exp(-sum)
+								}
+								want[token*width+e] = sum
 								for j := range taps - 2 {
 									state[j*width+e] = state[(j+1)*width+e]
 								}
@@ -104,7 +109,7 @@ func TestShortConv(t *testing.T) {
 							}
 						})
 						s.inPlace(t, dispatch{
-							kernel: "short_conv_f32", constants: map[string]uint32{"fc_gated": gated},
+							kernel: "short_conv_f32", constants: map[string]uint32{"fc_gated": gated, "fc_silu": silu},
 							args: map[string][]byte{"x": floatBytes(x), "in_gate": floatBytes(in), "out_gate": floatBytes(out), "w": floatBytes(w),
 								"positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...), "out": nan(len(want))},
 							params: kernels.ShortConvParams{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Width: uint32(width), Taps: uint32(taps),
@@ -120,57 +125,74 @@ func TestShortConv(t *testing.T) {
 
 func TestDeltaNet(t *testing.T) {
 	for i, s := range steps {
-		for _, shape := range [][3]int{{1, 1, 1}, {4, 2, 24}, {3, 3, 40}, {2, 1, 128}} {
-			t.Run(fmt.Sprint(i, shape), func(t *testing.T) {
-				const eps = 1e-3
-				heads, keyHeads, head := shape[0], shape[1], shape[2]
-				rng, row, n := newRand(t.Name()), (2*keyHeads+heads)*head, heads*head*head
-				qkv, alpha, beta := normals(rng, s.tokens*row), normals(rng, s.tokens*heads), normals(rng, s.tokens*heads)
-				alpha[0] = 40 // adding one to its exponential changes nothing
-				decay, bias, state := normals(rng, heads), normals(rng, heads), normals(rng, s.blocks*n)
-				for h := range decay {
-					decay[h] = -0.2 * float32(h+1)
-				}
-				want := make([]float64, s.tokens*heads*head)
-				left := s.over(state, n, func(token int, state []float64) {
-					unit := func(at int) []float64 {
-						x, sum := widened(qkv[token*row+at*head:][:head]), eps
-						for _, v := range x {
-							sum += v * v
-						}
-						for i := range x {
-							x[i] /= math.Sqrt(sum)
-						}
-						return x
+		for _, shape := range [][4]int{{1, 1, 1, 1}, {4, 2, 24, 1}, {4, 2, 24, 2}, {3, 3, 40, 1}, {2, 1, 128, 1}} {
+			for gated := range uint32(2) {
+				t.Run(fmt.Sprint(i, shape, gated), func(t *testing.T) {
+					const eps, normEps = 1e-3, 0.125
+					heads, keyHeads, head, share := shape[0], shape[1], shape[2], shape[3]
+					rng, row, n := newRand(t.Name()), (2*keyHeads+heads)*head, heads*head*head
+					betaFrom, zFrom := i%2, i%3
+					gates, zs := heads+betaFrom, heads*head+zFrom+1 // from token to token
+					qkv, alpha, beta := normals(rng, s.tokens*row), normals(rng, s.tokens*gates), normals(rng, s.tokens*gates)
+					z, gain := normals(rng, s.tokens*zs), normals(rng, head)
+					alpha[0] = 40 // adding one to its exponential changes nothing
+					decay, bias, state := normals(rng, heads), normals(rng, heads), normals(rng, s.blocks*n)
+					for h := range decay {
+						decay[h] = -0.2 * float32(h+1)
 					}
-					for h := range heads {
-						gate := token*heads + h
-						q, k, own := unit(h%keyHeads), unit(keyHeads+h%keyHeads), state[h*head*head:][:head*head]
-						keep := math.Exp(float64(decay[h]) * math.Log1p(math.Exp(float64(alpha[gate])+float64(bias[h]))))
-						learn := 1 / (1 + math.Exp(-float64(beta[gate])))
-						for j := range head {
-							known := 0.0
-							for i := range head {
-								known += k[i] * keep * own[i*head+j]
+					want := make([]float64, s.tokens*heads*head)
+					left := s.over(state, n, func(token int, state []float64) {
+						unit := func(at int) []float64 {
+							x, sum := widened(qkv[token*row+at*head:][:head]), eps
+							for _, v := range x {
+								sum += v * v
 							}
-							more := learn * (float64(qkv[token*row+(2*keyHeads+h)*head+j]) - known)
-							for i := range head {
-								own[i*head+j] = keep*own[i*head+j] + k[i]*more
-								want[gate*head+j] += q[i] * own[i*head+j] / math.Sqrt(float64(head))
+							for i := range x {
+								x[i] /= math.Sqrt(sum)
+							}
+							return x
+						}
+						for h := range heads {
+							gate := token*gates + h
+							of := h / share % keyHeads
+							q, k, own := unit(of), unit(keyHeads+of), state[h*head*head:][:head*head]
+							keep := math.Exp(float64(decay[h]) * math.Log1p(math.Exp(float64(alpha[gate])+float64(bias[h]))))
+							learn := 1 / (1 + math.Exp(-float64(beta[gate+betaFrom])))
+							for j := range head {
+								known := 0.0
+								for i := range head {
+									known += k[i] * keep * own[i*head+j]
+								}
+								more := learn * (float64(qkv[token*row+(2*keyHeads+h)*head+j]) - known)
+								for i := range head {
+									own[i*head+j] = keep*own[i*head+j] + k[i]*more
+									want[(token*heads+h)*head+j] += q[i] * own[i*head+j] / math.Sqrt(float64(head))
+								}
+							}
+							if gated == 1 {
+								y, sum := want[(token*heads+h)*head:][:head], 0.0
+								for _, v := range y {
+									sum += v * v
+								}
+								for j := range y {
+									v := float64(z[token*zs+zFrom+h*head+j])
+									y[j] *= float64(gain[j]) / math.Sqrt(sum/float64(head)+normEps) * v / (1 + math.Exp(-v))
+								}
 							}
 						}
-					}
+					})
+					s.inPlace(t, dispatch{
+						kernel: "delta_net_f32", constants: map[string]uint32{"fc_gated": gated},
+						args: map[string][]byte{"z": floatBytes(z), "gain": floatBytes(gain), "qkv": floatBytes(qkv), "alpha": floatBytes(alpha), "beta": floatBytes(beta), "decay": floatBytes(decay),
+							"bias": floatBytes(bias), "positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...),
+							"out": nan(len(want))},
+						params: kernels.DeltaNetParams{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Heads: uint32(heads), KeyHeads: uint32(keyHeads),
+							Head: uint32(head), Block: uint32(s.block), TableStride: uint32(s.stride), Share: uint32(share), GateStride: uint32(gates), BetaFrom: uint32(betaFrom), ZStride: uint32(zs), ZFrom: uint32(zFrom),
+							Eps: eps, NormEps: normEps},
+						grid: [3]uint32{uint32(heads), uint32(len(s.counts)), 1}, group: [3]uint32{uint32(head+31) / 32 * 32, 1, 1},
+					}, state, want, left, 1e-5)
 				})
-				s.inPlace(t, dispatch{
-					kernel: "delta_net_f32",
-					args: map[string][]byte{"qkv": floatBytes(qkv), "alpha": floatBytes(alpha), "beta": floatBytes(beta), "decay": floatBytes(decay),
-						"bias": floatBytes(bias), "positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...),
-						"out": nan(len(want))},
-					params: kernels.DeltaNetParams{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Heads: uint32(heads), KeyHeads: uint32(keyHeads),
-						Head: uint32(head), Block: uint32(s.block), TableStride: uint32(s.stride), Eps: eps},
-					grid: [3]uint32{uint32(heads), uint32(len(s.counts)), 1}, group: [3]uint32{uint32(head+31) / 32 * 32, 1, 1},
-				}, state, want, left, 1e-5)
-			})
+			}
 		}
 	}
 }

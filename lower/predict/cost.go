@@ -261,17 +261,20 @@ var costRules = map[string]costRule{
 	"reshape_and_cache":      {part: caches(tokenKeys)},
 	"short_conv": {part: map[string]extent{"x": params("tokens", "width"), "in_gate": params("tokens", "width"), "out_gate": params("tokens", "width"),
 		"state": params("seqs", "taps", "width"), "state_out": params("seqs", "taps", "width")}, ops: work(params("tokens", "width", "taps"), ir.OpShortConv)},
-	"delta_net": {
-		part: map[string]extent{"state": params("seqs", "heads", "head", "head"), "state_out": params("seqs", "heads", "head", "head")},
-		ops:  work(params("tokens", "heads", "head", "head"), ir.OpDeltaNet),
-	},
-	"copy_blocks": {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
+	"delta_net":        deltaRule,
+	"delta_net_pieces": deltaRule,
+	"copy_blocks":      {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
 }
 
 // Extents that several rules share.
 var (
 	rowElements = params("rows", "width")
 	tokenKeys   = params("tokens", "kv_heads", "head") // a step's keys, or values
+	deltaRule   = costRule{
+		part: map[string]extent{"alpha": params("tokens", "heads"), "beta": params("tokens", "heads"), "z": params("tokens", "heads", "head"),
+			"state": params("seqs", "heads", "head", "head"), "state_out": params("seqs", "heads", "head", "head")},
+		ops: work(params("tokens", "heads", "head", "head"), ir.OpDeltaNet),
+	}
 	partitioned = params("tokens", "heads", "head", "partitions")
 	blockPairs  = params("pairs", "width")
 )

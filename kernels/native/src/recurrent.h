@@ -44,6 +44,7 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
     const ShortConvParams &p = params<ShortConvParams>(l, SMELT_SHORT_CONV_PARAMS);
     const float *in_gate = optional<const float>(l, SMELT_SHORT_CONV_FC_GATED, SMELT_SHORT_CONV_IN_GATE);
     const float *out_gate = optional<const float>(l, SMELT_SHORT_CONV_FC_GATED, SMELT_SHORT_CONV_OUT_GATE);
+    const bool has_silu = constant(l, SMELT_SHORT_CONV_FC_SILU) == 1;
     const uint32_t past = p.taps - 1;
     const uint64_t elements = uint64_t{past} * p.width;
     const Steps steps = {buffer<const int32_t>(l, SMELT_SHORT_CONV_POSITIONS),
@@ -81,6 +82,8 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
             if (out_gate != nullptr)
                 for (uint64_t e = 0; e < n; e++)
                     sum[e] *= out_gate[at * p.x_stride + e0 + e];
+            if (has_silu)
+                map1(sum, sum, static_cast<uint32_t>(n), [](F v) { return silu(v); });
             memcpy(buffer<float>(l, SMELT_SHORT_CONV_OUT) + at * p.width + e0, sum, n * 4);
             memmove(last[0], last[1], uint64_t{past} * sizeof last[0]);
             uint64_t position = static_cast<uint64_t>(start + t);
@@ -94,7 +97,10 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
 }
 
 // The gated delta rule. A unit is a head of one sequence, whose columns of its matrix do not
-// know of each other: it reads an element before it writes it, which may be the same state.
+// know of each other: it reads an element before it writes it, which may be the same state. Some
+// columns take several tokens while they are in the first cache; sums are the same as token by token.
+constexpr uint32_t DELTA_TOKENS = 16;
+
 static uint64_t delta_net_units(const smelt_launch *l) {
     const DeltaNetParams &p = params<DeltaNetParams>(l, SMELT_DELTA_NET_PARAMS);
     return uint64_t{p.seqs} * p.heads;
@@ -103,29 +109,39 @@ static int delta_net_supports(const smelt_launch *l) {
     if (!holds(l, SMELT_DELTA_NET_PARAMS, sizeof(DeltaNetParams)))
         return 0;
     const DeltaNetParams &p = params<DeltaNetParams>(l, SMELT_DELTA_NET_PARAMS);
-    if (p.head == 0 || p.head > MAX_HEAD || p.key_heads == 0 || p.key_heads > p.heads || p.block == 0)
+    if (p.head == 0 || p.head > MAX_HEAD || p.key_heads == 0 || p.key_heads > p.heads || p.share == 0 || p.block == 0)
         return 0;
     const uint64_t row = uint64_t{p.head} * 4, gates = uint64_t{p.heads} * 4, state = p.heads * row * p.head;
     return holds_rows(l, SMELT_DELTA_NET_QKV, p.tokens, (2 * uint64_t{p.key_heads} + p.heads) * row) &&
-           holds_rows(l, SMELT_DELTA_NET_ALPHA, p.tokens, gates) &&
-           holds_rows(l, SMELT_DELTA_NET_BETA, p.tokens, gates) && holds(l, SMELT_DELTA_NET_DECAY, gates) &&
-           holds(l, SMELT_DELTA_NET_BIAS, gates) && holds(l, SMELT_DELTA_NET_STATE, state) &&
-           holds(l, SMELT_DELTA_NET_STATE_OUT, state) && holds(l, SMELT_DELTA_NET_POSITIONS, uint64_t{p.tokens} * 4) &&
+           holds(l, SMELT_DELTA_NET_ALPHA, span(p.tokens, p.gate_stride, p.heads, 4)) &&
+           holds(l, SMELT_DELTA_NET_BETA, span(p.tokens, p.gate_stride, uint64_t{p.beta_from} + p.heads, 4)) &&
+           (constant(l, SMELT_DELTA_NET_FC_GATED) == 0 ||
+            (holds(l, SMELT_DELTA_NET_GAIN, row) &&
+             holds(l, SMELT_DELTA_NET_Z, span(p.tokens, p.z_stride, p.z_from + uint64_t{p.heads} * p.head, 4)))) &&
+           holds(l, SMELT_DELTA_NET_DECAY, gates) && holds(l, SMELT_DELTA_NET_BIAS, gates) &&
+           holds(l, SMELT_DELTA_NET_STATE, state) && holds(l, SMELT_DELTA_NET_STATE_OUT, state) &&
+           holds(l, SMELT_DELTA_NET_POSITIONS, uint64_t{p.tokens} * 4) &&
            holds(l, SMELT_DELTA_NET_CU_SEQLENS, (uint64_t{p.seqs} + 1) * 4) &&
            holds(l, SMELT_DELTA_NET_BLOCK_TABLE, uint64_t{p.seqs} * p.table_stride * 4) &&
            holds_rows(l, SMELT_DELTA_NET_OUT, p.tokens, p.heads * row);
 }
 
-// What a token does to a head's matrix, [head][head].
+// A token of a head: its vectors, and what it keeps and learns.
 struct DeltaToken {
-    const float *from;
-    float *to;
     const float *q, *k, *v;
     float *out;
     float keep, learn;
-    uint32_t head;
+};
 
-    // N vectors of columns from `at` on, or the `lanes` columns of one.
+// A head's matrix, [head][head], before and after some tokens.
+struct DeltaMatrix {
+    const float *from;
+    float *to;
+    const DeltaToken *tokens;
+    uint32_t count, head;
+
+    // N vectors of columns from `at` on, or the `lanes` columns of one. The pass over a token's
+    // rows adds up what the next token will find there.
     template <int N> MEMBER void columns(uint32_t at, int lanes) const {
         const auto get = [&](const float *p, int n) __attribute__((always_inline)) {
             return N == 1 ? load_n(p + at, lanes) : load(p + at + n * W);
@@ -133,18 +149,37 @@ struct DeltaToken {
         const auto put = [&](float *p, int n, F x) __attribute__((always_inline)) {
             return N == 1 ? store_n(p + at, x, lanes) : store(p + at + n * W, x);
         };
-        F more[N], sum[N];
-        UNROLL for (int n = 0; n < N; n++) more[n] = sum[n] = zero();
-        for (uint32_t i = 0; i < head; i++)
-            UNROLL for (int n = 0; n < N; n++) more[n] = fma(set1(k[i]), get(from + i * head, n), more[n]);
-        UNROLL for (int n = 0; n < N; n++) more[n] = set1(learn) * (get(v, n) - set1(keep) * more[n]);
-        for (uint32_t i = 0; i < head; i++)
+        const float *before = from;
+        const uint32_t rows = head;
+        F known[N], more[N], sum[N];
+        UNROLL for (int n = 0; n < N; n++) known[n] = zero();
+        for (uint32_t i = 0; i < rows; i++)
+            UNROLL for (int n = 0; n < N; n++) known[n] = fma(set1(tokens->k[i]), get(before + i * rows, n), known[n]);
+        for (uint32_t t = 0; t < count; t++) {
+            const DeltaToken token = tokens[t];
+            const F keep = set1(token.keep);
             UNROLL for (int n = 0; n < N; n++) {
-                const F s = fma(set1(k[i]), more[n], set1(keep) * get(from + i * head, n));
-                put(to + i * head, n, s);
-                sum[n] = fma(set1(q[i]), s, sum[n]);
+                more[n] = set1(token.learn) * (get(token.v, n) - keep * known[n]);
+                sum[n] = known[n] = zero();
             }
-        UNROLL for (int n = 0; n < N; n++) put(out, n, sum[n]);
+            const float *next = t + 1 < count ? tokens[t + 1].k : nullptr;
+            const auto pass = [&](bool last) __attribute__((always_inline)) {
+                for (uint32_t i = 0; i < rows; i++)
+                    UNROLL for (int n = 0; n < N; n++) {
+                        const F s = fma(set1(token.k[i]), more[n], keep * get(before + i * rows, n));
+                        put(to + i * rows, n, s);
+                        sum[n] = fma(set1(token.q[i]), s, sum[n]);
+                        if (!last)
+                            known[n] = fma(set1(next[i]), s, known[n]);
+                    }
+            };
+            if (next == nullptr)
+                pass(true);
+            else
+                pass(false);
+            UNROLL for (int n = 0; n < N; n++) put(token.out, n, sum[n]);
+            before = to;
+        }
     }
 };
 
@@ -159,47 +194,61 @@ static void delta_net(const smelt_launch *l, void *, uint64_t begin, uint64_t en
                          p.table_stride,
                          elements,
                          l->buffer_bytes[SMELT_DELTA_NET_STATE_OUT] / (elements * 4)};
-    const float *state = buffer<const float>(l, SMELT_DELTA_NET_STATE);
+    const float *state = buffer<const float>(l, SMELT_DELTA_NET_STATE),
+                *qkv = buffer<const float>(l, SMELT_DELTA_NET_QKV);
+    const float *z = optional<const float>(l, SMELT_DELTA_NET_FC_GATED, SMELT_DELTA_NET_Z);
     const float root = 1.0f / __builtin_sqrtf(static_cast<float>(p.head));
-    float q[MAX_HEAD], k[MAX_HEAD];
+    DeltaToken tokens[DELTA_TOKENS];
+    float q[DELTA_TOKENS][MAX_HEAD], k[DELTA_TOKENS][MAX_HEAD];
     const auto unit_length = [&](const float *x, float *out, float by) {
         const F scale = set1(by / __builtin_sqrtf(sum_of_squares(x, p.head) + p.eps));
         map1(x, out, p.head, [=](F v) { return v * scale; });
     };
     for (uint64_t unit = begin; unit < end; unit++) {
-        const uint64_t seq = unit / p.heads, h = unit % p.heads;
-        for (int64_t t = steps.starts[seq]; t < steps.starts[seq + 1]; t++) {
-            const uint64_t at = static_cast<uint64_t>(t), position = static_cast<uint64_t>(steps.positions[at]);
+        const uint64_t seq = unit / p.heads, h = unit % p.heads, of = h / p.share % p.key_heads;
+        const int64_t last = steps.starts[seq + 1];
+        uint32_t n = 0;
+        for (int64_t t = steps.starts[seq]; t < last; t += n) {
+            const uint64_t first = static_cast<uint64_t>(t), position = static_cast<uint64_t>(steps.positions[first]);
             const int64_t to = steps.state_of(seq, position),
                           from = position > 0 ? steps.state_of(seq, position - 1) : -1;
+            n = static_cast<uint32_t>(
+                least(least(DELTA_TOKENS, static_cast<uint64_t>(last - t)), p.block - position % p.block));
             if (to < 0)
                 continue;
             float *into = buffer<float>(l, SMELT_DELTA_NET_STATE_OUT) + to + h * matrix;
             if (from < 0)
                 memset(into, 0, matrix * 4);
-            const float *row = buffer<const float>(l, SMELT_DELTA_NET_QKV) + at * width;
-            unit_length(row + h % p.key_heads * p.head, q, root);
-            unit_length(row + (p.key_heads + h % p.key_heads) * p.head, k, 1.0f);
-            const uint64_t gate = at * p.heads + h;
-            const float x =
-                buffer<const float>(l, SMELT_DELTA_NET_ALPHA)[gate] + buffer<const float>(l, SMELT_DELTA_NET_BIAS)[h];
-            const float softplus = x > 20.0f ? x : __builtin_log1pf(__builtin_expf(x));
-            const DeltaToken token = {
-                from < 0 ? into : state + from + h * matrix,
-                into,
-                q,
-                k,
-                row + (2 * uint64_t{p.key_heads} + h) * p.head,
-                buffer<float>(l, SMELT_DELTA_NET_OUT) + gate * p.head,
-                __builtin_expf(buffer<const float>(l, SMELT_DELTA_NET_DECAY)[h] * softplus),
-                1.0f / (1.0f + __builtin_expf(-buffer<const float>(l, SMELT_DELTA_NET_BETA)[gate])),
-                p.head,
-            };
+            for (uint32_t i = 0; i < n; i++) {
+                const uint64_t at = first + i, gate = at * p.gate_stride + h;
+                const float *row = qkv + at * width;
+                unit_length(row + of * p.head, q[i], root);
+                unit_length(row + (p.key_heads + of) * p.head, k[i], 1.0f);
+                const float x = buffer<const float>(l, SMELT_DELTA_NET_ALPHA)[gate] +
+                                buffer<const float>(l, SMELT_DELTA_NET_BIAS)[h];
+                const float softplus = x > 20.0f ? x : __builtin_log1pf(__builtin_expf(x));
+                tokens[i] = {
+                    q[i],
+                    k[i],
+                    row + (2 * uint64_t{p.key_heads} + h) * p.head,
+                    buffer<float>(l, SMELT_DELTA_NET_OUT) + (at * p.heads + h) * p.head,
+                    __builtin_expf(buffer<const float>(l, SMELT_DELTA_NET_DECAY)[h] * softplus),
+                    1.0f / (1.0f + __builtin_expf(-buffer<const float>(l, SMELT_DELTA_NET_BETA)[gate + p.beta_from])),
+                };
+            }
+            const DeltaMatrix run = {from < 0 ? into : state + from + h * matrix, into, tokens, n, p.head};
             uint32_t column = 0;
             for (; column + 4 * W <= p.head; column += 4 * W)
-                token.columns<4>(column, W);
+                run.columns<4>(column, W);
             for (; column < p.head; column += W)
-                token.columns<1>(column, static_cast<int>(least(W, p.head - column)));
+                run.columns<1>(column, static_cast<int>(least(W, p.head - column)));
+            for (uint32_t i = 0; z != nullptr && i < n; i++) {
+                float *out = tokens[i].out;
+                scale_weighted(out, rms_scale(out, p.head, p.norm_eps), buffer<const float>(l, SMELT_DELTA_NET_GAIN),
+                               out, p.head);
+                map2(out, z + (first + i) * p.z_stride + p.z_from + h * p.head, out, p.head,
+                     [](F y, F gate) { return y * silu(gate); });
+            }
         }
     }
 }
