@@ -236,6 +236,10 @@ type Delta struct {
 	Heads    int // of V
 	KeyHeads int // of Q and of K
 	Head     int // elements of each
+	// Adjacent is set where the heads of V that share one of Q and K are adjacent; if not, they are
+	// KeyHeads apart.
+	Adjacent bool
+	Joined   bool // files store Q, K, V and the gate as one tensor, ssm_in
 }
 
 // Latent is the shape of multi-head latent attention; the zero value is none. Heads of K have

@@ -64,6 +64,7 @@ type Description interface {
 	Flag(key string) bool
 	Text(key string) string
 	ReadRope(c *Config)
+	Sections() []int                   // RoPE pairs of a head for each axis of an image; nil: not said
 	Windowed(every, layers int) []bool // which layers have a sliding window; by default all but every n-th
 
 	Flags(key string) []bool                    // GGUF only

@@ -125,14 +125,16 @@ type Made struct {
 }
 
 // Stack is a tensor of folders that holds several weights of all experts of a layer, their rows
-// interleaved. Rows are packed as MXFP4 or stored as floats. MXFP4 has codes, [E, rows, K/32, 16],
+// interleaved or apart. Rows are packed as MXFP4 or stored as floats. MXFP4 has codes, [E, rows, K/32, 16],
 // two neighbours a byte with the first in the lower half, in a tensor whose name ends in _blocks,
 // and exponents, [E, rows, K/32], in one whose name ends in _scales. Floats have the rows
 // innermost: [E, K, rows]. A bias, [E, rows], is in a tensor whose name ends in _bias.
 type Stack struct {
 	Name  string   // behind that of the layer or of a module in it
-	Roles []string // of the weights; row i belongs to role i mod len(Roles)
-	// RowMajor is set for stacks of floats of shape [E, rows, K], with the rows of the first role
-	// before those of the next.
+	Roles []string // of the weights; row i belongs to role i mod len(Roles) unless apart
+	// Apart is set for stacks with the rows of the first role before those of the next, instead of by
+	// turns.
+	Apart bool
+	// RowMajor is set for stacks of floats of shape [E, rows, K], which are apart.
 	RowMajor bool
 }

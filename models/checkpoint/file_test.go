@@ -68,6 +68,9 @@ func small(family string) models.Config {
 		c.ALiBi = 8
 	case "qwen2vl", "qwen3vl":
 		c.Sections = []int{2, 1, 1, 0}
+	case "qwen3vlmoe":
+		c.Sections = []int{2, 1, 1, 0}
+		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24}
 	case "qwen3moe", "olmoe":
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24}
 	case "gpt-oss":
@@ -79,6 +82,10 @@ func small(family string) models.Config {
 		c.Delta = models.Delta{Heads: 4, KeyHeads: 2, Head: 8}
 	case "qwen35moe":
 		c.Layers, c.Taps, c.Recurrent, c.Sections = 2, 4, []bool{true, false}, []int{2, 1, 1, 0}
+		c.Delta = models.Delta{Heads: 4, KeyHeads: 2, Head: 8}
+		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 40}
+	case "qwen3next":
+		c.Layers, c.Taps, c.Recurrent = 2, 4, []bool{true, false}
 		c.Delta = models.Delta{Heads: 4, KeyHeads: 2, Head: 8}
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 40}
 	case "lfm2":

@@ -119,6 +119,14 @@ func (d *folder) Scaling(name string) float64 {
 	return 0
 }
 
+// Sections returns as many axes as GGUF files have.
+func (d *folder) Sections() []int {
+	if s := d.Rope().Sections; s != nil {
+		return append(s, 0)
+	}
+	return nil
+}
+
 // Windowed reads the type of each layer, or the member that preceded layer types.
 func (d *folder) Windowed(every, layers int) []bool {
 	if !d.Has("layer_types") {

@@ -183,6 +183,8 @@ func (k *keys) holds(tensor string) bool {
 	return ok
 }
 
+func (k *keys) Sections() []int { return k.Sizes(models.KeySections) }
+
 // Scaling is for folders only.
 func (k *keys) Scaling(string) float64 { return 0 }
 

@@ -18,7 +18,7 @@ type stack struct {
 	experts, rows int        // rows of each expert
 	k             int        // elements of a row
 	as            dtype.Type // type of the derived tensors
-	rowMajor      bool       // see [models.Stack]
+	of            *models.Stack
 }
 
 // unstack derives a tensor for each role of each stack.
@@ -40,7 +40,7 @@ func unstack(stacks []models.Stack) rule {
 				continue
 			}
 			layer, roles := strings.TrimSuffix(module, of.Name), of.Roles
-			s, err := stackOf(t, kind, of.RowMajor, named[module+"_scales"])
+			s, err := stackOf(t, kind, &of, named[module+"_scales"])
 			if err == nil && s.rows%len(roles) != 0 {
 				err = models.ConfigError("tensor %q is %v: its %d rows do not divide evenly among the weights", t.Name, t.Shape, s.rows)
 			}
@@ -61,8 +61,8 @@ func unstack(stacks []models.Stack) rule {
 
 // stackOf returns the dimensions of a stack, or an error if its shape or type is not one of a
 // stack.
-func stackOf(t Tensor, kind string, rowMajor bool, exponents Tensor) (*stack, error) {
-	s := &stack{Tensor: t, as: t.DType, rowMajor: rowMajor}
+func stackOf(t Tensor, kind string, of *models.Stack, exponents Tensor) (*stack, error) {
+	s := &stack{Tensor: t, as: t.DType, of: of}
 	d := t.Shape
 	switch {
 	case kind == "_blocks" && t.Stored == "U8" && len(d) == 4 && d[3] == 16:
@@ -72,7 +72,7 @@ func stackOf(t Tensor, kind string, rowMajor bool, exponents Tensor) (*stack, er
 		s.experts, s.rows, s.k, s.as, s.exponents = d[0], d[1], 32*d[2], dtype.MXFP4, &exponents
 	case kind == "_bias" && t.DType.IsFloat() && len(d) == 2:
 		s.experts, s.rows, s.k = d[0], d[1], 1
-	case kind == "" && rowMajor && t.DType.IsFloat() && len(d) == 3:
+	case kind == "" && of.RowMajor && t.DType.IsFloat() && len(d) == 3:
 		s.experts, s.rows, s.k = d[0], d[1], d[2]
 	case kind == "" && t.DType.IsFloat() && len(d) == 3:
 		s.experts, s.rows, s.k = d[0], d[2], d[1]
@@ -82,15 +82,15 @@ func stackOf(t Tensor, kind string, rowMajor bool, exponents Tensor) (*stack, er
 	return s, nil
 }
 
-// every derives the rows first, first+n, … of each expert.
-func (s *stack) every(n, first int) Derivation {
+// every derives the rows of role number i of n, of each expert.
+func (s *stack) every(n, i int) Derivation {
 	to := Tensor{DType: s.as, Stored: s.as.String(), Shape: []int{s.experts, s.rows / n, s.k}}
 	if len(s.Shape) == 2 {
 		to.Shape = to.Shape[:2]
 	}
 	d := Derivation{Way: Made, From: []Tensor{s.Tensor}, to: to}
-	if s.rowMajor {
-		return s.span(d, n, first)
+	if s.of.RowMajor {
+		return s.span(d, n, i)
 	}
 	switch {
 	case s.exponents != nil:
@@ -98,13 +98,21 @@ func (s *stack) every(n, first int) Derivation {
 	case len(s.Shape) == 3:
 		d.Steps = []string{"transposed"}
 	}
-	if n > 1 {
+	rows, size := s.rows/n, int(s.as.Bytes(int64(s.k)))
+	first, step := i, n
+	if s.of.Apart {
+		first, step = i*rows, 1
+	}
+	switch {
+	case n == 1:
+	case s.of.Apart:
+		d.Steps = append(d.Steps, rowsOfEach(first, rows))
+	default:
 		d.Steps = append(d.Steps, fmt.Sprintf("row %d of each %d", first, n))
 	}
-	rows, size := s.rows/n, int(s.as.Bytes(int64(s.k)))
 	d.fill = func(out []byte) error {
 		return inParallel(s.experts*rows, func(i int) error {
-			s.row(i/rows, i%rows*n+first, out[i*size:][:size])
+			s.row(i/rows, i%rows*step+first, out[i*size:][:size])
 			return nil
 		})
 	}
@@ -120,7 +128,7 @@ func (s *stack) span(d Derivation, n, i int) Derivation {
 	}
 	rows := s.rows / n
 	size := rows * int(s.as.Bytes(int64(s.k)))
-	d.Steps = []string{fmt.Sprintf("rows %d to %d of each expert", i*rows, (i+1)*rows-1)}
+	d.Steps = []string{rowsOfEach(i*rows, rows)}
 	d.fill = func(out []byte) error {
 		return inParallel(s.experts, func(e int) error {
 			copy(out[e*size:][:size], s.Data[(e*n+i)*size:])
@@ -128,6 +136,10 @@ func (s *stack) span(d Derivation, n, i int) Derivation {
 		})
 	}
 	return d
+}
+
+func rowsOfEach(first, n int) string {
+	return fmt.Sprintf("rows %d to %d of each expert", first, first+n-1)
 }
 
 // row writes one row of an expert.

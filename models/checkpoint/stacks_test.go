@@ -13,15 +13,18 @@ import (
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
-// TestStackedExperts has experts that a folder stacks with the rows of the gate before those of up.
+// TestStackedExperts has experts that a folder stacks with the rows of the gate before those of up,
+// along the outer axis of a matrix or along the inner one.
 func TestStackedExperts(t *testing.T) {
 	for _, c := range []struct {
 		family, gateUp, down string
 		parts                []string // of the names of tensors that they replace
+		how                  string   // that the last products of experts are derived
 	}{
-		{"qwen35moe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}},
-		{"granitemoe", "block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight", []string{".experts.", ".block_sparse_moe.output_linear."}},
-		{"cohere2moe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}},
+		{"qwen35moe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "stored"},
+		{"granitemoe", "block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight", []string{".experts.", ".block_sparse_moe.output_linear."}, "stored"},
+		{"cohere2moe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "stored"},
+		{"qwen3vlmoe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "made"},
 	} {
 		t.Run(c.family, func(t *testing.T) {
 			family, err := families.ByName("family", c.family)
@@ -37,6 +40,17 @@ func TestStackedExperts(t *testing.T) {
 			tensors := slices.DeleteFunc(inFolder(shape, family, weights), func(s safetensors.TensorWriter) bool {
 				return slices.ContainsFunc(c.parts, func(part string) bool { return strings.Contains(s.Name, part) })
 			})
+			add := func(name string, rows, k int, data []float32) {
+				shape := []int{e, rows, k}
+				if !family.Stacks[0].RowMajor {
+					across := make([]float32, len(data))
+					for i, x := range data {
+						across[i/(rows*k)*rows*k+i%k*rows+i/k%rows] = x
+					}
+					shape, data = []int{e, k, rows}, across
+				}
+				tensors = append(tensors, safetensors.TensorWriter{Name: name, DType: dtype.F32, Shape: wide(shape), Write: writer(data)})
+			}
 			for i := config.Experts.Dense; i < config.Layers; i++ {
 				w := func(role string) []float32 { return weights[fmt.Sprintf("blk.%d.ffn_%s_exps.weight", i, role)] }
 				var gateUp []float32
@@ -44,15 +58,14 @@ func TestStackedExperts(t *testing.T) {
 					gateUp = slices.Concat(gateUp, w("gate")[i*ffn*width:][:ffn*width], w("up")[i*ffn*width:][:ffn*width])
 				}
 				of := fmt.Sprintf("model.layers.%d.", i)
-				tensors = append(tensors,
-					safetensors.TensorWriter{Name: of + c.gateUp, DType: dtype.F32, Shape: wide([]int{e, 2 * ffn, width}), Write: writer(gateUp)},
-					safetensors.TensorWriter{Name: of + c.down, DType: dtype.F32, Shape: wide([]int{e, width, ffn}), Write: writer(w("down"))})
+				add(of+c.gateUp, 2*ffn, width, gateUp)
+				add(of+c.down, width, ffn, w("down"))
 			}
 			m := open(t, replaceTensors(t, dir, tensors))
 			requireSame(t, want, prefill(t, m, ids))
 			down, ok := m.Tensor(fmt.Sprintf("blk.%d.ffn_down_exps.weight", config.Layers-1))
 			require.True(t, ok)
-			require.Equal(t, "stored", string(down.How())) // not a copy
+			require.Equal(t, c.how, string(down.How())) // stored: not a copy
 		})
 	}
 }

@@ -17,34 +17,41 @@ import (
 var qwen35Family = models.Family{
 	Title: "Qwen3.5 (dense, text)",
 	Name:  "qwen35", HF: "Qwen3_5ForCausalLM", Alias: []string{"Qwen3_5ForConditionalGeneration"}, Define: qwen35,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.PartOfHeads(0.25), sections, models.Tied(false), models.Activation("silu"),
-		{HF: "attention_bias", Only: false}, {HF: "attn_output_gate", Only: true},
-		{GGUF: "ssm.conv_kernel", HF: "linear_conv_kernel_dim", Size: func(c *models.Config) *int { return &c.Taps }},
-		{GGUF: "ssm.state_size", HF: "linear_key_head_dim", Size: func(c *models.Config) *int { return &c.Delta.Head }},
-		{HF: "linear_value_head_dim", Repeats: func(c *models.Config) int { return c.Delta.Head }},
-		{GGUF: "ssm.time_step_rank", HF: "linear_num_value_heads", Size: func(c *models.Config) *int { return &c.Delta.Heads }},
-		{GGUF: "ssm.group_count", HF: "linear_num_key_heads", Size: func(c *models.Config) *int { return &c.Delta.KeyHeads }},
-		{GGUF: "ssm.inner_size", Repeats: func(c *models.Config) int { return c.Delta.Heads * c.Delta.Head }},
-		{Read: qwen35Layers, Write: func(c *models.Config) (string, gguf.Value, bool) {
-			return recurrentLayers, gguf.BoolArray(c.Recurrent), true
-		}},
-		models.NoWindow, models.NoExperts}),
-	Layer:  func(c *models.Config, i int, l *models.Layer) { l.Recurrent = c.Recurs(i) },
-	Check:  checkDelta,
-	Prefix: "language_model.",
-	Tensors: lo.Assign(models.DecoderTensors(map[string]models.Stored{
-		"output_norm.weight":               models.Gain("model.norm.weight"),
-		"blk.#.attn_norm.weight":           models.Gain("model.layers.#.input_layernorm.weight"),
-		"blk.#.attn_q_norm.weight":         models.Gain("model.layers.#.self_attn.q_norm.weight"),
-		"blk.#.attn_k_norm.weight":         models.Gain("model.layers.#.self_attn.k_norm.weight"),
-		"blk.#.post_attention_norm.weight": models.Gain("model.layers.#.post_attention_layernorm.weight"),
-	}, "blk.#.ffn_norm.weight"), deltaTensors),
+	Fields:    slices.Concat(deltaFields, []models.Field{sections}),
+	Layer:     func(c *models.Config, i int, l *models.Layer) { l.Recurrent = c.Recurs(i) },
+	Check:     checkDelta,
+	Sources:   querySources,
+	Prefix:    "language_model.",
+	Tensors:   lo.Assign(besideDelta, deltaTensors),
 	Ignorable: []string{"mtp.*", "model.visual.*", "visual.*"},
 	Shapes: []models.Shape{
 		{Parameters: 752_393_024, Config: models.Config{Name: "qwen3.5-0.8b", Layers: 24, Width: 1024, Heads: 8, KVHeads: 2, Head: 256, FFN: 3584, Vocab: 248320, Context: 262144, Eps: 1e-6,
 			Rope: models.Rope{Theta: 1e7, Rotated: 64}, Tied: true, Sections: []int{11, 11, 10, 0}, Taps: 4, Delta: models.Delta{Heads: 16, KeyHeads: 16, Head: 128}, Recurrent: models.AllButEvery(4, 24)}},
 	},
 }
+
+// deltaFields are the fields of models with layers of the gated delta rule, and dense layers.
+var deltaFields = slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.PartOfHeads(0.25), models.Tied(false), models.Activation("silu"),
+	{HF: "attention_bias", Only: false}, {HF: "attn_output_gate", Only: true},
+	{GGUF: "ssm.conv_kernel", HF: "linear_conv_kernel_dim", Size: func(c *models.Config) *int { return &c.Taps }},
+	{GGUF: "ssm.state_size", HF: "linear_key_head_dim", Size: func(c *models.Config) *int { return &c.Delta.Head }},
+	{HF: "linear_value_head_dim", Repeats: func(c *models.Config) int { return c.Delta.Head }},
+	{GGUF: "ssm.time_step_rank", HF: "linear_num_value_heads", Size: func(c *models.Config) *int { return &c.Delta.Heads }},
+	{GGUF: "ssm.group_count", HF: "linear_num_key_heads", Size: func(c *models.Config) *int { return &c.Delta.KeyHeads }},
+	{GGUF: "ssm.inner_size", Repeats: func(c *models.Config) int { return c.Delta.Heads * c.Delta.Head }},
+	{Read: qwen35Layers, Write: func(c *models.Config) (string, gguf.Value, bool) {
+		return recurrentLayers, gguf.BoolArray(c.Recurrent), true
+	}},
+	models.NoWindow, models.NoExperts})
+
+// besideDelta are the other tensors of such models.
+var besideDelta = models.DecoderTensors(map[string]models.Stored{
+	"output_norm.weight":               models.Gain("model.norm.weight"),
+	"blk.#.attn_norm.weight":           models.Gain("model.layers.#.input_layernorm.weight"),
+	"blk.#.attn_q_norm.weight":         models.Gain("model.layers.#.self_attn.q_norm.weight"),
+	"blk.#.attn_k_norm.weight":         models.Gain("model.layers.#.self_attn.k_norm.weight"),
+	"blk.#.post_attention_norm.weight": models.Gain("model.layers.#.post_attention_layernorm.weight"),
+}, "blk.#.ffn_norm.weight")
 
 // deltaTensors are the tensors of layers with the gated delta rule.
 var deltaTensors = map[string]models.Stored{
@@ -119,21 +126,30 @@ func deltaNet(l *models.LayerBuilder, n *ir.Value) *ir.Value {
 	qkv := b.SiLU(b.ShortConv(l.Linear("attn_qkv", n, width, false), w, b.State("conv", taps-1, width)))
 	alpha, beta := l.Linear("ssm_alpha", n, d.Heads, false), l.Linear("ssm_beta", n, d.Heads, false)
 	decay, bias := b.Weight(l.Name("ssm_a"), d.Heads), b.Weight(l.Name("ssm_dt.bias"), d.Heads)
-	y := b.DeltaNet(qkv, alpha, beta, decay, bias, b.State("delta", d.Heads*d.Head, d.Head), ir.DeltaNetAttr{KeyHeads: d.KeyHeads, Eps: l.Config.Eps})
+	y := b.DeltaNet(qkv, alpha, beta, decay, bias, b.State("delta", d.Heads*d.Head, d.Head), ir.DeltaNetAttr{KeyHeads: d.KeyHeads, Adjacent: d.Adjacent, Eps: l.Config.Eps})
 	z := b.SplitHeads(l.Linear("attn_gate", n, d.Heads*d.Head, false), d.Heads)
 	return l.Linear("ssm_out", b.MergeHeads(b.Mul(l.Norm("ssm_norm", y), b.SiLU(z))), l.Config.Width, false)
 }
 
-// gatedAttention multiplies the heads of attention by a gate. The heads of Q and of the gate
-// alternate in one weight.
+// gatedAttention multiplies the heads of attention by a gate.
 func gatedAttention(l *models.LayerBuilder, n *ir.Value) *ir.Value {
 	b := l.Builder
-	both := b.SplitHeads(l.Linear("attn_q", n, 2*l.Heads*l.Head, false), l.Heads)
-	q, gate := b.Slice(both, 0, l.Head), b.Slice(both, l.Head, 2*l.Head)
-	k := b.SplitHeads(l.Linear("attn_k", n, l.KVHeads*l.Head, false), l.KVHeads)
-	v := b.SplitHeads(l.Linear("attn_v", n, l.KVHeads*l.Head, false), l.KVHeads)
+	project := func(role string, heads int) *ir.Value {
+		return b.SplitHeads(l.Linear(role, n, heads*l.Head, false), heads)
+	}
+	q, k, v := project("attn_q", l.Heads), project("attn_k", l.KVHeads), project("attn_v", l.KVHeads)
 	q, k = l.Rotate(l.NormHeads("attn_q", q)), l.Rotate(l.NormHeads("attn_k", k))
-	return l.Linear("attn_output", b.Mul(models.Attend(l, q, k, v), b.Activate(ir.Sigmoid, b.MergeHeads(gate))), l.Config.Width, false)
+	gate := b.Activate(ir.Sigmoid, l.Linear("attn_q_gate", n, l.Heads*l.Head, false))
+	return l.Linear("attn_output", b.Mul(models.Attend(l, q, k, v), gate), l.Config.Width, false)
+}
+
+// querySources divides the product in which files alternate the heads of Q and of their gate.
+func querySources(c *models.Config) []models.Source {
+	rows := c.Heads * c.Head
+	every := func(role string, first int) models.Made {
+		return models.Made{Role: role, Rows: rows, Row: func(i int) int { return i/c.Head*2*c.Head + first + i%c.Head }}
+	}
+	return []models.Source{{Role: "attn_q.weight", Shape: []int{2 * rows, c.Width}, Makes: []models.Made{every("attn_q.weight", 0), every("attn_q_gate.weight", c.Head)}}}
 }
 
 // checkDelta returns an error for shapes that no kernel supports.

@@ -9,8 +9,9 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// qwen2vlFamily and qwen3vlFamily are the text models of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. The
-// vision encoder is a file of its own, which is not read.
+// qwen2vlFamily, qwen3vlFamily and qwen3vlmoeFamily are the text models of Qwen2-VL, Qwen2.5-VL and
+// Qwen3-VL. The vision encoder is a GGUF file of its own, or beside the text model in a folder; it is
+// not read.
 var (
 	qwen2vlFamily = models.Family{
 		Title: "Qwen2-VL, Qwen2.5-VL (text)",
@@ -24,27 +25,47 @@ var (
 	}
 	qwen3vlFamily = models.Family{
 		Title: "Qwen3-VL (text)",
-		Name:  "qwen3vl", Define: qwen3,
-		Fields: slices.Concat(qwen3Family.Fields, []models.Field{sections,
-			// The number of first layers that image features are added to is ignored.
-			{GGUF: "n_deepstack_layers", Size: func(c *models.Config) *int { return new(int) }, Optional: true}}),
+		Name:  "qwen3vl", HF: "Qwen3VLForConditionalGeneration", Define: qwen3,
+		Fields:    slices.Concat(qwen3Family.Fields, []models.Field{sections, deepstack}),
+		Prefix:    "language_model.",
+		Tensors:   qwen3Family.Tensors,
+		Ignorable: []string{"model.visual.*", "visual.*"},
 		Shapes: []models.Shape{
 			{Parameters: 4_022_468_096, Config: models.Config{Name: "qwen3-vl-4b", Layers: 36, Width: 2560, Heads: 32, KVHeads: 8, Head: 128, FFN: 9728, Vocab: 151936, Context: 262144, Eps: 1e-6,
 				Rope: models.Rope{Theta: 5e6}, Tied: true, Sections: []int{24, 20, 20, 0}}},
 		},
 	}
+	qwen3vlmoeFamily = models.Family{
+		Title: "Qwen3-VL MoE (text)",
+		Name:  "qwen3vlmoe", HF: "Qwen3VLMoeForConditionalGeneration", Define: qwen3moe,
+		Fields:  slices.Concat(qwen3moeFamily.Fields, []models.Field{sections, deepstack}),
+		Router:  qwen3moeFamily.Router,
+		Prefix:  qwen3vlFamily.Prefix,
+		Tensors: lo.Assign(lo.OmitByKeys(qwen3Family.Tensors, models.DenseFFN), models.StackedExpertTensors("mlp")),
+		Stacks: []models.Stack{
+			{Name: "experts.gate_up_proj", Roles: []string{"experts.gate_proj", "experts.up_proj"}, Apart: true},
+			{Name: "experts.down_proj", Roles: []string{"experts.down_proj"}},
+		},
+		Ignorable: qwen3vlFamily.Ignorable,
+		Shapes: []models.Shape{
+			{Parameters: 30_532_122_624, Config: models.Config{Name: "qwen3-vl-30b-a3b", Layers: 48, Width: 2048, Heads: 32, KVHeads: 4, Head: 128, FFN: 6144, Vocab: 151936, Context: 262144, Eps: 1e-6,
+				Rope: models.Rope{Theta: 5e6}, Sections: []int{24, 20, 20, 0}, Experts: models.Experts{Count: 128, Chosen: 8, FFN: 768}}},
+		},
+	}
 )
+
+// deepstack is the number of first layers that image features are added to; texts have none.
+var deepstack = models.Field{GGUF: "n_deepstack_layers", Size: func(c *models.Config) *int { return new(int) }, Optional: true}
 
 // sections divide the pairs of a head among three axes of an image, along each of which a token has
 // a position. A text's positions are equal on all axes, so that its angles are those of plain RoPE.
 var sections = models.Field{
 	Read: func(d models.Description, c *models.Config) {
-		if d.Format() == models.Folder { // the entry is optional there, since texts do not need it
+		c.Sections = d.Sections()
+		if d.Format() == models.Folder && c.Sections == nil { // which texts do not need
 			pairs := c.Rope.Rotated / 2
 			c.Sections = []int{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0}
-			return
 		}
-		c.Sections = d.Sizes(models.KeySections)
 		if lo.Sum(c.Sections) < 1 {
 			d.Fail(models.ConfigError("%s is %v, want a positive number of pairs", d.FullName(models.KeySections), c.Sections))
 		}

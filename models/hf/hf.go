@@ -68,6 +68,7 @@ type Rope struct {
 	Theta               float64      // rope_theta; 10000 where the file has none
 	PartialRotaryFactor float64      // the part of a head that rotates; 1 where the file has none
 	Scaling             *RopeScaling // nil where positions are not scaled
+	Sections            []int        // mrope_section: pairs of a head for each axis of an image; nil where the file has none
 }
 
 // RopeScaling is the change of rotary angles for contexts beyond the original one. The file calls

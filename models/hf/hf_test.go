@@ -115,6 +115,10 @@ func TestVariants(t *testing.T) {
 			require.Equal(t, 1e6, c.Rope().Theta)
 			require.Nil(t, c.Rope().Scaling)
 		}},
+		"sections": {`,"rope_scaling":{"mrope_interleaved":true,"mrope_section":[24,20,20],"rope_type":"default"}`, func(t *testing.T, c *Config) {
+			require.Equal(t, []int{24, 20, 20}, c.Rope().Sections)
+			require.Nil(t, c.Rope().Scaling)
+		}},
 		"both forms": {`,"rope_theta":1,"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_theta":5,"rope_type":"linear","factor":3}`, func(t *testing.T, c *Config) {
 			require.Equal(t, 5.0, c.Rope().Theta)
 			require.Equal(t, 3.0, c.Rope().Scaling.Numbers["factor"])

@@ -221,6 +221,7 @@ func (c *Config) Rope() Rope {
 			inner.fail(member, errors.New("parameters that differ by layer are not supported"))
 		}
 	}
+	inner.decode("mrope_section", "a list of integers", &rope.Sections)
 	s.Kind = inner.text("rope_type")
 	if s.Kind == "" {
 		s.Kind = inner.text("type")

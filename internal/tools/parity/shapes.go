@@ -122,6 +122,10 @@ var shapes = []shape{
 			c.Experts.Router.Groups, c.Experts.Router.UsedGroups = 3, 2
 		}
 	}},
+	{family: "qwen3vlmoe", more: func(c *models.Config, i int) {
+		imageSections(c, i)
+		c.Experts = experts(i)
+	}},
 	{family: "lfm2", square: true, more: convolutions},
 	{family: "lfm2moe", square: true, more: func(c *models.Config, i int) {
 		convolutions(c, i)
@@ -131,6 +135,13 @@ var shapes = []shape{
 	{family: "qwen35", partial: true, more: deltas},
 	{family: "qwen35moe", partial: true, untied: true, more: func(c *models.Config, i int) {
 		deltas(c, i)
+		c.Experts = experts(i)
+		c.Experts.Shared = []int{64, 200, 88, 48, 512}[i]
+	}},
+	{family: "qwen3next", partial: true, untied: true, more: func(c *models.Config, i int) {
+		deltas(c, i)
+		c.Sections = nil
+		c.Delta.KeyHeads, c.Delta.Joined = 2, i%2 == 0
 		c.Experts = experts(i)
 		c.Experts.Shared = []int{64, 200, 88, 48, 512}[i]
 	}},
