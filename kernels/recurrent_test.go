@@ -179,7 +179,10 @@ func requireDeltaRule(t *testing.T, family string, batches []batch, shapes [][3]
 					t.Run(fmt.Sprint(b, s, gated), func(t *testing.T) {
 						const eps, normEps = 1e-3, 0.125
 						rng, heads, keyHeads, head := newRand(t.Name()), s[0], s[1], s[2]
-						share := 1 + rng.IntN(2)*(heads/keyHeads-1)
+						share := 1
+						if gated {
+							share = heads / keyHeads
+						}
 						p, n, row := b.page(rng), heads*head*head, (2*keyHeads+heads)*head
 						tokens := b.tokens()
 						betaFrom, zFrom := rng.IntN(3), rng.IntN(3)
@@ -190,8 +193,9 @@ func requireDeltaRule(t *testing.T, family string, batches []batch, shapes [][3]
 							at := i/(keyHeads*head)*row + i%(keyHeads*head)
 							qkv.put(at, qkv.at(at)+2*qkv.at(at+keyHeads*head))
 						}
-						alpha.put(0, 40) // whose exponential is no number worth adding one to
+						alpha.put((tokens-1)*gates, 100) // whose exponential is no number
 						decay := filled(kernels.Float, heads, func(i int) float64 { return -0.2 * float64(i+1) })
+						decay.put(0, -0.01)
 						bias := random(rng, kernels.Float, heads)
 						state, before := p.state(rng, n)
 						l := launch{

@@ -135,11 +135,12 @@ func TestDeltaNet(t *testing.T) {
 					gates, zs := heads+betaFrom, heads*head+zFrom+1 // from token to token
 					qkv, alpha, beta := normals(rng, s.tokens*row), normals(rng, s.tokens*gates), normals(rng, s.tokens*gates)
 					z, gain := normals(rng, s.tokens*zs), normals(rng, head)
-					alpha[0] = 40 // adding one to its exponential changes nothing
+					alpha[(s.tokens-1)*gates] = 100 // whose exponential is no number
 					decay, bias, state := normals(rng, heads), normals(rng, heads), normals(rng, s.blocks*n)
 					for h := range decay {
 						decay[h] = -0.2 * float32(h+1)
 					}
+					decay[0] = -0.01
 					want := make([]float64, s.tokens*heads*head)
 					left := s.over(state, n, func(token int, state []float64) {
 						unit := func(at int) []float64 {
