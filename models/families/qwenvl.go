@@ -27,6 +27,7 @@ var (
 		Title: "Qwen3-VL (text)",
 		Name:  "qwen3vl", HF: "Qwen3VLForConditionalGeneration", Define: qwen3,
 		Fields:    slices.Concat(qwen3Family.Fields, []models.Field{sections, deepstack}),
+		Given:     qwen3Family.Given,
 		Prefix:    "language_model.",
 		Tensors:   qwen3Family.Tensors,
 		Ignorable: []string{"model.visual.*", "visual.*"},
