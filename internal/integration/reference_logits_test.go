@@ -441,7 +441,7 @@ func TestNamedFusions(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, long.DispatchesPerLayer, 6)
 		require.LessOrEqual(t, long.Barriers, 6*tt.layers+long.DispatchesOutsideLayers)
-		require.Equal(t, tt.layers, long.Kernels["attention_reduce_f16"])
+		require.Equal(t, tt.layers, long.Kernels["attention_reduce_f32"])
 		p, err = m.Compile(smelt.Options{Target: "metal", Level: 1, Context: 512})
 		require.NoError(t, err)
 		for _, phase := range []string{"prefill", "decode"} {
