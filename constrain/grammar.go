@@ -22,11 +22,13 @@ const (
 )
 
 type step struct {
-	kind  stepKind
-	lex   lexeme // stepLexeme
-	rule  place  // stepCall
-	next  place
-	forks []place // stepFork: the places; stepLexeme: the places of the next item, one of which must have a value that the array lacks
+	kind stepKind
+	lex  lexeme // stepLexeme
+	rule place  // stepCall
+	next place
+	// forks are the places of a stepFork. Of a stepLexeme they are the places of an array's next item;
+	// one of them must allow a value that the array does not have yet.
+	forks []place
 	// expand computes forks when the place is first reached, where computing them all in advance is
 	// too expensive, such as the remaining properties of an object.
 	expand func() []place

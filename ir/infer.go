@@ -321,8 +321,8 @@ func inferGatedDeltaNet(in []*Value, attr any, _ Type) (Type, error) {
 	return t, shapeIs(in[5], "all", Var(sym.T), Const(int(all.Shape.Last())))
 }
 
-// ruled returns the type of the gated delta rule over so many heads of V; vectors and state are the
-// operands from which on decay and bias, and the state and its steps stand.
+// ruled returns the type of the gated delta rule. heads is the number of heads of V. vectors is the
+// index of the operand decay, which bias follows; states is that of the state, which its steps follow.
 func ruled(in []*Value, a DeltaNetAttr, heads, vectors, states int) (Type, error) {
 	if err := epsilon(a.Eps); err != nil {
 		return Type{}, err

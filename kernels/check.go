@@ -219,7 +219,7 @@ func (c *checker) rows(name string, rows, stride, width uint32) {
 	c.holds(name, spread(uint64(rows), uint64(stride), uint64(width)))
 }
 
-// rowsFrom is rows of which each begins with `from` other elements.
+// rowsFrom is rows for elements that follow `from` others in each row.
 func (c *checker) rowsFrom(name string, rows, stride, from, width uint32) {
 	c.holds(name, sum(uint64(from), spread(uint64(rows), uint64(stride), uint64(width))))
 }

@@ -169,8 +169,8 @@ func TestDeltaNetPieces(t *testing.T) {
 		func(int) int { return 128 })
 }
 
-// requireDeltaRule compares a kernel with the rule, token by token, for so many heads of V and of K, of so many
-// elements.
+// requireDeltaRule compares a kernel with the rule, token by token. A shape is the number of heads of V,
+// that of K, and the elements of a head.
 func requireDeltaRule(t *testing.T, family string, batches []batch, shapes [][3]int, threads func(head int) int) {
 	instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
 		for _, b := range batches {

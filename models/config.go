@@ -39,7 +39,7 @@ type Config struct {
 	LogitDivisor   float64 // by which Granite's logits are divided; 0: 1
 	Parallel       bool    // attention and feed-forward network both read the layer's input
 	HeadNorms      bool    // each head of Q and K is normalised with weights of its own
-	RMS            bool    // norms divide by the root mean square, in families of which some models have LayerNorm
+	RMS            bool    // the norms are RMSNorm; only of families that have models with either norm
 	Positions      bool    // each of Context positions has an embedding
 	ALiBi          float64 // see alibi
 	Sections       []int   // RoPE pairs of a head for each axis of an image

@@ -81,15 +81,21 @@ func TestKeysOfFamilies(t *testing.T) {
 			f := fileOf(synthetic(t, small(c.family), "f32"))
 			c.edit(f)
 			path := f.write(t)
-			if c.fails != "" {
-				_, err := checkpoint.Open(path)
-				require.ErrorContains(t, err, c.fails)
-				return
-			}
-			m := open(t, path)
-			c.want(t, &m.Config)
+			requireOpens(t, path, c.want, c.fails)
 		})
 	}
+}
+
+// requireOpens requires that a file opens with the wanted configuration, or fails with an error that
+// contains fails.
+func requireOpens(t *testing.T, path string, want func(*testing.T, *models.Config), fails string) {
+	t.Helper()
+	if fails != "" {
+		_, err := checkpoint.Open(path)
+		require.ErrorContains(t, err, fails)
+		return
+	}
+	want(t, &open(t, path).Config)
 }
 
 // TestFoldersOfFamilies edits good folders by members that one family's folders have.
@@ -125,13 +131,7 @@ func TestFoldersOfFamilies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := small(c.family)
 			path := folder(t, config, randomWeights(synthetic(t, config, "f32")), c.edit)
-			if c.fails != "" {
-				_, err := checkpoint.Open(path)
-				require.ErrorContains(t, err, c.fails)
-				return
-			}
-			m := open(t, path)
-			c.want(t, &m.Config)
+			requireOpens(t, path, c.want, c.fails)
 		})
 	}
 }
