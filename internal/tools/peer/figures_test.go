@@ -79,6 +79,30 @@ func TestWorkloadUntied(t *testing.T) {
 	require.Equal(t, all-embedding.Bytes(), workloadOf(m).Weights)
 }
 
+// A token reads the experts that it chose (the router in F32), many sequences together nearly all; a state is read and
+// written whole; a window bounds what a layer reads of its cache. In MB, counted by hand.
+func TestWorkloadByLayer(t *testing.T) {
+	for _, test := range []struct {
+		shape                       string
+		weights, many, state, cache float64 // of a token: alone, among 16, its states, its keys and values behind 4,096
+	}{
+		{"olmoe-1b-7b", 751.8 + 1610.6, (751.8 + 0.88194*12884.9) / 16, 0, 0.131072 * 4128.5},
+		{"qwen3.5-0.8b", 1504.9, 1504.9 / 16, 37.75, 0.012288 * 4128.5},
+		{"gemma3-1b", 1999.9, 1999.9 / 16, 0, 0.001024 * (4*4128.5 + 22*512)},
+	} {
+		m, err := checkpoint.Arch(test.shape, "f16")
+		require.NoError(t, err)
+		w := workloadOf(m)
+		require.InDelta(t, test.state, float64(w.State)/1e6, 0.01, test.shape)
+		alone := w.bytesPerToken(cell{Test: generating, Tokens: 64, Depth: 4096})
+		require.InDelta(t, test.weights+test.state+test.cache, alone/1e6, 1, test.shape)
+		among := w.bytesPerToken(cell{Test: generating, Tokens: 64, Depth: 4096, Parallel: 16})
+		require.InDelta(t, test.many+test.state+test.cache, among/1e6, 1, test.shape)
+	}
+	require.InDelta(t, 3+4+5+5+5, cell{Tokens: 5, Depth: 2}.keysWithin(5), 0, "a window that fills within the cell")
+	require.InDelta(t, 6*5, cell{Tokens: 6, Depth: 9}.keysWithin(5), 0, "one that is full")
+}
+
 func TestFigures(t *testing.T) {
 	work, limit := &workload{Weights: 1e9, Products: 2e9}, ceiling{read: 40, ops: 1000}
 	s := samples{Cell: cell{Test: generating, Tokens: 1}, Pairs: []pair{

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -59,33 +61,71 @@ func parseCell(text string) (cell, error) {
 
 // workload is the minimum of bytes and operations that a model's tokens require of any engine.
 type workload struct {
-	Quantized bool  `json:"quantised"` // whether products can be of bytes
-	Weights   int64 `json:"weights"`   // bytes read per token: all weights except the embedding's other rows
-	Cached    int64 `json:"cached"`    // cache bytes per token, in F16
-	Products  int64 `json:"products"`  // operations per token in the layers' matrix products
-	Last      int64 `json:"last"`      // those after the last layer's attention, once per prompt and not in Products
-	Head      int64 `json:"head"`      // operations of the output head, once per prompt
-	Attention int64 `json:"attention"` // operations per token for each key that it attends to
+	Quantized bool  `json:"quantised"`       // whether products can be of bytes
+	Weights   int64 `json:"weights"`         // bytes read per step: all weights except experts and the embedding's other rows
+	State     int64 `json:"state,omitempty"` // bytes of recurrent states per token, read and written
+	Products  int64 `json:"products"`        // operations per token in the layers' matrix products
+	Last      int64 `json:"last"`            // those after the last layer's attention, once per prompt and not in Products
+	Head      int64 `json:"head"`            // operations of the output head, once per prompt
+
+	Cached    int64    `json:"cached"`    // cache bytes per token, in F16, of layers without a window
+	Attention int64    `json:"attention"` // operations of these layers per token for each key that it attends to
+	Windowed  windowed `json:"windowed,omitzero"`
+	Experts   experts  `json:"experts,omitzero"`
+}
+
+// windowed is the same of layers with a sliding window.
+type windowed struct {
+	Window    int   `json:"window"` // keys that a token attends to, its own included
+	Cached    int64 `json:"cached"`
+	Attention int64 `json:"attention"`
+}
+
+// experts are the routed experts of all layers together.
+type experts struct {
+	Bytes  int64 `json:"bytes"`
+	Count  int   `json:"count"`  // of a layer
+	Chosen int   `json:"chosen"` // by each token
 }
 
 // workloadOf counts the work of a model from its tensors and configuration.
 func workloadOf(m *checkpoint.Checkpoint) workload {
 	c := &m.Config
-	w := workload{
-		Cached:    int64(2 * c.Layers * c.KVHeads * c.Head * 2),
-		Head:      int64(2 * c.Vocab * c.Width),
-		Attention: int64(4 * c.Layers * c.Heads * c.Head), // a multiply-add with K and one with V
+	w := workload{Head: int64(2 * c.Vocab * c.Width), Experts: experts{Count: c.Experts.Count, Chosen: c.Experts.Chosen}}
+	for i := range c.Layers {
+		l := c.Layer(i)
+		value := cmp.Or(c.Latent.Value, l.Head)
+		cached := int64(2 * l.KVHeads * (l.Head + value))
+		attention := int64(2 * l.Heads * (l.Head + value)) // a multiply-add with K and one with V
+		switch {
+		case l.Recurrent:
+			w.State += int64(2 * 4 * c.Delta.Heads * c.Delta.Head * c.Delta.Head)
+		case l.Window > 0:
+			w.Windowed.Window = l.Window
+			w.Windowed.Cached += cached
+			w.Windowed.Attention += attention
+		default:
+			w.Cached += cached
+			w.Attention += attention
+		}
 	}
 	for _, t := range m.Tensors() {
-		embedding, head := t.Name == "token_embd.weight", t.Name == "output.weight"
-		if !embedding || c.Tied {
+		embedding, head, routed := t.Name == "token_embd.weight", t.Name == "output.weight", strings.Contains(t.Name, "_exps.")
+		switch {
+		case routed:
+			w.Experts.Bytes += t.Bytes()
+		case !embedding || c.Tied:
 			w.Weights += t.Bytes()
 		}
 		if len(t.Shape) > 1 && !embedding && !head {
+			operations := 2 * t.Elements()
+			if routed {
+				operations = operations * int64(c.Experts.Chosen) / int64(c.Experts.Count)
+			}
 			if behindAttention(t.Name, c.Layers-1) {
-				w.Last += 2 * t.Elements()
+				w.Last += operations
 			} else {
-				w.Products += 2 * t.Elements()
+				w.Products += operations
 			}
 			w.Quantized = w.Quantized || t.DType != dtype.F16 && t.DType != dtype.F32 && t.DType != dtype.BF16
 		}
@@ -105,10 +145,24 @@ func (c cell) keys() float64 {
 	return n*float64(c.Depth) + n*(n+1)/2
 }
 
+// keysWithin is keys where a token attends to no more than a window.
+func (c cell) keysWithin(window int) float64 {
+	growing := min(max(window-c.Depth, 0), c.Tokens) // tokens that attend to all before them
+	return cell{Tokens: growing, Depth: c.Depth}.keys() + float64(window)*float64(c.Tokens-growing)
+}
+
 // bytesPerToken returns the bytes read to generate one token, on average over the cell: the
-// token's share of the weights, and the cache.
+// token's share of the weights, its state, and the cache. Sequences that generate at once read
+// the experts that any of them chose, where choices are independent and all experts as likely.
 func (w *workload) bytesPerToken(c cell) float64 {
-	return float64(w.Weights)/float64(max(c.Parallel, 1)) + float64(w.Cached)*c.keys()/float64(c.Tokens)
+	sequences := float64(max(c.Parallel, 1))
+	weights := float64(w.Weights)
+	if w.Experts.Count > 0 {
+		unread := math.Pow(1-float64(w.Experts.Chosen)/float64(w.Experts.Count), sequences)
+		weights += float64(w.Experts.Bytes) * (1 - unread)
+	}
+	cached := float64(w.Cached)*c.keys() + float64(w.Windowed.Cached)*c.keysWithin(w.Windowed.Window)
+	return weights/sequences + float64(w.State) + cached/float64(c.Tokens)
 }
 
 // opsPerToken returns the operations per token, on average over the cell. A prompt needs logits
@@ -118,5 +172,6 @@ func (w *workload) opsPerToken(c cell) float64 {
 	if c.Test == generating {
 		heads = float64(c.Tokens)
 	}
-	return float64(w.Products) + (float64(w.Attention)*c.keys()+float64(w.Last+w.Head)*heads)/float64(c.Tokens)
+	attention := float64(w.Attention)*c.keys() + float64(w.Windowed.Attention)*c.keysWithin(w.Windowed.Window)
+	return float64(w.Products) + (attention+float64(w.Last+w.Head)*heads)/float64(c.Tokens)
 }

@@ -72,10 +72,12 @@ struct Model {
         if (!pool.made())
             fail(std::string(api::NAME) + " has no CPU backend with a pool of threads");
         vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model));
+        recurrent = llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
     }
 
     llama_model *model;
     int threads, vocabulary;
+    bool recurrent; // whether layers have states, which cannot be cut or repeated
     long earlier_peak = 0;
 
     // A context for so many sequences, of so many tokens together, with flash attention or without;
@@ -121,25 +123,31 @@ public:
             decode(&t, 1);
     }
 
+    // Drops all tokens from the n-th on. A recurrent state cannot be cut, so that of a model with one is
+    // read from its file, or computed.
     void truncate(int n) {
-        if (!api::truncate(ctx, n))
-            fail(std::string(api::NAME) + " cannot truncate its cache");
-        length = n;
+        if (length < n)
+            fail(std::string(api::NAME) + " has " + std::to_string(length) + " tokens, not " + std::to_string(n));
+        fill(n);
     }
 
     // Makes the sequence n tokens long. Loading a kept state needs a second copy of the
     // cache for a moment, which is no part of what the engine takes, and neither is that of
     // a piece: the peak leaves them out.
     void fill(int n) {
-        if (length >= n)
-            return truncate(n);
-        truncate(0);
-        const int piece = std::min(n, PIECE);
+        if (length >= n && api::truncate(ctx, n)) {
+            length = n;
+            return;
+        }
+        clear();
+        if (n == 0)
+            return;
+        const int piece = weights.recurrent ? n : std::min(n, PIECE);
         long before = peak_bytes();
         if (load(piece)) {
             length = piece;
         } else {
-            truncate(0);
+            clear();
             prompt(piece);
             before = peak_bytes();
             save(piece);
@@ -156,6 +164,11 @@ public:
     int length = 0;
 
 private:
+    void clear() {
+        api::clear(ctx);
+        length = 0;
+    }
+
     std::vector<llama_token> random(int n) {
         std::uniform_int_distribution<llama_token> any(0, weights.vocabulary - 1);
         std::vector<llama_token> tokens(static_cast<size_t>(n));
