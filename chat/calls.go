@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -149,10 +150,26 @@ func jsonValue(text string, opens string) (raw json.RawMessage, n int, v verdict
 
 // jsonCalls reads {"name", "arguments"}, or a list of such objects.
 func jsonCalls(text string, _ tools, end bool) ([]ToolCall, int, verdict) {
-	raw, n, v := jsonValue(text, "{[")
 	if !mayBeCall(text) {
 		return nil, 0, never
 	}
+	return objects(text, end, jsonCall)
+}
+
+// keyedCalls reads {NAME: ARGUMENTS}, or a list of such objects.
+func keyedCalls(text string, _ tools, end bool) ([]ToolCall, int, verdict) {
+	return objects(text, end, func(raw json.RawMessage) (ToolCall, bool) {
+		keys, values, err := object(raw)
+		if err != nil || len(keys) != 1 {
+			return ToolCall{}, false
+		}
+		return ToolCall{Name: keys[0], Arguments: argumentsText(values[keys[0]])}, keys[0] != ""
+	})
+}
+
+// objects reads a call written as an object, or a list of such objects.
+func objects(text string, end bool, one func(json.RawMessage) (ToolCall, bool)) ([]ToolCall, int, verdict) {
+	raw, n, v := jsonValue(text, "{[")
 	if v == never { // Python's notation, as templates that write a call without tojson teach it
 		l := newLiterals(text)
 		if raw, n, v = json.RawMessage(l.value()), l.at, l.v; v == never || !json.Valid(raw) && v == found {
@@ -175,7 +192,7 @@ func jsonCalls(text string, _ tools, end bool) ([]ToolCall, int, verdict) {
 	}
 	var calls []ToolCall
 	for _, raw := range list {
-		call, ok := jsonCall(raw)
+		call, ok := one(raw)
 		if !ok {
 			return nil, 0, never
 		}
@@ -229,6 +246,7 @@ func jsonCall(raw json.RawMessage) (ToolCall, bool) {
 	var c struct {
 		ID         string          `json:"id"`
 		Name       string          `json:"name"`
+		ToolCallID string          `json:"tool_call_id"`
 		ToolName   string          `json:"tool_name"`
 		Function   json.RawMessage `json:"function"`
 		Arguments  json.RawMessage `json:"arguments"`
@@ -252,7 +270,7 @@ func jsonCall(raw json.RawMessage) (ToolCall, bool) {
 	if arguments == nil {
 		arguments = c.Parameters
 	}
-	return ToolCall{ID: c.ID, Name: c.Name, Arguments: argumentsText(arguments)}, c.Name != ""
+	return ToolCall{ID: cmp.Or(c.ID, c.ToolCallID), Name: c.Name, Arguments: argumentsText(arguments)}, c.Name != ""
 }
 
 // argumentsText returns arguments as they were written; of a JSON string it returns the content.
@@ -320,6 +338,26 @@ func kimiCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	return []ToolCall{call}, s.at, s.v
 }
 
+// solarCall reads ID<|tool_call:name|>NAME<|tool_call:args|> and arguments.
+func solarCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
+	s := &scanner{text: text, v: found}
+	call := ToolCall{ID: s.word(inName)}
+	s.expect("<|tool_call:name|>")
+	call.Name = s.word(inName)
+	s.expect("<|tool_call:args|>")
+	call.Arguments = s.object()
+	return []ToolCall{call}, s.at, s.v
+}
+
+// functionaryCall reads NAME> and arguments.
+func functionaryCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
+	s := &scanner{text: text, v: found}
+	call := ToolCall{Name: s.word(inName)}
+	s.expect(">")
+	call.Arguments = s.object()
+	return []ToolCall{call}, s.at, s.v
+}
+
 // objectWriter writes a JSON object.
 type objectWriter struct{ b bytes.Buffer }
 
@@ -369,8 +407,11 @@ func (s *scanner) peek() byte {
 }
 
 // optional skips white space, consumes mark if it is next, and reports whether it was.
-func (s *scanner) optional(mark string) bool {
-	if s.peek() == 0 {
+func (s *scanner) optional(mark string) bool { return s.peek() != 0 && s.next(mark) }
+
+// next consumes mark if it is next, and reports whether it was.
+func (s *scanner) next(mark string) bool {
+	if s.v != found {
 		return false
 	}
 	switch begins(s.text[s.at:], mark) {

@@ -160,12 +160,12 @@ func (t *Template) answerForm(c *Conversation, at place, answered bool, schema j
 // thought returns the form of the reasoning before an answer: empty if the template has no
 // reasoning, or if the prompt already contains its end.
 func (w *writer) thought(at place, answered bool, source string) constrain.Form {
-	open, close := w.think[0], w.think[1]
+	open := w.think[0]
 	switch {
 	case at == inReasoning:
-		return constrain.Sequence(w.between("", close), blank)
+		return constrain.Sequence(w.thoughts(""), blank)
 	case open != "" && strings.Contains(source, open) && !answered:
-		return constrain.Optional(constrain.Sequence(w.between(open, close), blank))
+		return constrain.Optional(constrain.Sequence(w.thoughts(open), blank))
 	}
 	return constrain.Form{}
 }
@@ -173,7 +173,7 @@ func (w *writer) thought(at place, answered bool, source string) constrain.Form 
 // begun returns the form of any answer in which every call that begins is one of calls, or a bare
 // one of these tools.
 func (w *writer) begun(at place, calls constrain.Form, names []string) constrain.Form {
-	open, close := w.think[0], w.think[1]
+	open := w.think[0]
 	mark := w.mark(w.writing.open + w.writing.each)
 	bare := w.mark(cmp.Or(w.writing.bare, w.writing.each))
 	if bare == mark {
@@ -182,7 +182,10 @@ func (w *writer) begun(at place, calls constrain.Form, names []string) constrain
 	text := w.free(open, mark, bare)
 	var parts []constrain.Form // alternate with free text
 	if open != "" {
-		parts = append(parts, w.between(open, close))
+		parts = append(parts, w.thoughts(open))
+	}
+	for _, skip := range w.skip { // free text may lack the control tokens in them
+		parts = append(parts, w.literal(skip))
 	}
 	var whole []constrain.Form // alternatives for the last message
 	if mark != "" {
@@ -201,14 +204,14 @@ func (w *writer) begun(at place, calls constrain.Form, names []string) constrain
 	}
 	whole = append(whole, text.Form())
 	if open != "" { // reasoning may be cut off
-		whole = append(whole, constrain.Sequence(text.Form(), w.literal(open), w.free(close).Form()))
+		whole = append(whole, constrain.Sequence(text.Form(), w.reasoning(open)))
 	}
 	form := constrain.OneOf(whole...)
 	if parts != nil {
 		form = constrain.Sequence(constrain.Many(constrain.Sequence(text.Form(), constrain.OneOf(parts...)), 0), form)
 	}
 	if at == inReasoning {
-		form = constrain.OneOf(constrain.Sequence(w.between("", close), form), w.free(close).Form())
+		form = constrain.OneOf(constrain.Sequence(w.thoughts(""), form), w.reasoning(""))
 	}
 	return form
 }

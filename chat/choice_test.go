@@ -43,6 +43,20 @@ var families = []struct{ format, mark, prompt, hints string }{
 	{"kimi", "<|tool_calls_section_begin|>", "", "<|tool_calls_section_begin|> <|tool_call_begin|>"},
 	{"glm-4.5", "</arg_key>\n<arg_value>", "", "\n</arg_value> <tool_call> </arg_value>"},
 	{"glm-4.7", "<arg_key>", "<|assistant|><think>", "</arg_value> <tool_call> </think>"},
+	{"firefunction", "functools[", "", "functools["},
+	{"functionary-v3.1", "<{start_tag}={function_name}>", "", "<function="},
+	{"command-r-plus", "Action:\\n```json", "", "Action:\n```json\n"},
+	{"hunyuan", "HYTK = ':opensource'", "<think:opensource>", "</think:opensource> <tool_calls:opensource> <tool_call:opensource> </arg_value:opensource>"},
+	{"minimax-m2", "<minimax:tool_call>", "<think>\n", "</think> <minimax:tool_call> <invoke␣name=\" </parameter>"},
+	{"apriel", "<tool_calls>[", "Here are my reasoning steps:\n", "[BEGIN␣FINAL␣RESPONSE] <tool_calls>"},
+	{"minimax-m1", "<tool_calls>", "", "<tool_calls>"},
+	{"nemotron-v2", "<TOOLCALL>", "<think>\n", "</think> <TOOLCALL>"},
+	{"apertus", "<|tools_prefix|>", "", "<|tools_prefix|>"},
+	{"gigachat-3.1", "<|function_call|>", "", "<|function_call|>"},
+	{"gigachat-3", "<|message_sep|>", "", "<|message_sep|>\n\nfunction␣call<|role_sep|>\n"},
+	{"solar-open", "<|tool_call:begin|>", "<|begin|>assistant<|think|>", "<|end|><|begin|>assistant <|content|> <|tool_calls|>"},
+	{"minicpm5", "<function name=\"", "<think>\n", "</think> <function␣name=\" <![CDATA[ ]]> </param>"},
+	{"kimi-k3", "'<|open|>'", "<|open|>think<|sep|>", "<|close|>think<|sep|> <|open|>response<|sep|> <|open|>tools<|sep|> <|open|>call␣tool=\" <|close|>argument<|sep|>"},
 }
 
 // callable are tools whose arguments can be written in every format.
@@ -150,6 +164,7 @@ func asked(t testing.TB, family int, marks bool, c chat.Conversation) (*chat.Tem
 	list := []string{"<s>", "</s>"}
 	if marks {
 		list = append(list, chat.Marks(f.format)...)
+		list = append(list, "<|calls|>", "<|flush|>") // end answers of Solar, whose <|end|> then does not
 	}
 	tok := vocabulary(t, list...)
 	v, err := constrain.New(tok.Texts(), tok.StopIDs())

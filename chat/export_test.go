@@ -9,3 +9,13 @@ func Marks(format string) []string {
 	}
 	return nil
 }
+
+// Mark returns a string that identifies a format in a template.
+func Mark(format string) string {
+	for _, f := range formats {
+		if f.name == format {
+			return f.in[0]
+		}
+	}
+	return ""
+}

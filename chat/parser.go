@@ -226,55 +226,56 @@ func (p *Parser) id(c *ToolCall, n int) string {
 
 // tagged parses text with marks in it, and reports whether there may be more to parse.
 func (p *Parser) tagged(end bool) bool {
-	if p.place == inReasoning {
-		mark := p.format.think[1]
-		i := strings.Index(p.buf, mark)
-		if i < 0 {
-			p.release(end, mark)
-			return false
-		}
-		p.say(p.buf[:i])
-		p.buf = p.buf[i+len(mark):]
-		p.enter(inContent)
-		return true
+	thinking := p.place == inReasoning
+	think := p.format.think[0]
+	if thinking {
+		think = p.format.think[1]
 	}
 	marks := []string{}
-	if open := p.format.think[0]; open != "" {
-		marks = append(marks, open)
+	if think != "" {
+		marks = append(marks, think)
 	}
-	if p.tools != nil {
-		if p.fresh {
-			v := p.whole(end)
-			if v == more {
-				p.tried = len(p.buf)
-			}
-			if v != never {
-				return false
-			}
-			// The text may still begin with a mark.
+	calls := p.tools != nil && (!thinking || p.format.within)
+	if calls && p.fresh && !thinking {
+		v := p.whole(end)
+		if v == more {
+			p.tried = len(p.buf)
 		}
-		for _, c := range p.format.calls {
-			if c.open != "" {
-				marks = append(marks, c.open)
-			}
+		if v != never {
+			return false
 		}
+		// The text may still begin with a mark.
 	}
-	at, which := len(p.buf), -1
-	for i, m := range marks {
+	if calls {
+		marks = append(marks, p.format.opens()...)
+	}
+	if !thinking || p.format.within {
+		marks = append(marks, p.format.skip...)
+	}
+	at, mark := len(p.buf), ""
+	for _, m := range marks {
 		if j := strings.Index(p.buf, m); j >= 0 && j < at {
-			at, which = j, i
+			at, mark = j, m
 		}
 	}
-	if which < 0 {
+	if mark == "" {
 		p.release(end, marks...)
 		return false
 	}
 	p.say(p.buf[:at])
 	p.buf = p.buf[at:]
-	mark := marks[which]
-	if mark == p.format.think[0] {
+	switch {
+	case mark == think && thinking:
+		p.buf = p.buf[len(mark):]
+		p.enter(inContent)
+		return true
+	case mark == think:
 		p.buf = p.buf[len(mark):]
 		p.enter(inReasoning)
+		return true
+	case slices.Contains(p.format.skip, mark):
+		p.buf = p.buf[len(mark):]
+		p.behind(thinking)
 		return true
 	}
 	for _, c := range p.format.calls {
@@ -284,6 +285,7 @@ func (p *Parser) tagged(end bool) bool {
 		calls, n, v := c.read(p.buf[len(mark):], p.tools, end)
 		switch {
 		case v == found:
+			p.behind(thinking)
 			p.add(calls)
 			p.buf = p.buf[len(mark)+n:]
 			p.fresh, p.thought, p.started = false, true, false
@@ -293,10 +295,17 @@ func (p *Parser) tagged(end bool) bool {
 			return false
 		}
 	}
-	p.fresh = false
+	p.fresh = p.fresh && thinking
 	p.say(mark)
 	p.buf = p.buf[len(mark):]
 	return true
+}
+
+// behind ends reasoning at a mark that cannot stand in it.
+func (p *Parser) behind(thinking bool) {
+	if thinking {
+		p.enter(inContent)
+	}
 }
 
 // whole parses a message that consists of calls only; never means that it does not.
@@ -414,7 +423,10 @@ func (p *Parser) channel(end bool) bool {
 
 // head selects the place of a channel's text from its head.
 func (p *Parser) head(head string) {
-	_, after, _ := strings.Cut(head, channelMark)
+	after := ""
+	if i := strings.LastIndex(head, channelMark); i >= 0 {
+		after = head[i+len(channelMark):]
+	}
 	next := inContent
 	name, _, _ := strings.Cut(strings.TrimLeft(after, space), " ")
 	if i := strings.IndexByte(name, '<'); i >= 0 {
@@ -428,7 +440,7 @@ func (p *Parser) head(head string) {
 		if i := strings.IndexAny(to, space+"<"); i >= 0 {
 			to = to[:i]
 		}
-		if p.tools != nil {
+		if p.tools != nil && to != "assistant" {
 			p.recipient, next = strings.TrimPrefix(to, "functions."), inCall
 		}
 	}

@@ -82,7 +82,7 @@ var spoken = []struct {
 	{format: "deepseek-v3.2", mark: "｜DSML｜", text: "<｜DSML｜invoke name=\"now\"><｜DSML｜parameter name=\"a\" string=\"maybe\">", want: `|<｜DSML｜invoke name="now"><｜DSML｜parameter name="a" string="maybe">|`},
 	{format: "kimi", mark: "<|tool_calls_section_begin|>", text: "Ok.<|tool_calls_section_begin|><|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{\"city\": \"a\"}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
 		want: `|Ok.|get {"city": "a"}; now {}`, ids: []string{"functions.get:0", "functions.now:1"}},
-	{format: "command-r7b", mark: "<|START_ACTION|>", text: "<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get\", \"parameters\": {\"city\": \"a\"}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"now\", \"parameters\": {}}\n]<|END_ACTION|>", want: `hm||get {"city": "a"}; now {}`},
+	{format: "command-r7b", mark: "<|START_ACTION|>", text: "<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get\", \"parameters\": {\"city\": \"a\"}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"now\", \"parameters\": {}}\n]<|END_ACTION|>", want: `hm||get {"city": "a"}; now {}`, ids: []string{"0", "1"}},
 	{format: "seed-oss", mark: "<seed:tool_call>", text: "<seed:think>hm</seed:think>\n<seed:tool_call>\n<function=get>\n<parameter=city>a\nb</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call>", want: `hm||get {"city": "a\nb", "days": 3}`},
 	{format: "qwen3-coder", mark: "<function=", text: "<tool_call>\n<function=get>\n<parameter=free>\n{\"a\": \"</parameter>\"}\n</parameter>\n<parameter=days>\n[1, \n</parameter>\n</function>\n</tool_call>", want: `||get {"free": {"a": "</parameter>"}, "days": "[1, "}`},
 	// Several calls between two marks, marks that are missing, Python's notation, calls that are cut off.
@@ -101,6 +101,16 @@ var spoken = []struct {
 	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>commentary to=functions.now<|message|><|call|>", want: `||now {}`},
 	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>commentary to=functions.now<|message|>{}", want: `||now {}`},
 	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>commentary to=functions.get<|message|>{\"ci", want: `|{"ci|`},
+	// Formats that testdata/answers.json lacks.
+	{format: "hunyuan", mark: "HYTK = ':opensource'", prompt: "<think:opensource>", text: "hm</think:opensource>Ok.<tool_calls:opensource>\n<tool_call:opensource>get<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>a\n</arg_value:opensource>\n<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>3</arg_value:opensource>\n</tool_call:opensource>\n<tool_call:opensource>now<tool_sep:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>",
+		want: `hm|Ok.|get {"city": "a\n", "days": 3}; now {}`},
+	{format: "solar-open", mark: "<|tool_call:begin|>", prompt: "<|begin|>assistant", text: "<|think|>hm<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get<|tool_call:args|>{\"city\": \"a\"}<|tool_call:end|><|tool_call:begin|>b1b2c3d4e5<|tool_call:name|>now<|tool_call:args|>{}<|tool_call:end|><|calls|>",
+		want: `hm||get {"city": "a"}; now {}`, ids: []string{"a1b2c3d4e5", "b1b2c3d4e5"}},
+	{format: "solar-open", mark: "<|tool_call:begin|>", prompt: "<|begin|>assistant", text: "<|content|>Hello<|end|>", want: `|Hello|`},
+	{format: "minimax-m1", mark: "<tool_calls>", text: "<think>hm</think>\n<tool_calls>\n{\"name\": \"get\", \"arguments\": {\"city\": \"a\"}}\n{\"name\": \"now\", \"arguments\": {}}\n</tool_calls>", want: `hm||get {"city": "a"}; now {}`},
+	{format: "minicpm5", mark: "<function name=\"", text: "<function name=\"get\"><param name=\"city\"> <a></param><param name=\"days\">3</param></function>", want: `||get {"city": " <a>", "days": 3}`},
+	{format: "qwen3-coder", mark: "<function=", prompt: "<think>\n", text: "the tag <tool_call> is\n</think>\nOk.", want: `the tag <tool_call> is|Ok.|`},
+
 	{format: "granite", mark: "<|start_of_role|>", text: "<|tool_call|>[{\"name\": \"get\", \"arguments\": {\"city\": \"a\"}}]", want: `||get {"city": "a"}`},
 }
 

@@ -317,7 +317,7 @@ func (m *members) write(arguments string) string {
 		if m.text != "" && json.Unmarshal(values[key], &text) == nil && value != "null" {
 			value, pattern = text, m.text
 		}
-		list = append(list, strings.NewReplacer("$", key, "@", value).Replace(pattern))
+		list = append(list, strings.NewReplacer("$", key, "@", value, "%", kindOf(values[key])).Replace(pattern))
 	}
 	return strings.Join(list, m.between)
 }

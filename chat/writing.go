@@ -25,11 +25,12 @@ type writing struct {
 }
 
 // members is the notation of arguments that are written one by one: $ stands for the key, @ for the
-// value.
+// value, % for the name of the value's JSON type.
 type members struct {
 	text    string // for a string without quotes; "" if strings are written as JSON
 	json    string
-	until   string // mark that ends an unquoted string
+	until   string    // mark that ends an unquoted string
+	wrap    [2]string // marks that may stand around an unquoted string, which then contains until; "" if there are none
 	between string
 }
 
@@ -44,7 +45,11 @@ func (t *tags) members(between, around, behind string) *members {
 	write := func(open string) string {
 		return t.key + "$" + t.keyEnd + between + open + around + "@" + around + t.valueEnd + behind
 	}
-	return &members{text: write(t.text), json: write(t.json), until: t.valueEnd}
+	label := ""
+	if t.labels {
+		label = "%"
+	}
+	return &members{text: write(t.text), json: write(label + t.json), until: t.valueEnd, wrap: t.wrap}
 }
 
 // written allows JSON in calls only as Python writes it or without spaces. With free white space a
@@ -98,9 +103,28 @@ next:
 	return f
 }
 
-// between returns the form of a text between two marks.
-func (w *writer) between(open, close string) constrain.Form {
-	return constrain.Sequence(w.literal(open), w.free(close).Form(), w.literal(close))
+// reasoning returns the form of reasoning behind the mark open, without the mark that ends it. It
+// contains no mark that would end it otherwise.
+func (w *writer) reasoning(open string) constrain.Form {
+	marks := []string{w.think[1]}
+	if w.within {
+		for _, m := range append(w.opens(), w.skip...) {
+			for _, control := range w.Format.controls { // one exclusion for all marks that begin with it
+				if strings.HasPrefix(m, control) {
+					m = control
+				}
+			}
+			if !slices.Contains(marks, m) {
+				marks = append(marks, m)
+			}
+		}
+	}
+	return constrain.Sequence(w.literal(open), w.free(marks...).Form())
+}
+
+// thoughts returns the form of reasoning behind the mark open, with the mark that ends it.
+func (w *writer) thoughts(open string) constrain.Form {
+	return constrain.Sequence(w.reasoning(open), w.literal(w.think[1]))
 }
 
 var (
@@ -285,11 +309,15 @@ func (w *writer) membersOf(d *declaration, schema []byte) (constrain.Form, error
 		pattern := m.json
 		if m.text != "" && isText(properties[name]) {
 			pattern = m.text
-			if value, err = w.text(properties[name], m.until); err != nil {
+			if value, err = w.text(properties[name]); err != nil {
 				return none, fmt.Errorf("parameter %s: %w", name, err)
 			}
 		} else {
 			value = constrain.Schema("tool "+d.name, schema, "/properties/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), written)
+		}
+		if strings.Contains(pattern, "%") {
+			each = append(each, w.labelled(pattern, name, kindsOf(properties[name]), value))
+			continue
 		}
 		each = append(each, w.fill(pattern, name, value))
 	}
@@ -300,8 +328,22 @@ func (w *writer) membersOf(d *declaration, schema []byte) (constrain.Form, error
 	return list(each, required, w.literal(m.between)), nil
 }
 
-// text returns the form of a string by its schema, written without quotes up to the mark until.
-func (w *writer) text(schema json.RawMessage, until string) (constrain.Form, error) {
+// labelled returns the form of an argument behind the name of its type, which is one of kinds. A
+// string among them is written as JSON, with the name of another type.
+func (w *writer) labelled(pattern, name string, kinds []string, value constrain.Form) constrain.Form {
+	before, behind, _ := strings.Cut(pattern, "%")
+	var labels []constrain.Form
+	for _, label := range []string{"number", "boolean", "null", "object", "array"} {
+		if kinds == nil || slices.Contains(kinds, label) || slices.Contains(kinds, "string") || label == "number" && slices.Contains(kinds, "integer") {
+			labels = append(labels, constrain.Literal(label))
+		}
+	}
+	return constrain.Sequence(w.fill(before, name, value), constrain.OneOf(labels...), w.fill(behind, name, value))
+}
+
+// text returns the form of a string by its schema, written without quotes up to a mark.
+func (w *writer) text(schema json.RawMessage) (constrain.Form, error) {
+	until, wrap := w.writing.members.until, w.writing.members.wrap
 	if odd, err := unknownKeyword(schema, "type", "enum", "const"); err != nil || odd != "" {
 		return constrain.Form{}, errors.Join(fmt.Errorf("the model's call format cannot express the keyword %s", odd), err)
 	}
@@ -316,8 +358,12 @@ func (w *writer) text(schema json.RawMessage, until string) (constrain.Form, err
 	if s.Const != nil && (s.Enum == nil || slices.Contains(s.Enum, s.Const)) {
 		values = []any{s.Const}
 	}
-	if values == nil {
+	switch {
+	case values == nil && wrap[0] == "":
 		return constrain.Free{Without: []string{until}}.Form(), nil
+	case values == nil:
+		wrapped := constrain.Sequence(constrain.Literal(wrap[0]), constrain.Free{Without: wrap[1:]}.Form(), constrain.Literal(wrap[1]))
+		return constrain.OneOf(constrain.Free{Without: []string{until, wrap[0]}}.Form(), wrapped), nil
 	}
 	var words []constrain.Form
 	for _, v := range values {
