@@ -19,6 +19,8 @@ type Format struct {
 	channels bool
 	// writing is the notation in which a constraint makes the model write calls.
 	writing writing
+	// unread: calls are written in a way that no reader here knows, so conversations with tools are refused.
+	unread bool
 	// controls are the marks that can be control tokens; the parser skips all other control tokens.
 	controls []string
 }
@@ -93,6 +95,8 @@ var formats = []Format{
 	{name: "firefunction", in: []string{"functools["},
 		calls:   []callForm{{open: "functools", read: jsonCalls}},
 		writing: writing{open: "functools[", each: `{"name": "$", "arguments": @}`, between: ", ", close: "]"}},
+	{name: "muse-glimmer", in: []string{"# Valid recipients:"}, unread: true},
+	{name: "minimax-m3", in: []string{"<mm:think>"}, think: [2]string{"<mm:think>", "</mm:think>"}, unread: true, controls: []string{"<mm:think>", "</mm:think>"}},
 	{name: "functionary-v3.1", in: []string{"<{start_tag}={function_name}>"},
 		calls:   []callForm{closed("<function=", functionaryCall, "</function>")},
 		writing: writing{each: "<function=$>@</function>"}},

@@ -134,6 +134,9 @@ func (t *Template) fitted(c Conversation) (Conversation, error) {
 	if len(c.Documents) > 0 && t.presence("documents") == dropped {
 		return c, fmt.Errorf("%w: documents", ErrNoPlace)
 	}
+	if t.format.unread && len(c.Tools) > 0 && !c.ToolChoice.None {
+		return c, fmt.Errorf("%w: tools, since calls in the form of %s are not read", ErrNoPlace, t.format)
+	}
 	if t.lacks("tools", len(c.Tools) > 0 && !c.ToolChoice.None, &c) {
 		text, name, err := t.explained(c.Tools)
 		switch {
