@@ -298,7 +298,7 @@ const tests = {
     const page = await visit();
     await ready(page);
     await ask(page, '!away');
-    assert.match(await text(page, '.failed'), /incomplete/);
+    assert.match(await text(page, '.failed'), /connection was lost/);
     assert.equal((await answers(page))[0], 'It was once', 'what came stays');
     page.complaints = page.complaints.filter((c) => !c.includes('ERR_'));
     await offline(page, true);
@@ -313,7 +313,7 @@ const tests = {
     assert.equal(await page.$('.failed:not([hidden])'), null, 'it goes on');
     await page.click('#new');
     await ask(page, '!cut');
-    assert.match(await text(page, '.failed'), /broke off/, 'an end in order, but too early');
+    assert.match(await text(page, '.failed'), /server stopped/, 'an end in order, but too early');
     await ask(page, '!error', 2);
     assert.match(await page.$eval('.message:last-child .failed', (e) => e.textContent), /the device is gone/);
     return page;
