@@ -1,7 +1,9 @@
 package checkpoint_test
 
 import (
+	"bytes"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -145,4 +147,32 @@ func TestNearGranite(t *testing.T) {
 	c.Layers = 4
 	m = open(t, folder(t, c, randomWeights(synthetic(t, c, "f32")), map[string]any{"scale_depth": 1.4}))
 	require.InDelta(t, 1.4/math.Sqrt(4), m.Config.ResidualScale, 1e-12)
+}
+
+// TestGateUp opens a file whose experts' gates and up projections are one stack, like llama.cpp.
+func TestGateUp(t *testing.T) {
+	m := synthetic(t, small("qwen3moe"), "f32")
+	f, weights := fileOf(m), randomWeights(m)
+	gate, up := weights["blk.0.ffn_gate_exps.weight"], weights["blk.0.ffn_up_exps.weight"]
+	w, _ := m.Tensor("blk.0.ffn_up_exps.weight")
+	size := w.Shape[1] * w.Shape[2]
+	var both []float32
+	for e := range w.Shape[0] {
+		both = slices.Concat(both, gate[e*size:][:size], up[e*size:][:size])
+	}
+	f.drop("blk.0.ffn_gate_exps.weight")
+	f.drop("blk.0.ffn_up_exps.weight")
+	f.tensors = append(f.tensors, gguf.TensorWriter{Name: "blk.0.ffn_gate_up_exps.weight", Type: ggufF32,
+		Shape: []int64{int64(w.Shape[0]), int64(2 * w.Shape[1]), int64(w.Shape[2])}, Write: writer(both)})
+	opened := open(t, f.write(t))
+	for name, want := range map[string][]float32{"blk.0.ffn_gate_exps.weight": gate, "blk.0.ffn_up_exps.weight": up} {
+		part, ok := opened.Tensor(name)
+		require.True(t, ok, name)
+		require.Equal(t, w.Shape, part.Shape)
+		var data bytes.Buffer
+		require.NoError(t, writer(want)(&data))
+		require.Equal(t, data.Bytes(), part.Data, name)
+	}
+	_, err := opened.Build(ir.Options{Block: 4})
+	require.NoError(t, err)
 }

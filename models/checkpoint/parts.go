@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/samber/lo"
 
@@ -25,6 +26,9 @@ func parts(c *models.Config) rule {
 // partsOf returns the weights that a stored tensor holds; none if it holds one.
 func partsOf(c *models.Config, t *Tensor) []Derivation {
 	i, role, kind, ok := models.InLayer(t.Name)
+	if ok && role == gateUp && i >= 0 && i < c.Layers {
+		return expertHalves(t, i, kind)
+	}
 	roles := models.Joins[role]
 	if !ok || roles == nil || i < 0 || i >= c.Layers || len(t.Shape) == 0 {
 		return nil
@@ -44,6 +48,30 @@ func partsOf(c *models.Config, t *Tensor) []Derivation {
 		first += n
 	}
 	return out
+}
+
+// gateUp is the role of a stack of experts, [E, 2·N, K], or of their biases, [E, 2·N], with the rows of an
+// expert's gate before those of up.
+const gateUp = "ffn_gate_up_exps"
+
+func expertHalves(t *Tensor, layer int, kind string) []Derivation {
+	if len(t.Shape) < 2 || t.Shape[1]%2 != 0 || !readable(t.DType) {
+		return nil
+	}
+	shape := slices.Clone(t.Shape)
+	shape[1] /= 2
+	return lo.Map([]string{"ffn_gate_exps", "ffn_up_exps"}, func(role string, half int) Derivation {
+		p := Tensor{Name: fmt.Sprintf("blk.%d.%s.%s", layer, role, kind), DType: t.DType, Stored: t.Stored, Shape: shape}
+		d := Derivation{Way: Made, From: []Tensor{*t}, Steps: []string{rowsOfEach(half*shape[1], shape[1])}, to: p}
+		size := int(p.Bytes()) / shape[0]
+		d.fill = func(out []byte) error {
+			return inParallel(shape[0], func(e int) error {
+				copy(out[e*size:][:size], t.Data[(2*e+half)*size:])
+				return nil
+			})
+		}
+		return d
+	})
 }
 
 // rowsText describes the n rows that begin with first.
