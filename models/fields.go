@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -49,7 +50,7 @@ type Field struct {
 	ByTensor bool
 
 	// Absent returns the default of a Size or Number, from the fields before it. Where it is nil or
-	// returns 0, files must have the entry.
+	// returns 0, files must have the entry, unless it is Optional.
 	Absent func(c *Config, format Format) float64
 }
 
@@ -99,11 +100,14 @@ func (f *Field) ReadFrom(d Description, c *Config) {
 		_, *f.Flag(c) = d.Rows(f.GGUFTensor)
 		return
 	}
-	if key == "" || f.Optional && !d.Has(key) || f.ByTensor && d.Format() == GGUF && *f.Size(c) != 0 {
+	if key == "" || f.ByTensor && d.Format() == GGUF && *f.Size(c) != 0 {
 		return
 	}
 	if f.Absent != nil {
 		absent = f.Absent(c, d.Format())
+	}
+	if f.Optional && !d.Has(key) && absent == 0 {
+		return
 	}
 	switch {
 	case f.Size != nil && f.Optional:
@@ -165,7 +169,7 @@ func (f *Field) Entry(c *Config) (string, gguf.Value, bool) {
 func (f *Field) metadata(c *Config) (gguf.Value, bool) {
 	switch {
 	case f.GGUF == "" || f.Only != nil:
-	case f.Optional && f.unset(c):
+	case f.Optional && f.Absent == nil && f.unset(c):
 	case f.Flag != nil:
 		return gguf.Bool(*f.Flag(c)), true
 	case f.Repeats != nil:
@@ -307,8 +311,9 @@ var causal = Field{
 	},
 }
 
-// commonFields are fields of all families, since any model may have been trained to embed texts.
-var commonFields = []Field{pooling, causal}
+// commonFields are fields of all families: any model may have been trained to embed texts, and any GGUF
+// file may have biases of Q, K and V.
+var commonFields = []Field{pooling, causal, {Read: refuseWindowSizes}, {GGUFTensor: Biased[0].GGUFTensor, Flag: Biased[0].Flag}}
 
 // KeyTokenTypes has no architecture before it.
 const KeyTokenTypes = "tokenizer.ggml.token_type_count"
@@ -317,6 +322,18 @@ const (
 	keyPooling = "pooling_type"
 	keyCausal  = "attention.causal"
 )
+
+// refuseWindowSizes refuses GGUF files whose heads have another size in layers with a sliding window, or
+// rotate another part of it there, in families that do not read it.
+func refuseWindowSizes(d Description, c *Config) {
+	if d.Format() != GGUF || !slices.Contains(c.Windowed, true) {
+		return
+	}
+	for _, f := range []Field{{GGUF: "attention.key_length_swa", Only: c.Head}, {GGUF: "attention.value_length_swa", Only: c.Head},
+		{GGUF: KeyWindowRotated, Only: cmp.Or(c.WindowRope.Rotated, c.Rope.Rotated)}} {
+		f.ReadFrom(d, c)
+	}
+}
 
 // wholeHeads reads RoPE of models that rotate all elements of a head. Many GGUF files have another
 // rope.dimension_count, so that only folders are checked.
@@ -439,8 +456,11 @@ var ropeFields = []Field{
 
 // What GGUF metadata call RoPE, after the architecture and a dot.
 const (
-	KeyTheta      = "rope.freq_base"
-	KeyRotated    = "rope.dimension_count"
+	KeyTheta   = "rope.freq_base"
+	KeyRotated = "rope.dimension_count"
+	// KeyWindowRotated is KeyRotated of layers with a sliding window.
+	KeyWindowRotated = "rope.dimension_count_swa"
+
 	KeyScaling    = "rope.scaling.type"
 	KeyScalingBy  = "rope.scaling.factor"
 	KeyOldScaling = "rope.scale_linear" // before there were types

@@ -21,6 +21,7 @@ type Rope struct {
 	Rotated     int     // leading elements of a head that rotate
 	Interleaved bool    // pairs are the elements (2i, 2i+1) of a head, as in GGUF files of Llama; otherwise (i, i+Rotated/2)
 	Linear      float64 // divisor of positions; 0 or 1 for most models
+	Magnitude   float64 // of cosine and sine, where no scaling below has one; 0: 1
 	// Llama3 computes divisors of the frequencies. A file's rope_freqs.weight takes precedence.
 	Llama3  *Llama3Rope
 	YaRN    *YaRNRope
@@ -218,7 +219,7 @@ func (r *Rope) magnitude() float64 {
 	case r.YaRN != nil:
 		return r.YaRN.magnitude()
 	}
-	return 1
+	return cmp.Or(r.Magnitude, 1)
 }
 
 func (y *YaRNRope) magnitude() float64 {
@@ -351,6 +352,8 @@ func (r *Rope) check(head int) error {
 		return ConfigError("the base of RoPE's frequencies is %g", r.Theta)
 	case !positive(r.Linear):
 		return ConfigError("RoPE's scaling factor is %g", r.Linear)
+	case r.Magnitude != 0 && !positive(r.Magnitude):
+		return ConfigError("the magnitude of RoPE is %g", r.Magnitude)
 	}
 	if l := r.Llama3; l != nil && !(positive(l.Factor) && positive(l.LowFrequency) && positive(l.HighFrequency) &&
 		positive(l.OldContext) && l.HighFrequency > l.LowFrequency) {

@@ -369,7 +369,7 @@ func TestGGUFConfig(t *testing.T) {
 			f.set("llama.rope.scaling.factor", gguf.Float32(0))
 		}, fails: "YaRN RoPE scaling has invalid values"},
 		"longrope":          {edit: set("llama.rope.scaling.type", gguf.String("longrope")), fails: "LongRoPE lacks the tensors rope_factors_short.weight and rope_factors_long.weight"},
-		"linear and larger": {edit: set("llama.rope.scaling.attn_factor", gguf.Float32(2)), fails: "linear RoPE scaling has the unsupported llama.rope.scaling.attn_factor"},
+		"linear and larger": {edit: set("llama.rope.scaling.attn_factor", gguf.Float32(2)), want: func(c *models.Config) { c.Rope.Magnitude = 2 }},
 		"scaling by number": {edit: set("llama.rope.scaling.type", gguf.Uint32(1)), fails: `"llama.rope.scaling.type" is uint32, not string`},
 		"negative factor":   {edit: set("llama.rope.scaling.factor", gguf.Float32(-1)), fails: "RoPE's scaling factor is -1"},
 		"unknown family":    {edit: set("general.architecture", gguf.String("mamba")), fails: `general.architecture is "mamba"; known are llama, qwen3`},

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/samber/lo"
 
@@ -169,9 +170,12 @@ func (k *keys) Texts(key string) []string {
 // Word is for folders only.
 func (k *keys) Word(string) string { return "" }
 
-// Rows returns the outermost extent of a tensor.
+// Rows returns the outermost extent of a tensor, or of the one that it is joined in.
 func (k *keys) Rows(tensor string) (n int, ok bool) {
 	t, ok := k.file.Tensor(tensor)
+	if _, role, _, in := models.InLayer(tensor); in && !ok && slices.Contains(models.Joins["attn_qkv"], role) {
+		t, ok = k.file.Tensor(strings.Replace(tensor, role, "attn_qkv", 1))
+	}
 	if !ok || len(t.Shape) == 0 {
 		return 0, ok
 	}

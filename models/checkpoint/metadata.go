@@ -48,6 +48,9 @@ func ropeMetadata(r *models.Rope, arch string) []gguf.KV {
 		}
 		kvs = append(kvs, number(models.KeyScalingBy, r.Linear))
 	}
+	if r.Magnitude != 0 {
+		kvs = append(kvs, number(models.KeyMagnitude, r.Magnitude))
+	}
 	if y := r.YaRN; y != nil {
 		kvs = append(kvs, entry(models.KeyScaling, gguf.String("yarn")), number(models.KeyScalingBy, y.Factor), count(models.KeyOldContext, int(y.OldContext)),
 			number(models.KeyFastBeta, y.FastBeta), number(models.KeySlowBeta, y.SlowBeta))

@@ -69,8 +69,22 @@ func TestKeysOfFamilies(t *testing.T) {
 		"mixtures in every other layer": {family: "ernie4_5-moe", edit: func(f *file) { f.set("ernie4_5-moe.interleave_moe_layer_step", gguf.Uint32(2)) }, fails: "interleave_moe_layer_step is 2, not 1"},
 		"no bias":                       {family: "ernie4_5-moe", edit: func(f *file) { f.drop("blk.1.exp_probs_b.bias") }, want: func(t *testing.T, c *models.Config) { require.False(t, c.Experts.Router.Biased) }},
 		"MiniMax by softmax":            {family: "minimax-m2", edit: func(f *file) { f.set("minimax-m2.expert_gating_func", gguf.Uint32(1)) }, fails: "the router has score softmax"},
-		"Granite without RoPE":          {family: "granite", edit: func(f *file) { f.set("granite.rope.scaling.finetuned", gguf.Bool(false)) }, fails: "granite.rope.scaling.finetuned is false, not true"},
+		"Granite without RoPE":          {family: "granite", edit: func(f *file) { f.set("granite.rope.scaling.finetuned", gguf.Bool(false)) }, want: func(t *testing.T, c *models.Config) { require.Nil(t, c.ByLayer[0].Rope) }},
 		"Granite with RoPE":             {family: "granite", edit: func(f *file) { f.set("granite.rope.scaling.finetuned", gguf.Bool(true)) }, want: func(*testing.T, *models.Config) {}},
+		"Gemma 2 without caps": {family: "gemma2", edit: func(f *file) {
+			f.unset("gemma2.attn_logit_softcapping")
+			f.unset("gemma2.final_logit_softcapping")
+		}, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, []float64{50, 30}, []float64{c.SoftCap, c.LogitCap})
+		}},
+		"other heads with a window":    {family: "gemma2", edit: func(f *file) { f.set("gemma2.attention.key_length_swa", gguf.Uint32(16)) }, fails: "gemma2.attention.key_length_swa is 16, not 8"},
+		"another part with a window":   {family: "gpt-oss", edit: func(f *file) { f.set("gpt-oss.rope.dimension_count_swa", gguf.Uint32(4)) }, fails: "gpt-oss.rope.dimension_count_swa is 4, not 8"},
+		"the same heads with a window": {family: "gemma2", edit: func(f *file) { f.set("gemma2.attention.key_length_swa", gguf.Uint32(8)) }, want: func(*testing.T, *models.Config) {}},
+		"scores scaled without YaRN":   {family: "deepseek2", edit: func(f *file) { f.set("deepseek2.rope.scaling.attn_factor", gguf.Float32(2)) }, fails: "deepseek2.rope.scaling.attn_factor is 2, without YaRN"},
+		"Grok's factors of YaRN": {family: "gpt-oss", edit: func(f *file) {
+			f.set("gpt-oss.rope.scaling.yarn_ext_factor", gguf.Float32(0.5))
+			f.set("gpt-oss.rope.scaling.yarn_attn_factor", gguf.Float32(2))
+		}, want: func(*testing.T, *models.Config) {}},
 		"the first MiniCPM": {family: "minicpm", edit: func(f *file) {
 			for _, key := range []string{"embedding_scale", "residual_scale", "logit_scale"} {
 				f.unset("minicpm." + key)

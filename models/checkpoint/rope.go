@@ -24,18 +24,14 @@ func (k *keys) ReadRope(c *models.Config) {
 	oldContext := func() float64 { return float64(k.Size(models.KeyOldContext, c.Context)) }
 	magnitude := k.Number(models.KeyMagnitude, 1)
 	switch kind {
-	case "none":
-	case "linear":
-		r.Linear = k.linear()
+	case "none", "linear":
+		if kind == "linear" {
+			r.Linear = k.linear()
+		}
 		if magnitude != 1 {
-			k.Fail(models.ConfigError("linear RoPE scaling has the unsupported %s", k.FullName(models.KeyMagnitude)))
+			r.Magnitude = magnitude
 		}
-	case "yarn":
-		for _, key := range []string{"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"} {
-			if k.Has(key) {
-				k.Fail(models.ConfigError("YaRN RoPE scaling has the unsupported %s", k.FullName(key)))
-			}
-		}
+	case "yarn": // llama.cpp reads yarn_ext_factor and yarn_attn_factor of Grok's files alone
 		y := &models.YaRNRope{Factor: k.Number(models.KeyScalingBy, 0), FastBeta: k.Number(models.KeyFastBeta, 32), SlowBeta: k.Number(models.KeySlowBeta, 1),
 			OldContext: oldContext()}
 		if k.Has(models.KeyStrength) {

@@ -17,7 +17,7 @@ var afmoeFamily = models.Family{
 	Title: "Trinity Nano, Mini and Large",
 	Name:  "afmoe", HF: "AfmoeForCausalLM", Define: afmoe,
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(4),
-		{GGUF: "rope.freq_base_swa", Number: func(c *models.Config) *float64 { return &c.WindowRope.Theta }, Optional: true},
+		windowTheta,
 		{HF: "attention_bias", Only: false}, {HF: "global_attn_every_n_layers", Only: 4}, {Read: afmoeFolder},
 		{GGUF: keyDense, HF: "num_dense_layers", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
 	}, models.ExpertFields("num_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{sharedCountAs("num_shared_experts")}),
@@ -52,6 +52,9 @@ func afmoeLayer(c *models.Config, i int, l *models.Layer) {
 		l.Rope = c.Rope.Still()
 	}
 }
+
+// windowTheta is RoPE's base in layers with a sliding window, where GGUF files have one of its own.
+var windowTheta = models.Field{GGUF: "rope.freq_base_swa", Number: func(c *models.Config) *float64 { return &c.WindowRope.Theta }, Optional: true}
 
 // windowRope is RoPE of layers with a sliding window, of models that scale it like that of others.
 func windowRope(c *models.Config) *models.Rope {

@@ -33,7 +33,7 @@ var deepseek2Family = models.Family{
 		latentSize("attention.value_length", func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, c.Latent.Value, c.Latent.KV) }),
 		latentSize(keyLatentKey, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Head) }),
 		latentSize(keyLatentValue, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Latent.Value) }),
-		{Read: refuseTemperature},
+		{Read: refuseTemperature}, {Read: refuseLatentScaling},
 		{GGUF: keyDense, HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
 	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{
 		sharedCount, {Read: unsaidScore},
@@ -68,6 +68,13 @@ const (
 	keyLatentValue   = "attention.value_length_mla"
 	keySharedExperts = "expert_shared_count"
 )
+
+// refuseLatentScaling refuses files with a magnitude of RoPE and no YaRN: llama.cpp scales scores then too.
+func refuseLatentScaling(d models.Description, c *models.Config) {
+	if c.Rope.Magnitude != 0 {
+		d.Fail(models.ConfigError("%s is %g, without YaRN", d.FullName(models.KeyMagnitude), c.Rope.Magnitude))
+	}
+}
 
 // checkLatent returns an error for a configuration that no graph can be built from.
 func checkLatent(c *models.Config) error {

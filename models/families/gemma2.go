@@ -14,14 +14,25 @@ import (
 var gemma2Family = models.Family{
 	Title: "Gemma 2",
 	Name:  "gemma2", HF: "Gemma2ForCausalLM", Define: gemma2,
-	Fields:  slices.Concat(gemmaFields(4096, 2), []models.Field{models.SoftCap}),
-	Given:   gemmaGiven(46),
-	Layer:   models.WithWindow,
+	Fields: slices.Concat(models.Without(gemmaFields(4096, 2), models.LogitCap.GGUF), []models.Field{windowTheta,
+		{GGUF: models.SoftCap.GGUF, HF: models.SoftCap.HF, Number: models.SoftCap.Number, Optional: true, Absent: inGGUF(50)},
+		{GGUF: models.LogitCap.GGUF, HF: models.LogitCap.HF, Number: models.LogitCap.Number, Optional: true, Absent: inGGUF(30)}}),
+	Given: gemmaGiven(46),
+	Layer: func(c *models.Config, i int, l *models.Layer) {
+		if c.SeesWindow(i) {
+			l.Window, l.Rope = c.Window, windowRope(c)
+		}
+	},
 	Tensors: gemmaTensors(nil),
 	Shapes: []models.Shape{
 		{Parameters: 2_614_341_888, Config: models.Config{Name: "gemma2-2b", Layers: 26, Width: 2304, Heads: 8, KVHeads: 4, Head: 256, FFN: 9216, Vocab: 256000, Context: 8192, Eps: 1e-6,
 			Rope: models.Rope{Theta: 1e4}, Tied: true, Window: 4096, Windowed: models.AllButEvery(2, 26), SoftCap: 50, LogitCap: 30}},
 	},
+}
+
+// inGGUF is the default of a number in GGUF files, as llama.cpp has it. Folders have all numbers, or null.
+func inGGUF(absent float64) func(*models.Config, models.Format) float64 {
+	return models.InFiles(func(*models.Config) int { return int(absent) })
 }
 
 // gemmaFields are the fields of Gemma 2 and 3. unsaid is the sliding window in files without the

@@ -23,6 +23,7 @@ var gemma3Family = models.Family{
 		if c.SeesWindow(i) {
 			l.Window = c.Window
 			l.Rope = c.Rope.Unscaled(c.WindowRope.Theta)
+			l.Rope.Magnitude = c.Rope.Magnitude
 		}
 	},
 	Tensors: gemmaTensors(map[string]models.Stored{

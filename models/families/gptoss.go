@@ -14,13 +14,14 @@ import (
 var gptossFamily = models.Family{
 	Title: "gpt-oss",
 	Name:  "gpt-oss", HF: "GptOssForCausalLM", Define: gptoss,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(2)},
+	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(2), windowTheta},
 		models.ExpertFields("num_local_experts", "intermediate_size", models.WholeFFN), []models.Field{{HF: "attention_bias", Only: true}, {Read: refuseOtherLimit}}),
 	Router: models.RouterKeys{Router: models.Router{Score: ir.ChosenSoftmaxScore}},
 	Given:  func(c *models.Config) { c.Biases = models.Biases{QKV: true, Output: true, FFN: true} },
 	Layer: func(c *models.Config, i int, l *models.Layer) {
-		models.WithWindow(c, i, l)
-		l.Sinks = true
+		if l.Sinks = true; c.SeesWindow(i) {
+			l.Window, l.Rope = c.Window, windowRope(c)
+		}
 	},
 	Tensors: lo.Assign(
 		models.DecoderTensors(map[string]models.Stored{

@@ -6,20 +6,50 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/gguf"
 )
 
 // graniteFamily is the dense models of Granite 3: Llama with four multipliers.
 var graniteFamily = models.Family{
 	Title: "Granite 3",
 	Name:  "granite", HF: "GraniteForCausalLM", Define: granite,
-	Fields: slices.Concat(models.DecoderFields(models.WidthByHeads), multipliers, []models.Field{
-		{GGUF: "rope.scaling.finetuned", Only: true}}), // false: layers do not rotate
+	Fields: slices.Concat(graniteFields, []models.Field{stillHeads}),
+	Given: func(c *models.Config) {
+		if c.Rope.Theta == 0 {
+			c.Rope = models.Rope{}
+		}
+	},
+	Layer: func(c *models.Config, _ int, l *models.Layer) {
+		if c.Rope == (models.Rope{}) {
+			l.Rope = nil
+		}
+	},
 	Tensors: models.DecoderTensors(nil), GGUFInterleaved: true,
 	Shapes: []models.Shape{
 		{Parameters: 2_533_539_840, Config: models.Config{Name: "granite3.3-2b", Layers: 40, Width: 2048, Heads: 32, KVHeads: 8, Head: 64, FFN: 8192, Vocab: 49159, Context: 131072, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e7}, Tied: true, EmbeddingScale: 12, ResidualScale: 0.22, AttentionScale: 0.015625, LogitDivisor: 8}},
 	},
 }
+
+// stillHeads reads whether layers do not rotate: their files say that RoPE was not trained.
+var stillHeads = models.Field{
+	Read: func(d models.Description, c *models.Config) {
+		if c.Rope.Theta == 0 {
+			d.Fail(models.ConfigError("the base of RoPE's frequencies is 0"))
+		}
+		if d.Format() == models.GGUF && d.Has(keyFinetuned) && !d.Flag(keyFinetuned) {
+			c.Rope = models.Rope{}
+		}
+	},
+	Write: func(c *models.Config) (string, gguf.Value, bool) {
+		return keyFinetuned, gguf.Bool(false), c.Rope == (models.Rope{})
+	},
+}
+
+const keyFinetuned = "rope.scaling.finetuned"
+
+// graniteFields are those of dense models that rotate their heads.
+var graniteFields = slices.Concat(models.DecoderFields(models.WidthByHeads), multipliers)
 
 // multipliers are Granite's.
 var multipliers = []models.Field{

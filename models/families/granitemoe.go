@@ -14,7 +14,7 @@ import (
 var granitemoeFamily = models.Family{
 	Title: "Granite 3 MoE",
 	Name:  "granitemoe", HF: "GraniteMoeForCausalLM", Alias: []string{"GraniteMoeSharedForCausalLM"}, Define: granite,
-	Fields: slices.Concat(models.Without(graniteFamily.Fields, models.NoExperts.GGUF, "rope.scaling.finetuned"), []models.Field{
+	Fields: slices.Concat(models.Without(graniteFields, models.NoExperts.GGUF), []models.Field{
 		{GGUF: "expert_count", HF: "num_local_experts", Size: func(c *models.Config) *int { return &c.Experts.Count }},
 		{GGUF: "expert_used_count", HF: "num_experts_per_tok", Size: func(c *models.Config) *int { return &c.Experts.Chosen }},
 		{GGUF: keySharedLength, HF: "shared_intermediate_size", Size: func(c *models.Config) *int { return &c.Experts.Shared }, Optional: true}}),

@@ -21,8 +21,8 @@ var lagunaFamily = models.Family{
 	Name:  "laguna", HF: "LagunaForCausalLM", Define: laguna,
 	Fields: slices.Concat([]models.Field{headCounts}, models.Without(models.ShapeFields(models.WidthByHeads), keyHeads), []models.Field{models.RMSEps, models.Tied(false), models.Activation("silu"),
 		models.Window, models.Windowed(-4),
-		{GGUF: "rope.freq_base_swa", Number: func(c *models.Config) *float64 { return &c.WindowRope.Theta }, Optional: true},
-		{GGUF: "rope.dimension_count_swa", Size: func(c *models.Config) *int { return &c.WindowRope.Rotated }, Optional: true},
+		windowTheta,
+		{GGUF: models.KeyWindowRotated, Size: func(c *models.Config) *int { return &c.WindowRope.Rotated }, Optional: true},
 		{Read: lagunaRope}, {HF: "attention_bias", Only: false}, {HF: "moe_apply_router_weight_on_input", Only: false},
 		{GGUF: keyDense, Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true}, noDense,
 	}, models.ExpertFields("num_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{

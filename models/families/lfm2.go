@@ -15,8 +15,12 @@ import (
 var lfm2Family = models.Family{
 	Title: "LFM2 (dense)",
 	Name:  "lfm2", HF: "Lfm2ForCausalLM", Alias: []string{"LFM2ForCausalLM"}, Define: lfm2,
-	Fields: lfm2Fields(models.Field{GGUF: "feed_forward_length", Size: func(c *models.Config) *int { return &c.FFN }}, models.Field{Read: lfm2Width}, models.NoExperts),
-	Layer:  func(c *models.Config, i int, l *models.Layer) { l.Recurrent = c.Recurs(i) },
+	Fields: lfm2Fields(models.Field{GGUF: "feed_forward_length", Size: func(c *models.Config) *int { return &c.FFN }}, models.Field{Read: lfm2Width}, models.NoExperts, models.Window),
+	Layer: func(c *models.Config, i int, l *models.Layer) {
+		if l.Recurrent = c.Recurs(i); !l.Recurrent {
+			l.Window = c.Window
+		}
+	},
 	Tensors: models.DecoderTensors(map[string]models.Stored{
 		"token_embd_norm.weight":          models.As("model.embedding_norm.weight"),
 		"blk.#.attn_norm.weight":          models.As("model.layers.#.operator_norm.weight"),
@@ -44,8 +48,7 @@ func lfm2Fields(more ...models.Field) []models.Field {
 		{Read: lfm2Layers, Write: lfm2HeadCounts},
 		{GGUF: "shortconv.l_cache", HF: "conv_L_cache", Size: func(c *models.Config) *int { return &c.Taps }, Absent: models.InFolders(3)},
 		{GGUF: "attention.layer_norm_rms_epsilon", HF: "norm_eps", Number: func(c *models.Config) *float64 { return &c.Eps }, Absent: models.InFolders(1e-5)},
-		{HF: "conv_bias", Only: false}, models.WholeRope, {Read: lfm2Tied}, models.NoWindow}, more)
-
+		{HF: "conv_bias", Only: false}, models.WholeRope, {Read: lfm2Tied}}, more)
 }
 
 // lfm2 adds two terms to the residual stream x in each layer; the first is one of two:

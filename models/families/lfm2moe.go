@@ -14,7 +14,7 @@ var lfm2moeFamily = models.Family{
 	Name:  "lfm2moe", HF: "Lfm2MoeForCausalLM", Define: lfm2,
 	Fields: lfm2Fields(append(models.ExpertFields("num_experts", "moe_intermediate_size", models.PartOfFFN),
 		models.Field{GGUF: "feed_forward_length", HF: "intermediate_size", Size: func(c *models.Config) *int { return &c.FFN }},
-		models.Field{GGUF: keyDense, HF: "num_dense_layers", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true})...),
+		models.NoWindow, models.Field{GGUF: keyDense, HF: "num_dense_layers", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true})...),
 	Router: models.RouterKeys{Router: models.Router{Score: ir.SigmoidScore, Normalised: true, Biased: true}, Keyed: true,
 		HFNormalised: "norm_topk_prob", HFScale: "routed_scaling_factor", HFBias: "use_expert_bias"},
 	Layer: lfm2Family.Layer,

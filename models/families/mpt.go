@@ -9,14 +9,17 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// mptFamily is MPT: ALiBi in place of positions, LayerNorm with a gain and no bias.
+// mptFamily is MPT: ALiBi in place of positions, LayerNorm with a gain and no bias. GGUF files may have
+// biases and embeddings of positions; with norms of Q and K llama.cpp stops.
 var mptFamily = models.Family{
 	Title: "MPT",
 	Name:  "mpt", HF: "MPTForCausalLM", Alias: []string{"MptForCausalLM"}, Define: mpt,
 	Fields: slices.Concat(models.Renamed(models.FourWidths(models.ShapeFields(models.WidthByHeads)), map[string]string{"max_position_embeddings": "max_seq_len", "hidden_size": "d_model",
 		"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "num_key_value_heads": "attn_config.kv_n_heads"}), []models.Field{
 		{HF: "expansion_ratio", Only: 4}, models.LayerEps("layer_norm_epsilon", 1e-5), models.Tied(true),
-		{GGUF: "attention.max_alibi_bias", HF: "attn_config.alibi_bias_max", Number: func(c *models.Config) *float64 { return &c.ALiBi }, Absent: models.InFolders(8)},
+		{GGUF: "attention.max_alibi_bias", HF: "attn_config.alibi_bias_max", Number: func(c *models.Config) *float64 { return &c.ALiBi }, Optional: true, Absent: models.InFolders(8)},
+		{GGUFTensor: "position_embd.weight", Flag: func(c *models.Config) *bool { return &c.Positions }},
+		{GGUFTensor: "blk.0.attn_output.bias", Flag: func(c *models.Config) *bool { return &c.Biases.Output }}, {GGUFTensor: "blk.0.ffn_up.bias", Flag: func(c *models.Config) *bool { return &c.Biases.FFN }},
 		{HF: "attn_config.alibi", Only: true}, {HF: "attn_config.qk_ln", Only: false}, {HF: "attn_config.prefix_lm", Only: false},
 		{HF: "no_bias", Only: true}, {HF: "logit_scale", Only: false}, {HF: "norm_type", Only: "low_precision_layernorm"},
 		{Read: refuseClamp}}),
@@ -46,12 +49,20 @@ func refuseClamp(d models.Description, _ *models.Config) {
 	}
 }
 
+// mptNorm has a bias where the file has one.
+func mptNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
+	if b.HasWeight(name + ".bias") {
+		return models.LayerNorm(b, name, x, eps)
+	}
+	return models.GainNorm(b, name, x, eps)
+}
+
 // mpt is, with n = LayerNorm(x),
 //
 //	x += Wo · attention(Wq·n, Wk·n, Wv·n)
 //	x += Wdown · gelu(Wup·n)
 func mpt(b *ir.Builder, c *models.Config) {
-	models.Decode(b, c, models.GainNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
+	models.Decode(b, c, mptNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), models.AsIs))
 		return b.Add(x, models.Ungated(l, l.Norm("ffn_norm", x), ir.GELU))
 	})

@@ -14,7 +14,7 @@ var museGlimmerFamily = models.Family{
 	Name:  "muse-glimmer", Define: museGlimmer,
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.NoExperts,
 		{GGUF: "attention.sliding_window", Size: func(c *models.Config) *int { return &c.Window }}, models.Windowed(4),
-		{GGUF: "rope.freq_base_swa", Number: func(c *models.Config) *float64 { return &c.WindowRope.Theta }, Optional: true},
+		windowTheta,
 		{GGUF: "logit_scale", Number: func(c *models.Config) *float64 { return &c.LogitScale }},
 		{GGUF: models.LogitCap.GGUF, Number: models.LogitCap.Number}}),
 	Layer: func(c *models.Config, i int, l *models.Layer) {

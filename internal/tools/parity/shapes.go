@@ -31,10 +31,12 @@ var shapes = []shape{
 			c.Rope.Linear = 4
 		case 3:
 			c.Rope.YaRN = &models.YaRNRope{Factor: 4, FastBeta: 4, SlowBeta: 1, OldContext: 32}
+		case 4:
+			c.Rope.Magnitude = 1.25
 		}
 	}},
-	{family: "qwen3"},
-	{family: "qwen2", square: true},
+	{family: "qwen3", more: func(c *models.Config, i int) { c.Biases.QKV = i == 3 }},
+	{family: "qwen2", square: true, more: func(c *models.Config, i int) { c.Biases.Head = i == 2 }},
 	{family: "qwen2vl", square: true, more: imageSections},
 	{family: "qwen3vl", more: imageSections},
 	{family: "mistral3", more: func(c *models.Config, i int) {
@@ -48,6 +50,9 @@ var shapes = []shape{
 	}},
 	{family: "gemma2", tied: true, more: func(c *models.Config, i int) {
 		c.Window, c.Windowed, c.SoftCap, c.LogitCap = 3+i, windows(c.Layers, 2), 2, 3
+		if i == 3 {
+			c.WindowRope.Theta = 50
+		}
 	}},
 	{family: "gemma3", formats: true, tied: true, more: func(c *models.Config, i int) {
 		c.Window, c.Windowed, c.WindowRope.Theta = 3+i, windows(c.Layers, 2+i%2), 100
@@ -61,6 +66,9 @@ var shapes = []shape{
 	{family: "granite", more: func(c *models.Config, i int) {
 		c.Biases = models.Biases{Output: i == 2, FFN: i == 3} // variants that GGUF files may have
 		c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitDivisor = 3, 0.4, 0.1+0.05*float64(i), 2
+		if i == 1 {
+			c.Rope = models.Rope{}
+		}
 	}},
 	{family: "granitemoe", more: func(c *models.Config, i int) {
 		c.Biases.Output = i == 2
@@ -114,6 +122,9 @@ var shapes = []shape{
 		c.Experts = experts(i)
 		c.Window, c.Windowed = 3+i, windows(c.Layers, 2)
 		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16}
+		if i == 3 {
+			c.WindowRope.Theta = 50
+		}
 	}},
 	// With seed 1 the router nearly ties on the first token, which all others attend to.
 	{family: "qwen3moe", seed: 2, more: func(c *models.Config, i int) {
@@ -126,7 +137,11 @@ var shapes = []shape{
 		imageSections(c, i)
 		c.Experts = experts(i)
 	}},
-	{family: "lfm2", square: true, more: convolutions},
+	{family: "lfm2", square: true, more: func(c *models.Config, i int) {
+		if convolutions(c, i); i == 2 {
+			c.Window = 4
+		}
+	}},
 	{family: "lfm2moe", square: true, more: func(c *models.Config, i int) {
 		convolutions(c, i)
 		c.Experts = experts(i)
@@ -145,7 +160,10 @@ var shapes = []shape{
 		c.Experts = experts(i)
 		c.Experts.Shared = []int{64, 200, 88, 48, 512}[i]
 	}},
-	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
+	{family: "mpt", square: true, more: func(c *models.Config, i int) {
+		c.ALiBi, c.Positions = 8-2*float64(i%2), i == 2
+		c.Biases = models.Biases{QKV: i == 3, Output: i == 3, FFN: i == 4}
+	}},
 	{family: "deepseek2", each: true, more: latent},
 	{family: "deepseek2", name: "deepseek3", each: true, more: func(c *models.Config, i int) {
 		latent(c, i)
