@@ -79,8 +79,9 @@ func TestWorkloadUntied(t *testing.T) {
 	require.Equal(t, all-embedding.Bytes(), workloadOf(m).Weights)
 }
 
-// A token reads the experts that it chose (the router in F32), many sequences together nearly all; a state is read and
-// written whole; a window bounds what a layer reads of its cache. In MB, counted by hand.
+// A token reads the experts that it chose, many sequences together nearly all; a state is read and
+// written whole; a window bounds what a layer reads of its cache. In MB, counted by hand, routers
+// in F32.
 func TestWorkloadByLayer(t *testing.T) {
 	for _, test := range []struct {
 		shape                       string
