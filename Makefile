@@ -168,7 +168,7 @@ test-asan: setup ## the .metal sources under AddressSanitizer, which names their
 	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels
 
 whole: setup ## models, texts and graphs of which tests otherwise take a slice
-	SMELT_FULL=models $(GO) test -timeout 60m . ./internal/integration ./cmd/smelt ./constrain ./internal/verify ./passes
+	SMELT_FULL=models $(GO) test -timeout 60m . ./internal/integration ./cmd/smelt ./chat ./constrain ./internal/verify ./passes
 
 load: setup ## 64 clients at a server for two minutes, and a neighbour on one core; on a machine that does nothing else
 	SMELT_FULL=load $(GO) test ./serve -run '^Test(Load|Fair)$$' -count=1 -v

@@ -16,6 +16,7 @@ import (
 
 	"github.com/smelt-ml/smelt/chat"
 	"github.com/smelt-ml/smelt/constrain"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -188,7 +189,8 @@ func TestForcedCalls(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(family), 1))
 			ended, several := 0, 0
 			called := map[string]int{}
-			for i := range 40 {
+			rounds := testfiles.Rounds("models", 24, 40)
+			for i := range rounds {
 				c := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: callable, Answer: true, OneCall: i%4 == 1}
 				if c.ToolChoice.Required = i%3 > 0; i%3 == 0 {
 					c.ToolChoice.Name = []string{"get_weather", "search.web", "list_all", "now"}[i/3%4]
@@ -221,7 +223,7 @@ func TestForcedCalls(t *testing.T) {
 					called[call.Name]++
 				}
 			}
-			require.Greater(t, ended, 20)
+			require.Greater(t, ended, rounds/2)
 			require.Len(t, called, len(callable))
 			t.Log(ended, several, called)
 		})
@@ -238,7 +240,7 @@ func TestBegunCalls(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(family), 2))
 			c := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: callable, Answer: true}
 			calls, spoken := 0, 0
-			for i := range 40 {
+			for i := range testfiles.Rounds("models", 24, 40) {
 				template, prompt, tok, v := asked(t, family, i%2 == 0, c)
 				k, err := template.Constraint(t.Context(), v, c, prompt, nil)
 				require.NoError(t, err)

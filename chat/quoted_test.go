@@ -111,12 +111,12 @@ func TestQuoted(t *testing.T) {
 		}
 		return list
 	}
-	rendered, spelt := 0, 0
-	for seed := uint64(0); rendered < 10_000; seed++ {
-		require.Less(t, seed, uint64(60_000))
-		template := templates[seed%uint64(len(templates))]
-		a, err := template.Render(quotation(rand.New(rand.NewPCG(seed, 1)), func(s string) string { return s }))
-		b, other := template.Render(quotation(rand.New(rand.NewPCG(seed, 1)), neutral.Replace))
+	rendered, spelt, rounds := 0, 0, testfiles.Rounds("models", 2000, 10_000)
+	for seed := 0; rendered < rounds; seed++ {
+		require.Less(t, seed, 6*rounds)
+		template := templates[seed%len(templates)]
+		a, err := template.Render(quotation(rand.New(rand.NewPCG(uint64(seed), 1)), func(s string) string { return s }))
+		b, other := template.Render(quotation(rand.New(rand.NewPCG(uint64(seed), 1)), neutral.Replace))
 		if err != nil || other != nil {
 			continue
 		}
@@ -129,7 +129,7 @@ func TestQuoted(t *testing.T) {
 			spelt++
 		}
 	}
-	require.Greater(t, spelt, 5000)
+	require.Greater(t, spelt, rounds/2)
 }
 
 // TestBuiltins renders a conversation with each template, and looks it up by each of its families

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/constrain"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 )
 
 // bytewise is a vocabulary of all single bytes and some longer tokens, some of which end within a
@@ -457,7 +458,7 @@ func TestWalks(t *testing.T) {
 			continue
 		}
 		schemas++
-		for seed := range uint64(20) {
+		for seed := range uint64(testfiles.Rounds("models", 6, 20)) {
 			text, err := walk(l, c, mask, rand.New(rand.NewPCG(seed, uint64(i))))
 			if errors.Is(err, errNoEnd) {
 				endless++

@@ -80,9 +80,7 @@ func bench(t testing.TB, nth, whole int) (chosen []sample) {
 	all, err := samples()
 	require.NoError(t, err)
 	require.Greater(t, len(all), 5000)
-	if testfiles.Full("models") {
-		nth = whole
-	}
+	nth = testfiles.Rounds("models", nth, whole)
 	for i, s := range all {
 		if i%nth == 0 {
 			chosen = append(chosen, s)

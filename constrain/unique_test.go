@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/constrain"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 )
 
 // uniqueItems are schemas of items that arrays keep unique, and texts of such items and others.
@@ -157,7 +158,7 @@ func TestUniqueMasks(t *testing.T) {
 			schema := fmt.Sprintf(`{"type":"array","uniqueItems":true,"minItems":%d,"items":%s}`, least, c.schema)
 			k, err := v.JSONSchema([]byte(schema), constrain.Options{NoWhitespace: true})
 			require.NoError(t, err)
-			for range 50 {
+			for range testfiles.Rounds("models", 10, 50) {
 				s := k.Start()
 				for range 40 {
 					require.NoError(t, s.Mask(mask))

@@ -100,6 +100,14 @@ func Full(part string) bool {
 	return slices.Contains(asked, part) || slices.Contains(asked, "all")
 }
 
+// Rounds returns whole where SMELT_FULL asks for a part of the tests in full, and slice otherwise.
+func Rounds(part string, slice, whole int) int {
+	if Full(part) {
+		return whole
+	}
+	return slice
+}
+
 // UnderQEMU reports whether qemu-user runs this process, as in make test-arm64. Under qemu times
 // are qemu's own, translated code lies in the process's memory, and advice about mappings is
 // dropped; of what the system reports about a process only the name is unchanged.

@@ -410,12 +410,7 @@ func audit(p *Pool, m *model, running []*sequence) error {
 }
 
 // histories is how many are run: all of them with SMELT_FULL=histories.
-func histories(few int) int {
-	if testfiles.Full("histories") {
-		return 100_000
-	}
-	return few
-}
+func histories(few int) int { return testfiles.Rounds("histories", few, 100_000) }
 
 // TestHistories runs random histories beside the model.
 func TestHistories(t *testing.T) {

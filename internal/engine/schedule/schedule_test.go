@@ -461,12 +461,7 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 }
 
 // histories is how many are run: all of them with SMELT_FULL=histories.
-func histories(few int) int {
-	if testfiles.Full("histories") {
-		return 100_000
-	}
-	return few
-}
+func histories(few int) int { return testfiles.Rounds("histories", few, 100_000) }
 
 // TestHistories runs random histories, whose clients come and go.
 func TestHistories(t *testing.T) {
