@@ -135,6 +135,7 @@ type Stack struct {
 	// Apart is set for stacks with the rows of the first role before those of the next, instead of by
 	// turns.
 	Apart bool
-	// RowMajor is set for stacks of floats of shape [E, rows, K], which are apart.
-	RowMajor bool
+	// RowMajor is set for stacks of floats of shape [E, rows, K], which are apart. Either is set where
+	// some folders have them so: the width of the model tells.
+	RowMajor, Either bool
 }

@@ -41,7 +41,7 @@ func openHF(dir string) (*Checkpoint, error) {
 	}
 	memory := &arena{}
 	closeAll := func() error { return errors.Join(memory.close(), files.close()) }
-	rules := []rule{unpackMLX(packed), unstack(family.Stacks), arrange(family, &config)}
+	rules := []rule{unpackMLX(packed), unstack(family.Stacks, config.Width), arrange(family, &config)}
 	if config.Tied {
 		rules = append(rules, tie)
 	}

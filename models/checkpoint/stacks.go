@@ -21,12 +21,13 @@ type stack struct {
 	of            *models.Stack
 }
 
-// unstack derives a tensor for each role of each stack.
-func unstack(stacks []models.Stack) rule {
+// unstack derives a tensor for each role of each stack, in a model of the given width.
+func unstack(stacks []models.Stack, width int) rule {
 	return func(tensors []Tensor, emit func(Derivation) error) error {
 		if len(stacks) == 0 {
 			return nil
 		}
+		stacks := laid(stacks, tensors, width)
 		named := lo.KeyBy(tensors, func(t Tensor) string { return t.Name })
 		for _, t := range tensors {
 			module, kind := t.Name, ""
@@ -57,6 +58,23 @@ func unstack(stacks []models.Stack) rule {
 		}
 		return nil
 	}
+}
+
+// laid returns the stacks with RowMajor set where Either is and the tensors are laid so. One of them
+// tells of all: no product of experts with a gate has square matrices in both its stacks.
+func laid(stacks []models.Stack, tensors []Tensor, width int) []models.Stack {
+	rows := slices.ContainsFunc(tensors, func(t Tensor) bool {
+		s, ok := lo.Find(stacks, func(s models.Stack) bool { return s.Either && strings.HasSuffix(t.Name, "."+s.Name) })
+		if !ok || len(t.Shape) != 3 {
+			return false
+		}
+		outer, inner := t.Shape[1] == width, t.Shape[2] == width
+		return outer != inner && outer == (len(s.Roles) == 1) // rows of the last product are as many as the width, those of the others as long
+	})
+	return lo.Map(stacks, func(s models.Stack, _ int) models.Stack {
+		s.RowMajor = s.RowMajor || s.Either && rows
+		return s
+	})
 }
 
 // stackOf returns the dimensions of a stack, or an error if its shape or type is not one of a

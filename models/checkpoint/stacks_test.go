@@ -1,6 +1,7 @@
 package checkpoint_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,16 +21,24 @@ func TestStackedExperts(t *testing.T) {
 		family, gateUp, down string
 		parts                []string // of the names of tensors that they replace
 		how                  string   // that the last products of experts are derived
+		rows                 bool     // whether rows are outermost where the family's first folders have columns
+		ffn                  int      // width of experts; 0: that of small
 	}{
-		{"qwen35moe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "stored"},
-		{"granitemoe", "block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight", []string{".experts.", ".block_sparse_moe.output_linear."}, "stored"},
-		{"cohere2moe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "stored"},
-		{"qwen3vlmoe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "made"},
+		{"qwen35moe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "stored", false, 0},
+		{"granitemoe", "block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight", []string{".experts.", ".block_sparse_moe.output_linear."}, "stored", false, 0},
+		{"cohere2moe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "stored", false, 0},
+		{"qwen3vlmoe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "made", false, 0},
+		{"qwen3vlmoe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "made", false, 16}, // a square of gate and up
+		{"qwen3vlmoe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "made", false, 32}, // a square of down
+		{"qwen3vlmoe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "stored", true, 0},
+		{"qwen3vlmoe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "stored", true, 16},
+		{"qwen3vlmoe", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", []string{".experts."}, "stored", true, 32},
 	} {
-		t.Run(c.family, func(t *testing.T) {
+		t.Run(fmt.Sprint(c.family, c.rows, c.ffn), func(t *testing.T) {
 			family, err := families.ByName("family", c.family)
 			require.NoError(t, err)
 			config := small(family.Name)
+			config.Experts.FFN = cmp.Or(c.ffn, config.Experts.FFN)
 			shape := synthetic(t, config, "f32")
 			weights := randomWeights(shape)
 			dir := folder(t, config, weights, nil)
@@ -42,7 +51,7 @@ func TestStackedExperts(t *testing.T) {
 			})
 			add := func(name string, rows, k int, data []float32) {
 				shape := []int{e, rows, k}
-				if !family.Stacks[0].RowMajor {
+				if !family.Stacks[0].RowMajor && !c.rows {
 					across := make([]float32, len(data))
 					for i, x := range data {
 						across[i/(rows*k)*rows*k+i%k*rows+i/k%rows] = x

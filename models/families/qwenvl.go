@@ -44,8 +44,8 @@ var (
 		Prefix:  qwen3vlFamily.Prefix,
 		Tensors: lo.Assign(lo.OmitByKeys(qwen3Family.Tensors, models.DenseFFN), models.StackedExpertTensors("mlp")),
 		Stacks: []models.Stack{
-			{Name: "experts.gate_up_proj", Roles: []string{"experts.gate_proj", "experts.up_proj"}, Apart: true},
-			{Name: "experts.down_proj", Roles: []string{"experts.down_proj"}},
+			{Name: "experts.gate_up_proj", Roles: []string{"experts.gate_proj", "experts.up_proj"}, Apart: true, Either: true},
+			{Name: "experts.down_proj", Roles: []string{"experts.down_proj"}, Either: true},
 		},
 		Ignorable: qwen3vlFamily.Ignorable,
 		Shapes: []models.Shape{
