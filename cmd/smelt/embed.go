@@ -37,13 +37,13 @@ func embedVerb() *cobra.Command {
 		Long: `Writes {"index", "embedding", "tokens" (a count)} for each line of standard input, with
 index from 0; the embedding of a line without tokens is null. Embeddings are normalised
 to length 1 unless --raw. With --pooling none each token has an unnormalised embedding.
-With --pooling rank, the only one of a reranker, a line has a query and a document with a
-tab between them, and the output {"index", "scores", "tokens"}: the first of the scores is the
-document's relevance.
+With --pooling rank, the only one of a reranker, a line has a query and a document, as a JSON
+array or with a tab between them, and the output {"index", "score", "scores", "tokens"}: the score,
+the first of the scores, is the document's relevance.
 With --tokens and -o it writes a float32 array for these tokens, [1, width], or
 [tokens, width] with --pooling none.`,
 		Example: `  smelt embed model.gguf < lines.txt
-  printf 'capital of Peru\tLima is a city.\n' | smelt embed reranker.gguf
+  echo '["capital of Peru", "Lima is a city."]' | smelt embed reranker.gguf
   smelt embed model.gguf --tokens 101,2023,102 -o embedding.npy`,
 		Args: modelArg,
 	}
@@ -143,6 +143,7 @@ func (f *embedFlags) array(cmd *cobra.Command, e *smelt.Embedder, ids []int32, v
 // scored is a line of a reranker's output.
 type scored struct {
 	Index  int       `json:"index"`
+	Score  float32   `json:"score"`
 	Scores []float32 `json:"scores"`
 	Tokens int       `json:"tokens"`
 }
@@ -205,11 +206,14 @@ func encodeLine(e *smelt.Embedder, line string, number int) ([]int32, error) {
 	if !ranks(e) {
 		return e.Encode(line)
 	}
-	query, document, pair := strings.Cut(line, "\t")
-	if !pair {
-		return nil, fmt.Errorf("line %d has no tab: a reranker takes a query and a document with a tab between them", number)
+	var texts []string
+	if json.Unmarshal([]byte(line), &texts) != nil || len(texts) != 2 {
+		texts = strings.SplitN(line, "\t", 2)
 	}
-	return e.EncodePair(query, document)
+	if len(texts) != 2 {
+		return nil, fmt.Errorf("line %d has no tab: a reranker takes a query and a document with a tab between them, or as a JSON array", number)
+	}
+	return e.EncodePair(texts[0], texts[1])
 }
 
 // write embeds a batch of lines and writes the results; first is the index of the first line.
@@ -235,7 +239,7 @@ func (f *embedFlags) write(ctx context.Context, out *bufio.Writer, e *smelt.Embe
 func (f *embedFlags) line(e *smelt.Embedder, index, tokens int, vector []float32) any {
 	switch {
 	case ranks(e):
-		return scored{index, vector, tokens}
+		return scored{index, lo.FirstOrEmpty(vector), vector, tokens}
 	case vector == nil:
 		return embedded{index, nil, tokens}
 	case none(e):

@@ -280,7 +280,10 @@ func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.M
 	if !m.HasWeights() {
 		return r, fmt.Errorf("%w; smelt synth writes a file with random ones", smelt.ErrNoWeights)
 	}
-	embeds := f.embeddings || m.File() != nil && m.File().Config.Both
+	embeds := f.embeddings
+	if file := m.File(); file != nil {
+		embeds = embeds || file.Config.Both || file.Config.Classifier.Classes > 0
+	}
 	if !embeds {
 		compile.sequences, compile.paged, compile.guesses = f.parallel, true, f.speculate != engine.SpeculateOff
 	}
@@ -308,7 +311,7 @@ func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.M
 		}
 		closers = append(closers, r.Embedder)
 		if ranks(r.Embedder) {
-			return r, fmt.Errorf("%s scores pairs of texts, which no endpoint does; smelt embed --pooling rank does", path)
+			return r, errors.New("the model scores pairs of texts, which no endpoint does; smelt embed does")
 		}
 		mem := l.Memory()
 		r.Memory = mem.Weights + mem.Cache + mem.Arena + mem.Inputs + mem.Outputs
