@@ -155,6 +155,9 @@ func TestMixturesThroughTheBridge(t *testing.T) {
 			if name == mixture && way != "f16" && way != "same bits" { // which group tokens by their experts, and do not
 				continue
 			}
+			if name == "tiny-llama" && way == "O0" && !everyBarrier() { // the slowest, as that of the other model
+				continue
+			}
 			t.Run(name+"/"+way, func(t *testing.T) {
 				program := tiny(t, name, ofMany(options))
 				want := runSteps(t, program, "emu", device.Options{}, together, nil, nil)

@@ -222,7 +222,7 @@ func findsRow(t *testing.T, path, tensor string, row int) *verify.Findings {
 func TestVerifyFindsRow(t *testing.T) {
 	defer verify.EmulatedWork(4e7)() // some layers, and some rows of each product
 	for _, typ := range dtype.Weights() {
-		if _, inFiles := typ.GGUF(); !inFiles || !testfiles.Full("models") && slices.Contains([]dtype.Type{dtype.BF16, dtype.Q4_1, dtype.Q5_1, dtype.Q2_K, dtype.Q3_K, dtype.Q5_K, dtype.Q6_K, dtype.IQ4_NL}, typ) {
+		if _, inFiles := typ.GGUF(); !inFiles || !testfiles.Full("models") && slices.Contains([]dtype.Type{dtype.BF16, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q2_K, dtype.Q3_K, dtype.Q5_K, dtype.Q6_K, dtype.IQ4_NL, dtype.IQ4_XS}, typ) {
 			continue
 		}
 		t.Run(typ.String(), func(t *testing.T) {
