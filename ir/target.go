@@ -43,11 +43,19 @@ type Target struct {
 	// Gated reports whether fused_linear has kernels that compute a gate of two products.
 	Gated bool
 
-	MaxHead int // maximum elements of a head in attention and the fused cache writes
+	// MaxHead is the maximum number of elements of a head in attention and the fused cache writes,
+	// HeadStep what it is a multiple of; 0: 1. See [Target.TakesHeads].
+	MaxHead, HeadStep int
 
 	// XSplit reports whether caches have the x-split layout of vLLM and Aphrodite, with keys in
 	// pieces of 16 bytes. That layout has its own kernels.
 	XSplit bool
+}
+
+// TakesHeads reports whether attention and the fused cache writes have kernels for heads of that many
+// elements. Heads of other sizes run as source ops.
+func (t *Target) TakesHeads(size int64) bool {
+	return size <= int64(t.MaxHead) && size%int64(max(t.HeadStep, 1)) == 0
 }
 
 // Steps bounds the steps that a graph is compiled for.

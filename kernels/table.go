@@ -10,6 +10,7 @@ import (
 // Limits of launches.
 const (
 	MaxHead             = 256      // elements of a head, for attention and the fused writes
+	HeadStep            = 8        // their number is a multiple of it
 	MaxThreadgroupBytes = 32 << 10 // of threadgroup memory on every Apple GPU
 )
 

@@ -118,7 +118,7 @@ func TestRotations(t *testing.T) {
 	_, err = fusion.Apply(f, fusion.RopeQKVWrite())
 	require.NoError(t, err)
 	_, err = lower(f)
-	require.ErrorContains(t, err, "heads of 264 elements; the fused writes take up to 256")
+	require.ErrorContains(t, err, "heads of 264 elements; the fused writes take multiples of 8 up to 256")
 }
 
 func TestSameBytes(t *testing.T) {

@@ -146,8 +146,8 @@ func (p *phase) queriesShape(q ir.Type) string {
 func (e emitter) attend(v *ir.Value, a ir.AttentionAttr, cache, slopes *ir.Value) (words, error) {
 	c := cache.Type.Cache
 	t := tensorOf(v)
-	if c.Head%8 != 0 || int64(c.Head) > int64(e.p.target.MaxHead) {
-		return nil, fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of 8 up to %d", v, c.Head, e.p.target.MaxHead)
+	if !e.p.target.TakesHeads(int64(c.Head)) {
+		return nil, fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of %d up to %d", v, c.Head, e.p.target.HeadStep, e.p.target.MaxHead)
 	}
 	row := int64(c.Head)
 	plane := int64(c.Block) * row // elements of a block of one KV head

@@ -85,8 +85,8 @@ func fusedWrite(p *phase, v *ir.Value, family string) emitter {
 func (e emitter) writeHeads(v *ir.Value, heads int, given words) error {
 	p, qkv, c := e.p, v.Args[0], v.Args[1].Type.Cache
 	tokens := qkv.Type.Shape[0]
-	if int64(c.Head) > int64(p.target.MaxHead) {
-		return fmt.Errorf("%s: heads of %d elements; the fused writes take up to %d", v, c.Head, p.target.MaxHead)
+	if !p.target.TakesHeads(int64(c.Head)) {
+		return fmt.Errorf("%s: heads of %d elements; the fused writes take multiples of %d up to %d", v, c.Head, p.target.HeadStep, p.target.MaxHead)
 	}
 	e.in("qkv", qkv)
 	e.out("q_out", v)

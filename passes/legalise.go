@@ -55,9 +55,9 @@ func supported(t *ir.Target, s ir.Steps, v *ir.Value) bool {
 		a := v.Attr.(ir.RoutedAttr).Linear
 		return (a.Norm == ir.NoNorm || slices.Contains(t.Norms(s), a.Norm)) && (!a.Gated || t.Gated)
 	case ir.OpAttention:
-		return int(v.Type.Shape.Last()) <= t.MaxHead
+		return t.TakesHeads(v.Type.Shape.Last())
 	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention:
-		return int(v.Type.Elems[0].Shape.Last()) <= t.MaxHead
+		return t.TakesHeads(v.Type.Elems[0].Shape.Last())
 	}
 	return true
 }

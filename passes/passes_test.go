@@ -170,17 +170,24 @@ func TestPartsOfFusedLinear(t *testing.T) {
 	}
 }
 
-func TestLongHeads(t *testing.T) {
-	tgt := target(t, dtype.F32)
-	tgt.MaxHead = tinyQwen.head - 1
-	f := tinyQwen.build(t)
-	_, err := passes.Compile(f, tgt, decoding, passes.Options{Level: 1})
-	require.NoError(t, err)
-	for _, op := range []ir.Op{ir.OpAttention, ir.OpHeadNormRopeKVWrite, ir.OpHeadNormRopeKVWriteAttention} {
-		require.Zero(t, f.OpCounts()[op], op)
-	}
-	for _, op := range []ir.Op{ir.OpSoftmax, ir.OpRope, ir.OpCacheWrite} {
-		require.Positive(t, f.OpCounts()[op], op)
+// TestOtherHeads: heads that are longer than kernels take, or no multiple of what they take, run as
+// source ops.
+func TestOtherHeads(t *testing.T) {
+	for _, change := range []func(tgt *ir.Target){
+		func(tgt *ir.Target) { tgt.MaxHead = tinyQwen.head - 1 },
+		func(tgt *ir.Target) { tgt.HeadStep = tinyQwen.head - 1 },
+	} {
+		tgt := target(t, dtype.F32)
+		change(tgt)
+		f := tinyQwen.build(t)
+		_, err := passes.Compile(f, tgt, decoding, passes.Options{Level: 1})
+		require.NoError(t, err)
+		for _, op := range []ir.Op{ir.OpAttention, ir.OpHeadNormRopeKVWrite, ir.OpHeadNormRopeKVWriteAttention} {
+			require.Zero(t, f.OpCounts()[op], op)
+		}
+		for _, op := range []ir.Op{ir.OpSoftmax, ir.OpRope, ir.OpCacheWrite} {
+			require.Positive(t, f.OpCounts()[op], op)
+		}
 	}
 }
 

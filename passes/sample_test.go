@@ -285,7 +285,7 @@ func (s sample) define(b *ir.Builder) {
 func target(t testing.TB, act dtype.Type) *ir.Target {
 	target, err := lower.NewTarget("metal")
 	require.NoError(t, err)
-	target.Act = act
+	target.Act, target.HeadStep = act, 1 // samples have short heads
 	return &target.Target
 }
 

@@ -239,6 +239,10 @@ var shapes = []shape{
 			c.WindowRope.Theta = 100
 		}
 	}},
+	{family: "qwen3", name: "odd-heads", more: func(c *models.Config, i int) { // no multiples of 8, which kernels of attention take
+		c.Head = [...]int{12, 18, 20, 10, 36}[i]
+		c.Rope.Rotated = c.Head
+	}},
 }
 
 // embedders lists the families whose embeddings are compared.
