@@ -521,6 +521,9 @@ func (b *Builder) Add(x, y *Value) *Value { return b.emit(OpAdd, nil, x, y) }
 // Gain multiplies the elements of each token of x, [T,…], by weights, […].
 func (b *Builder) Gain(x, weights *Value) *Value { return b.emit(OpGain, nil, x, weights) }
 
+// Shift adds weights, […], to the elements of each token of x, [T,…].
+func (b *Builder) Shift(x, weights *Value) *Value { return b.emit(OpShift, nil, x, weights) }
+
 // GatherRows returns the rows of x that the input logit_rows lists, [R,E].
 func (b *Builder) GatherRows(x *Value) *Value {
 	return b.emit(OpGatherRows, nil, x, b.Input(sym.LogitRows))

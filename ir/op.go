@@ -40,6 +40,7 @@ const (
 	OpMul
 	OpAdd
 	OpGain
+	OpShift
 	OpGatherRows
 	OpArgmax
 	OpRouter
@@ -134,6 +135,7 @@ func init() {
 		OpMul:        {name: "mul", rows: 3, work: flops(1), swaps: true, shares: 3, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
 		OpAdd:        {name: "add", rows: 3, work: flops(1), swaps: true, shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
 		OpGain:       {name: "gain", rows: 1, work: flops(1), shares: 1, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferGain, doc: "x[T,…], w[…] → [T,…]: x[t] · w for each token t, element by element"},
+		OpShift:      {name: "shift", rows: 1, work: flops(1), shares: 1, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferGain, doc: "x[T,…], w[…] → [T,…]: x[t] + w for each token t, element by element"},
 		OpGatherRows: {name: "gather_rows", category: RowOps, shares: 1, min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]: row r of the result is row rows[r] of x"},
 		OpArgmax:     {name: "argmax", category: RowOps, work: flops(1), shares: 1, float: true, min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first among equals; −1 for a row with a NaN"},
 		OpRouter: {name: "router", category: RowOps, rows: 1, work: flops(6), shares: 1, float: true, min: 1, max: 3, attr: RouterAttr{}, stage: Source, infer: inferRouter,

@@ -31,6 +31,7 @@ func init() {
 		ir.OpSoftmax:    softmax,
 		ir.OpCast:       cast,
 		ir.OpGain:       gain,
+		ir.OpShift:      shift,
 		ir.OpGatherRows: gatherRows,
 		ir.OpArgmax:     argmax,
 		ir.OpRouter:     router,

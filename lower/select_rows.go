@@ -119,16 +119,19 @@ func elementwise(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// gain lowers a product with one row of weights, which all rows share.
-func gain(p *phase, v *ir.Value) error {
+// gain lowers a product with one row of weights, which all rows share, shift a sum.
+func gain(p *phase, v *ir.Value) error  { return byToken(p, v, "mul") }
+func shift(p *phase, v *ir.Value) error { return byToken(p, v, "add") }
+
+func byToken(p *phase, v *ir.Value, family string) error {
 	x, weights := v.Args[0], v.Args[1]
 	width, ok := weights.Type.Shape.Elements()
 	if !ok || weights.Type.DType != v.Type.DType {
-		return fmt.Errorf("%s: no kernel multiplies by %s", v.LongString(), weights.Type)
+		return fmt.Errorf("%s: no kernel takes weights of %s", v.LongString(), weights.Type)
 	}
 	given := elements(v.Type.Shape[0], width)
 	given["b_stride"] = plan.Number(0)
-	d := p.dispatch("mul_"+v.Type.DType.String(), v)
+	d := p.dispatch(family+"_"+v.Type.DType.String(), v)
 	d.in("a", x)
 	d.in("b", weights)
 	d.out("out", v)

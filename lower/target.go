@@ -213,6 +213,7 @@ const (
 // op's.
 var families = map[ir.Op][]string{
 	ir.OpGain:   {"mul"},
+	ir.OpShift:  {"add"},
 	ir.OpLinear: {linearVec, linearMat}, ir.OpFusedLinear: {linearVec, linearMat},
 	ir.OpExpertLinear: {linearVec, linearMat}, ir.OpRoutedLinear: {linearVec, linearMat},
 	ir.OpAttention: {"attention_vec", "attention_tile"}, ir.OpSlice: {"transpose"},
@@ -243,8 +244,10 @@ var instances = func() (table [ir.NumOps][]ir.Instance) {
 		}
 		table[op] = common(byFamily, names)
 	}
-	for i := range table[ir.OpGain] { // its weights are a matrix in files, and activations to the kernel
-		table[ir.OpGain][i].Weights = dtype.SetOf(table[ir.OpGain][i].In)
+	for _, op := range []ir.Op{ir.OpGain, ir.OpShift} { // whose weights are a matrix in files, and activations to the kernel
+		for i := range table[op] {
+			table[op][i].Weights = dtype.SetOf(table[op][i].In)
+		}
 	}
 	return table
 }()

@@ -54,6 +54,7 @@ func TestKeepsRows(t *testing.T) {
 		ir.OpRMSNorm:   weighted(ir.OpRMSNorm, ir.NormAttr{Eps: 1e-3}, width),
 		ir.OpLayerNorm: weighted(ir.OpLayerNorm, ir.NormAttr{Eps: 1e-3}, width),
 		ir.OpGain:      weighted(ir.OpGain, nil, width),
+		ir.OpShift:     weighted(ir.OpShift, nil, width),
 		ir.OpReshape: func(g graph) *ir.Value {
 			return given(g, ir.OpReshape, ir.TensorOf(dtype.F32, ir.Var(sym.T), ir.Const(2), ir.Const(width/2)))
 		},

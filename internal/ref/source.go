@@ -49,6 +49,7 @@ func init() {
 		ir.OpMul:        (*run).mul,
 		ir.OpAdd:        (*run).add,
 		ir.OpGain:       (*run).gain,
+		ir.OpShift:      (*run).shift,
 		ir.OpGatherRows: (*run).gatherRows,
 		ir.OpArgmax:     (*run).argmax,
 		ir.OpRouter:     (*run).router,
@@ -467,10 +468,19 @@ func (r *run) add(v *ir.Value) (result, error) {
 }
 
 func (r *run) gain(v *ir.Value) (result, error) {
+	return r.byToken(v, func(x, w float64) float64 { return x * w })
+}
+
+func (r *run) shift(v *ir.Value) (result, error) {
+	return r.byToken(v, func(x, w float64) float64 { return x + w })
+}
+
+// byToken applies f to the elements of each token and the weights that all tokens share.
+func (r *run) byToken(v *ir.Value, f func(x, w float64) float64) (result, error) {
 	x, weights := r.tensor(v, 0), r.tensor(v, 1)
 	return r.each(v, func(out *Tensor) error {
 		for i, a := range x.Data {
-			out.Data[i] = a * weights.Data[i%len(weights.Data)]
+			out.Data[i] = f(a, weights.Data[i%len(weights.Data)])
 		}
 		return nil
 	})

@@ -53,6 +53,8 @@ func small(family string) models.Config {
 		c.LogitScale, c.LogitCap = 0.5, 3
 	case "minicpm":
 		c.EmbeddingScale, c.ResidualScale, c.LogitDivisor = 3, 0.5, 4
+	case "phimoe":
+		c.FFN, c.Biases.QKV, c.Experts = 24, true, models.Experts{Count: 5, Chosen: 2}
 	case "granitemoe":
 		c.LogitDivisor, c.FFN = 0.5, 24
 		c.Experts = models.Experts{Count: 5, Chosen: 2, Shared: 40}
@@ -973,6 +975,7 @@ func TestHFConfigRefuses(t *testing.T) {
 	for want, edit := range map[string]map[string]any{
 		`architectures is "MambaForCausalLM"; known are LlamaForCausalLM, Qwen3ForCausalLM`: {"architectures": []string{"MambaForCausalLM"}},
 		`model_type is "mamba"; known are llama, qwen3`:                                     {"architectures": nil, "model_type": "mamba"},
+		`architectures is "PhimoeForCausalLM": LayerNorm and the router`:                    {"architectures": []string{"PhimoeForCausalLM"}},
 		`hidden_act is "gelu", not "silu"`:                                                  {"hidden_act": "gelu"},
 		"attention has a sliding_window of 64":                                              {"use_sliding_window": true, "sliding_window": 64},
 		"partial_rotary_factor is 0.5":                                                      {"partial_rotary_factor": 0.5},

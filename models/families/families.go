@@ -16,7 +16,7 @@ var families = []models.Family{
 	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
 	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family, arceeFamily, seedossFamily, gemmaFamily, minicpmFamily, museGlimmerFamily,
 	gpt2Family, gptneoxFamily, mptFamily, bertFamily, nomicBertFamily, gemmaEmbeddingFamily,
-	qwen3moeFamily, qwen3vlmoeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, granitemoeFamily, ernie45moeFamily, bailingmoe2Family, minimaxm2Family, afmoeFamily, cohere2moeFamily, lagunaFamily, deepseek2Family, glm4moeFamily, lfm2Family, lfm2moeFamily, qwen35Family, qwen35moeFamily, qwen3nextFamily,
+	qwen3moeFamily, qwen3vlmoeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, granitemoeFamily, phimoeFamily, ernie45moeFamily, bailingmoe2Family, minimaxm2Family, afmoeFamily, cohere2moeFamily, lagunaFamily, deepseek2Family, glm4moeFamily, lfm2Family, lfm2moeFamily, qwen35Family, qwen35moeFamily, qwen3nextFamily,
 }
 
 // All returns every family.
@@ -27,9 +27,18 @@ func ByName(field, name string) (*models.Family, error) {
 	return find(field, name, func(f *models.Family) string { return f.Name })
 }
 
+// refused are classes of folders that cannot be what GGUF files of the same models are: the publisher's
+// and that of transformers.
+var refused = map[string]string{"PhiMoEForCausalLM": sparseMixer, "PhimoeForCausalLM": sparseMixer}
+
+const sparseMixer = "LayerNorm and the router SparseMixer are not supported, and GGUF files of these models have neither"
+
 // ByClass returns the family of a class in config.json's architectures; errors call the entry
 // field.
 func ByClass(field, class string) (*models.Family, error) {
+	if why, ok := refused[class]; ok {
+		return nil, models.ConfigError("%s is %q: %s", field, class, why)
+	}
 	return find(field, class, func(f *models.Family) string { return f.HF })
 }
 

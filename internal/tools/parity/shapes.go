@@ -239,6 +239,14 @@ var shapes = []shape{
 			c.WindowRope.Theta = 100
 		}
 	}},
+	{family: "phimoe", square: true, untied: true, more: func(c *models.Config, i int) {
+		c.Biases.QKV = i != 1
+		c.Experts = experts(i)
+		c.FFN = c.Experts.FFN // llama.cpp takes this for the width
+		if i%2 == 1 {
+			c.Context, c.Rope.Long = 8192, longRope(c.Head/2, 16+4080*float64(i/2))
+		}
+	}},
 	{family: "qwen3", name: "odd-heads", more: func(c *models.Config, i int) { // no multiples of 8, which kernels of attention take
 		c.Head = [...]int{12, 18, 20, 10, 36}[i]
 		c.Rope.Rotated = c.Head
