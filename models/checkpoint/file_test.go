@@ -55,6 +55,9 @@ func small(family string) models.Config {
 		c.EmbeddingScale, c.ResidualScale, c.LogitDivisor = 3, 0.5, 4
 	case "phimoe":
 		c.FFN, c.Biases.QKV, c.Experts = 24, true, models.Experts{Count: 5, Chosen: 2}
+	case "minicpm3":
+		c.KVHeads, c.Head, c.Rope.Rotated = c.Heads, 16, 8
+		c.Latent = models.Latent{Query: 20, KV: 16, Value: 12, Joined: true}
 	case "granitemoe":
 		c.LogitDivisor, c.FFN = 0.5, 24
 		c.Experts = models.Experts{Count: 5, Chosen: 2, Shared: 40}
@@ -502,6 +505,9 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	}
 	if l := c.Latent; l != (models.Latent{}) {
 		config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"] = c.Head-c.Rope.Rotated, c.Rope.Rotated, l.Value
+	}
+	if c.Family == "minicpm3" {
+		config["scale_emb"], config["scale_depth"], config["dim_model_base"] = 12, 1.4, 256
 	}
 	if c.Family == "minicpm" {
 		config["scale_depth"], config["dim_model_base"] = c.ResidualScale*math.Sqrt(float64(c.Layers)), float64(c.Width)/c.LogitDivisor

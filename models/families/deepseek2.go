@@ -43,14 +43,7 @@ var deepseek2Family = models.Family{
 	Given:   latentGiven,
 	Check:   checkLatent,
 	Sources: latentSources,
-	Tensors: lo.Assign(models.DecoderTensors(map[string]models.Stored{
-		"blk.#.attn_q_a.weight":       models.As("model.layers.#.self_attn.q_a_proj.weight"),
-		"blk.#.attn_q_a_norm.weight":  models.As("model.layers.#.self_attn.q_a_layernorm.weight"),
-		"blk.#.attn_q_b.weight":       models.As("model.layers.#.self_attn.q_b_proj.weight"),
-		"blk.#.attn_kv_a_mqa.weight":  models.As("model.layers.#.self_attn.kv_a_proj_with_mqa.weight"),
-		"blk.#.attn_kv_a_norm.weight": models.As("model.layers.#.self_attn.kv_a_layernorm.weight"),
-		"blk.#.attn_kv_b.weight":      models.As("model.layers.#.self_attn.kv_b_proj.weight"),
-	}, "blk.#.attn_k.weight", "blk.#.attn_v.weight"), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj"), sharedTensors),
+	Tensors: lo.Assign(models.DecoderTensors(latentTensors, "blk.#.attn_k.weight", "blk.#.attn_v.weight"), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj"), sharedTensors),
 	Shapes: []models.Shape{
 		{Parameters: 15_706_484_224, Config: models.Config{Name: "deepseek-v2-lite", Layers: 27, Width: 2048, Heads: 16, KVHeads: 16, Head: 192, FFN: 10944, Vocab: 102400, Context: 163840, Eps: 1e-6,
 			Rope:   models.Rope{Theta: 1e4, Rotated: 64, YaRN: &models.YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 4096, Magnitude: 1, Scores: 0.707}},
@@ -59,6 +52,16 @@ var deepseek2Family = models.Family{
 			Rope: models.Rope{Theta: 5e4, Rotated: 64}, Latent: models.Latent{KV: 512, Value: 128},
 			Experts: models.Experts{Count: 64, Chosen: 6, FFN: 1408, Shared: 2816, Dense: 1, Router: models.Router{Score: ir.SigmoidScore, Normalised: true, Biased: true, Scale: 2.446}}}},
 	},
+}
+
+// latentTensors are the weights of latent attention in folders.
+var latentTensors = map[string]models.Stored{
+	"blk.#.attn_q_a.weight":       models.As("model.layers.#.self_attn.q_a_proj.weight"),
+	"blk.#.attn_q_a_norm.weight":  models.As("model.layers.#.self_attn.q_a_layernorm.weight"),
+	"blk.#.attn_q_b.weight":       models.As("model.layers.#.self_attn.q_b_proj.weight"),
+	"blk.#.attn_kv_a_mqa.weight":  models.As("model.layers.#.self_attn.kv_a_proj_with_mqa.weight"),
+	"blk.#.attn_kv_a_norm.weight": models.As("model.layers.#.self_attn.kv_a_layernorm.weight"),
+	"blk.#.attn_kv_b.weight":      models.As("model.layers.#.self_attn.kv_b_proj.weight"),
 }
 
 // GGUF keys of the head sizes where attn_k_b and attn_v_b are separate, and of the number of shared
@@ -246,21 +249,23 @@ func latentSources(c *models.Config) []models.Source {
 // sigmoids and a bias, in some models among groups of experts.
 func deepseek2(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
-		x = b.Add(x, latentAttention(l, l.Norm("attn_norm", x)))
+		x = b.Add(x, latentAttention(l, l.Norm("attn_norm", x), c.Eps))
 		return models.AddFeedForward(l, x, l.Norm("ffn_norm", x), ir.SiLU)
 	})
 }
 
 // latentAttention returns Wo · attend(rope(Wq·n), rope(Wpe·n) + Wk·c, Wv·c), [T, Width], where c =
-// RMSNorm(Wkv·n). The leading elements of each head rotate; those of K are the same in all heads.
-func latentAttention(l *models.LayerBuilder, n *ir.Value) *ir.Value {
+// RMSNorm(Wkv·n), by eps. The leading elements of each head rotate; those of K are the same in all
+// heads.
+func latentAttention(l *models.LayerBuilder, n *ir.Value, eps float64) *ir.Value {
 	b, latent, width := l.Builder, l.Config.Latent, l.Heads*l.Head
+	norm := func(role string, x *ir.Value) *ir.Value { return models.RMSNorm(b, l.Name(role), x, eps) }
 	role, from := "attn_q", n
 	if latent.Query > 0 {
-		role, from = "attn_q_b", l.Norm("attn_q_a_norm", l.Linear("attn_q_a", n, latent.Query, false))
+		role, from = "attn_q_b", norm("attn_q_a_norm", l.Linear("attn_q_a", n, latent.Query, false))
 	}
 	q := l.Rotate(b.SplitHeads(l.Linear(role, from, width, false), l.Heads))
-	c := l.Norm("attn_kv_a_norm", l.Linear("attn_kv_a_mqa", n, latent.KV, false))
+	c := norm("attn_kv_a_norm", l.Linear("attn_kv_a_mqa", n, latent.KV, false))
 	shared := l.Rotate(b.SplitHeads(l.Linear("attn_k_pe", n, l.Head, false), 1))
 	k := b.Add(b.MergeHeads(b.RepeatKV(shared, l.Heads)), l.Linear("attn_k_b", c, width, false))
 	v := l.Linear("attn_v_b", c, width, false)

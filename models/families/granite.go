@@ -59,13 +59,17 @@ var multipliers = []models.Field{
 	{GGUF: "logit_scale", HF: "logits_scaling", Number: func(c *models.Config) *float64 { return &c.LogitDivisor }},
 }
 
-// granite is llama with embeddings multiplied by EmbeddingScale, each layer's outputs by s =
-// ResidualScale, and logits divided by LogitDivisor. The graph holds the residual stream divided by
-// s, so that products add their results without scaling. Only norms read the stream, and norm(s·y)
-// with ε equals norm(y) with ε/s².
-func granite(b *ir.Builder, c *models.Config) {
-	llamaLike, s := *c, cmp.Or(c.ResidualScale, 1)
-	llamaLike.EmbeddingScale, llamaLike.ResidualScale, llamaLike.Eps = cmp.Or(c.EmbeddingScale, 1)/s, 0, c.Eps/(s*s)
-	llamaLike.LogitScale = 1 / cmp.Or(c.LogitDivisor, 1)
-	llama(b, &llamaLike)
+// granite is llama with embeddings multiplied by EmbeddingScale, each layer's outputs by
+// ResidualScale, and logits divided by LogitDivisor.
+func granite(b *ir.Builder, c *models.Config) { llama(b, multiplied(c)) }
+
+// multiplied returns the configuration with Granite's multipliers in what a graph without them has:
+// it holds the residual stream divided by s = ResidualScale, so that products add their results
+// without scaling. The norms that read the stream are those of the configuration: norm(s·y) with ε
+// equals norm(y) with ε/s².
+func multiplied(c *models.Config) *models.Config {
+	of, s := *c, cmp.Or(c.ResidualScale, 1)
+	of.EmbeddingScale, of.ResidualScale, of.Eps = cmp.Or(c.EmbeddingScale, 1)/s, 0, c.Eps/(s*s)
+	of.LogitScale = 1 / cmp.Or(c.LogitDivisor, 1)
+	return &of
 }

@@ -247,6 +247,15 @@ var shapes = []shape{
 			c.Context, c.Rope.Long = 8192, longRope(c.Head/2, 16+4080*float64(i/2))
 		}
 	}},
+	{family: "minicpm3", each: true, more: func(c *models.Config, i int) {
+		latent(c, i)
+		c.Experts, c.Rope.YaRN = models.Experts{}, nil
+		c.Latent.Joined, c.Latent.Query = true, [...]int{24, 40, 48, 72, 256}[i]
+		if i%2 == 1 {
+			c.Context, c.Rope.Long = 8192, longRope(c.Rope.Rotated/2, 16+4080*float64(i/2))
+		}
+	}},
+	{family: "hunyuan-dense"},
 	{family: "qwen3", name: "odd-heads", more: func(c *models.Config, i int) { // no multiples of 8, which kernels of attention take
 		c.Head = [...]int{12, 18, 20, 10, 36}[i]
 		c.Rope.Rotated = c.Head
