@@ -12,7 +12,7 @@ import (
 // llamaFamily is Llama 2 and 3 and the models built like them. Mistral, whose layers may have a
 // sliding window, and Mixtral, whose layers are mixtures, have the same name in GGUF files.
 var llamaFamily = models.Family{
-	Title: "Llama 2, 3, 3.1 and 3.2, TinyLlama, Mistral, Mixtral",
+	Title: "Llama 2, 3, 3.1 and 3.2, TinyLlama, Mistral, Mixtral, Falcon 3, SmolLM2, MiniCPM5",
 	Name:  "llama", HF: "LlamaForCausalLM", Alias: []string{"MistralForCausalLM", "MinistralForCausalLM", "MixtralForCausalLM"}, Define: llama,
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(0),
 		{GGUF: "expert_count", HF: "num_local_experts", Size: func(c *models.Config) *int { return &c.Experts.Count }, Optional: true},
@@ -38,6 +38,8 @@ var llamaFamily = models.Family{
 			Rope: models.Rope{Theta: 1e4}, Window: 4096, Windowed: models.AllButEvery(0, 32)}},
 		{Parameters: 46_702_792_704, Config: models.Config{Name: "mixtral-8x7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 8, Head: 128, FFN: 14336, Vocab: 32000, Context: 32768, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e6}, Experts: models.Experts{Count: 8, Chosen: 2}}},
+		{Parameters: 1_669_408_768, Config: models.Config{Name: "falcon3-1b", Layers: 18, Width: 2048, Heads: 8, KVHeads: 4, Head: 256, FFN: 8192, Vocab: 131072, Context: 4096, Eps: 1e-6, Rope: models.Rope{Theta: 1000042}}},
+		{Parameters: 134_515_008, Config: models.Config{Name: "smollm2-135m", Layers: 30, Width: 576, Heads: 9, KVHeads: 3, Head: 64, FFN: 1536, Vocab: 49152, Context: 8192, Eps: 1e-5, Rope: models.Rope{Theta: 1e5}, Tied: true}},
 		{Parameters: 1_100_048_384, Config: models.Config{Name: "tinyllama-1.1b", Layers: 22, Width: 2048, Heads: 32, KVHeads: 4, Head: 64, FFN: 5632, Vocab: 32000, Context: 2048, Eps: 1e-5, Rope: models.Rope{Theta: 1e4}}},
 	},
 }
