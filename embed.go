@@ -61,6 +61,11 @@ func (l *Loaded) NewEmbedder(pooling string) (*Embedder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if pooling == "rank" && l.program.model.file.Config.TokenTypes > 1 {
+		if t, err := l.Tokenizer(); err == nil { // without a vocabulary there are no pairs
+			e.Second = func(text []int32) int { return slices.Index(text, t.EOS()) + 1 }
+		}
+	}
 	return &Embedder{loaded: l, pooling: pooling, embedder: e}, nil
 }
 
@@ -102,7 +107,8 @@ func (e *Embedder) Encode(text string) ([]int32, error) {
 //
 //	[CLS] query [SEP] document [SEP]
 //
-// where XLM-RoBERTa has two [SEP] between them. Neither text becomes a special token.
+// where XLM-RoBERTa has two [SEP] between them. Neither text becomes a special token. Where a model
+// has two types of tokens, those behind the first [SEP] are of the second.
 func (e *Embedder) EncodePair(query, document string) ([]int32, error) {
 	if err := e.loaded.fits(query+document, e.Longest()); err != nil {
 		return nil, err
@@ -114,9 +120,6 @@ func (e *Embedder) EncodePair(query, document string) ([]int32, error) {
 	template, err := e.loaded.program.model.file.RerankTemplate()
 	if err != nil {
 		return nil, err
-	}
-	if c := &e.loaded.program.model.file.Config; c.TokenTypes > 1 {
-		return nil, fmt.Errorf("%s has %d token types, one for each text of a pair; only models with one are supported", e.loaded.program.model.name, c.TokenTypes)
 	}
 	if template == "" {
 		return joinPair(t, query, document), nil

@@ -376,7 +376,7 @@ func (l *lying) step(blocks int) *device.Step {
 			add(sym.Tokens, r.IntN(16))
 			add(sym.Positions, first+i)
 			add(sym.Ends, first+tokens-1)
-			add(sym.TokenTypes, 0)
+			add(sym.TokenTypes, r.IntN(2))
 			add(sym.Slots, r.IntN(blocks*lyingBlock+1)-1)
 		}
 		add(sym.CuSeqlens, seq+tokens)

@@ -115,8 +115,8 @@ func checkEnds(_ check, step *Step) error {
 
 func checkTokenTypes(_ check, step *Step) error {
 	for t, of := range step.Inputs[sym.TokenTypes] {
-		if of != 0 {
-			return fmt.Errorf("token %d is of type %d; only type 0 is supported", t, of)
+		if of != 0 && of != 1 {
+			return fmt.Errorf("token %d is of type %d, not 0 or 1", t, of)
 		}
 	}
 	return nil

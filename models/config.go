@@ -41,6 +41,7 @@ type Config struct {
 	HeadNorms      bool    // each head of Q and K is normalised with weights of its own
 	RMS            bool    // the norms are RMSNorm; only of families that have models with either norm
 	Positions      bool    // each of Context positions has an embedding
+	FirstPosition  int     // the row of folders' table of them that a sequence begins with
 	ALiBi          float64 // see alibi
 	Sections       []int   // RoPE pairs of a head for each axis of an image
 	Temperature    float64 // by which queries grow beyond the original context

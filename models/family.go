@@ -58,8 +58,11 @@ type Family struct {
 	// their rows in another order; nil: none.
 	Sources func(c *Config) []Source
 
-	// Prefix is an optional prefix of tensor names in folders.
-	Prefix string
+	// Prefixes are optional prefixes of tensor names in folders.
+	Prefixes []string
+
+	// Judge describes the rerankers among the family's folders; nil: there are none.
+	Judge *Judge
 
 	// Tensors locates each weight in Hugging Face folders, by its GGUF name; # stands for the
 	// number of the layer. A bias is stored beside its weight, and needs an entry only where it is
@@ -85,6 +88,14 @@ type Shape struct {
 	// model's name, as those of MiniMax-M2, Trinity and North Mini Code do, which are rounded.
 	Parameters int64
 	Config     Config // its Family is empty
+}
+
+// Judge describes decoders that score a document by what they answer. Their folders are those of
+// models that answer anything, so that only a name tells them apart.
+type Judge struct {
+	Name     string   // part of it, in lower case
+	Words    []string // tokens whose rows of the head are the classes, the one for relevance first
+	Template string   // of what the model reads, with {query} and {document} in it
 }
 
 // DecoderTensors returns the names that decoder-only models share, plus more, minus without.
@@ -219,11 +230,19 @@ func (f *Family) Stored() map[string]Stored {
 		if _, has := all[role+"bias"]; has || !beside {
 			continue
 		}
-		s.Transposed = false
-		s.Names = lo.Map(s.Names, func(n string, _ int) string { return strings.TrimSuffix(n, "weight") + "bias" })
-		all[role+"bias"] = s
+		all[role+"bias"] = s.bias()
 	}
 	return all
+}
+
+// bias returns the location of the bias beside a weight.
+func (s Stored) bias() Stored {
+	s.Transposed = false
+	s.Names = lo.Map(s.Names, func(n string, _ int) string { return strings.TrimSuffix(n, "weight") + "bias" })
+	if s.Or != nil {
+		s.Or = new(s.Or.bias())
+	}
+	return s
 }
 
 // StoredAs returns the tensor that contains a weight in GGUF files of the family, or its own name.
@@ -236,10 +255,12 @@ func (f *Family) StoredAs(name string) string {
 	return strings.Replace(name, role, joined, 1)
 }
 
-// Bare returns the name of a tensor without "model." and the family's prefix, in either order.
+// Bare returns the name of a tensor without "model." and the family's prefixes, in either order.
 func (f *Family) Bare(name string) string {
-	name = strings.TrimPrefix(strings.TrimPrefix(name, f.Prefix), "model.")
-	return strings.TrimPrefix(name, f.Prefix)
+	for _, prefix := range slices.Concat(f.Prefixes, []string{"model."}, f.Prefixes) {
+		name = strings.TrimPrefix(name, prefix)
+	}
+	return name
 }
 
 // frequencies are RoPE's, which some folders hold.

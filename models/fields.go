@@ -71,6 +71,8 @@ type Description interface {
 	Flags(key string) []bool                    // GGUF only
 	Rows(tensor string) (n int, ok bool)        // GGUF only: rows of a tensor
 	Texts(key string) []string                  // folders only
+	Names(key string) []string                  // folders only: of an object's members
+	Numbers(key string) []float64               // folders only
 	Word(key string) string                     // folders only: a string, "true" or "false"
 	ReadRopeOf(kind string, c *Config, r *Rope) // folders only: of one kind of layers
 	Scaling(name string) float64                // folders only: a number of rope_scaling; 0: absent

@@ -19,8 +19,8 @@ type Stored struct {
 	Transposed bool
 	// Order returns the stored row that becomes the given row of the weight; nil: the same.
 	Order func(c *Config, row int) int
-	// Rows returns the range of rows, counted after Order, that are the weight; nil: all. Other
-	// weights may use the other rows.
+	// Rows returns the range of rows, counted after Order, that are the weight; nil: all, n < 0: those
+	// from first on. Other weights may use the other rows.
 	Rows func(c *Config) (first, n int)
 	// Depthwise marks kernels of convolutions stored with an axis of one between rows and columns.
 	Depthwise bool
@@ -28,6 +28,8 @@ type Stored struct {
 	Columns func(c *Config, column int) int
 	// Value maps each stored element, in F32; nil: elements are taken as they are.
 	Value func(x float32) float32
+	// Or is where folders have the weight that lack these tensors; nil: none do.
+	Or *Stored
 }
 
 // As returns a weight that a folder stores as one tensor, unchanged.

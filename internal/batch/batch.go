@@ -28,6 +28,7 @@ type Piece struct {
 	Tokens []int32 // at least one
 	Start  int     // number of the sequence's tokens that earlier steps have written
 	Blocks []int32 // the sequence's cache blocks in order, with room for Tokens
+	Second int     // number of the first token of the second of two texts; 0: there is one
 	Rows   Rows
 }
 
@@ -124,6 +125,9 @@ func (s *Step) add(q *Piece, block, width int) {
 		s.positions = append(s.positions, int32(position))
 		s.ends = append(s.ends, int32(q.Start+len(q.Tokens)-1))
 		s.types = append(s.types, 0)
+		if q.Second > 0 && i >= q.Second {
+			s.types[len(s.types)-1] = 1
+		}
 		s.slots = append(s.slots, q.Blocks[position/block]*int32(block)+int32(position%block))
 	}
 	end := len(s.tokens)

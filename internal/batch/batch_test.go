@@ -15,13 +15,14 @@ import (
 func ExamplePack() {
 	s := batch.Pack(2, 8,
 		batch.Piece{Tokens: []int32{72, 73, 74}, Start: 1, Blocks: []int32{3, 0}},
-		batch.Piece{Tokens: []int32{75, 76}, Blocks: []int32{2}, Rows: batch.All})
-	for _, name := range []string{sym.Tokens, sym.Positions, sym.Slots, sym.CuSeqlens, sym.ContextLens, sym.BlockTable, sym.LogitRows} {
+		batch.Piece{Tokens: []int32{75, 76}, Blocks: []int32{2}, Second: 1, Rows: batch.All})
+	for _, name := range []string{sym.Tokens, sym.TokenTypes, sym.Positions, sym.Slots, sym.CuSeqlens, sym.ContextLens, sym.BlockTable, sym.LogitRows} {
 		fmt.Println(name, s.Inputs[name])
 	}
 	fmt.Println(s.Sizes, s.Longest)
 	// Output:
 	// tokens [72 73 74 75 76]
+	// token_types [0 0 0 0 1]
 	// positions [1 2 3 0 1]
 	// slots [7 0 1 4 5]
 	// cu_seqlens [0 3 5]

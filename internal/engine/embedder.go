@@ -18,6 +18,10 @@ type Embedder struct {
 	sequences int
 	pieces    []batch.Piece
 	blocks    []int32
+
+	// Second returns the number of the first token of the second of a text's two texts, 0 if it is
+	// one; nil: all are.
+	Second func(text []int32) int
 }
 
 // NewEmbedder returns an embedder for a Plan that returns [Embeddings].
@@ -89,7 +93,11 @@ func (e *Embedder) pack(texts [][]int32, first int, rows batch.Rows) (last int, 
 			break
 		}
 		own := e.blocks[blocks:][:(n+block-1)/block]
-		e.pieces = append(e.pieces, batch.Piece{Tokens: texts[last], Blocks: own, Rows: rows})
+		piece := batch.Piece{Tokens: texts[last], Blocks: own, Rows: rows}
+		if e.Second != nil {
+			piece.Second = e.Second(texts[last])
+		}
+		e.pieces = append(e.pieces, piece)
 		blocks += len(own)
 	}
 	return last, nil

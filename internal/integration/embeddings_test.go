@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -10,12 +11,15 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/fusion"
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/npy"
+	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tools/parity"
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
@@ -161,6 +165,28 @@ func TestRankParity(t *testing.T) {
 		}
 		require.Empty(t, want)
 	}
+}
+
+// TestSecondText: of a pair, the tokens behind the first end of a text have the second type, where a
+// model has two.
+func TestSecondText(t *testing.T) {
+	c := parity.Cases("bert-rank")[0]
+	c.Config.TokenTypes = 2
+	const end = 257 // of the placeholder's vocabulary
+	pair := []int32{1, 2, end, 3, 4, 5, end}
+	got := embed(t, embedder(t, c, "f32", "cpu", "", nil), pair)[0]
+
+	m := fixture.Open(t, fixture.Case(t, c, "f32"))
+	f, err := m.File().Build(ir.Options{Block: len(pair), Embeddings: true})
+	require.NoError(t, err)
+	score := func(second int) []float32 {
+		inputs := batch.Pack(len(pair), len(pair), batch.Piece{Tokens: pair, Blocks: []int32{0}, Second: second, Rows: batch.All}).Inputs
+		out, err := ref.Run(f, ref.Env{Sizes: ref.SizesFor(inputs, len(pair)), Inputs: inputs, Weight: ref.NewWeights(m.File().Data).Load, Caches: ref.CachesFor(f, 1)})
+		require.NoError(t, err)
+		return lo.Map(out.Tensors[engine.Embeddings].Data[:1], func(x float64, _ int) float32 { return float32(x) })
+	}
+	require.InDeltaSlice(t, score(3), got, 1e-3)
+	require.Greater(t, math.Abs(float64(score(0)[0]-got[0])), 1e-2)
 }
 
 // TestPooling makes embeddings of the hidden states that "none" gives.

@@ -21,7 +21,8 @@ func arrange(f *models.Family, c *models.Config) rule {
 		for i, t := range tensors {
 			at[f.Bare(t.Name)] = i
 		}
-		add := func(name string, s models.Stored, layer int) error {
+		var add func(name string, s models.Stored, layer int) error
+		add = func(name string, s models.Stored, layer int) error {
 			number := fmt.Sprint(layer)
 			if s.Stacked() { // or of a [models.Stack]
 				whole := strings.Replace(s.Names[0], ".%", "", 1)
@@ -32,7 +33,10 @@ func arrange(f *models.Family, c *models.Config) rule {
 			var from []Tensor
 			for _, n := range s.TensorNames(c) {
 				i, ok := at[f.Bare(strings.ReplaceAll(n, "#", number))]
-				if !ok {
+				switch {
+				case !ok && s.Or != nil:
+					return add(name, *s.Or, layer)
+				case !ok:
 					return nil // Build names the missing weights
 				}
 				from = append(from, tensors[i])
@@ -49,6 +53,9 @@ func arrange(f *models.Family, c *models.Config) rule {
 		}
 		stored := f.Stored()
 		for _, name := range slices.Sorted(maps.Keys(stored)) {
+			if c.Classifier.Classes == 0 && slices.Contains(models.ClassifierTensors, name) {
+				continue // the pooler of a model that embeds texts
+			}
 			layers := 1
 			if strings.Contains(name, "#") {
 				layers = c.Layers
@@ -166,6 +173,9 @@ func rowsFor(s *models.Stored, c *models.Config, parts []Tensor, to *Tensor) ([]
 	}
 	if s.Rows != nil {
 		first, n := s.Rows(c)
+		if n < 0 {
+			n = max(len(rows)-first, 0)
+		}
 		if first < 0 || n < 0 || first+n > len(rows) {
 			return nil, models.ConfigError("tensor %q has %d rows, not %d", t.Name, len(rows), first+n)
 		}

@@ -165,6 +165,11 @@ func randomWeights(m *checkpoint.Checkpoint) map[string][]float32 {
 				data[i] = math.Float32frombits(binary.LittleEndian.Uint32(w.Data[4*i:]))
 			}
 		}
+		if m.Config.Family == "muse-glimmer" { // whose folders do not have these
+			if _, role, _, _ := models.InLayer(w.Name); role == "attn_q_norm" || role == "attn_k_norm" {
+				data = slices.Repeat([]float32{lo.Ternary[float32](role == "attn_q_norm", 3.87, 1)}, len(data))
+			}
+		}
 		weights[w.Name] = data
 	}
 	return weights
@@ -597,6 +602,9 @@ func inFolder(m *checkpoint.Checkpoint, family *models.Family, weights map[strin
 		}
 		stored, ok := family.Stored()[strings.Replace(name, "blk."+layer+".", "blk.#.", 1)]
 		if !ok || strings.HasPrefix(name, "dense_") { // which are in folders of their own
+			return
+		}
+		if family.Name == "muse-glimmer" && strings.Contains(stored.Names[0], "input_layernorm") && !strings.Contains(name, "attn_norm") {
 			return
 		}
 		at := strings.Replace(stored.Names[0], "#", layer, 1)

@@ -31,6 +31,10 @@ func openHF(dir string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
+	judge, err := judgeOf(dir, family, &config)
+	if err != nil {
+		return nil, err
+	}
 	packed, err := described.Quantization()
 	if err != nil {
 		return nil, err
@@ -45,6 +49,9 @@ func openHF(dir string) (*Checkpoint, error) {
 	if config.Tied {
 		rules = append(rules, tie)
 	}
+	if judge != nil {
+		rules = append(rules, judged(dir, judge, config.Tied))
+	}
 	tensors, err = derive(tensors, memory, rules...)
 	var m *Checkpoint
 	if err == nil {
@@ -56,7 +63,10 @@ func openHF(dir string) (*Checkpoint, error) {
 	m.close, m.intact = closeAll, files.intact
 	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromHF(dir) }
 	m.template = hfTemplate(dir)
-	m.metadata, m.reordered = func() ([]gguf.KV, error) { return folderMetadata(dir, config) }, true
+	if judge != nil {
+		m.template = judgeTemplate(judge, m.template)
+	}
+	m.metadata, m.reordered = func() ([]gguf.KV, error) { return folderMetadata(dir, config, m.template) }, true
 	return m, nil
 }
 

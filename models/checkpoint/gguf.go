@@ -167,8 +167,10 @@ func (k *keys) Texts(key string) []string {
 	return list
 }
 
-// Word is for folders only.
-func (k *keys) Word(string) string { return "" }
+// Word, Names and Numbers are for folders only.
+func (k *keys) Word(string) string       { return "" }
+func (k *keys) Names(string) []string    { return nil }
+func (k *keys) Numbers(string) []float64 { return nil }
 
 // Rows returns the outermost extent of a tensor, or of the one that it is joined in.
 func (k *keys) Rows(tensor string) (n int, ok bool) {

@@ -85,7 +85,7 @@ func described(c models.Config, name string, vocabulary []tokenizer.Entry) ([]gg
 
 // folderMetadata returns metadata for a Hugging Face folder. Without tokenizer.json it has no
 // vocabulary.
-func folderMetadata(dir string, c models.Config) ([]gguf.KV, error) {
+func folderMetadata(dir string, c models.Config, template func(name string) (string, error)) ([]gguf.KV, error) {
 	var vocabulary []tokenizer.Entry
 	t, err := tokenizer.FromHF(dir)
 	if err == nil {
@@ -94,8 +94,8 @@ func folderMetadata(dir string, c models.Config) ([]gguf.KV, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	for _, name := range []string{"default", toolTemplate} {
-		text, err := hfTemplate(dir)(name)
+	for _, name := range []string{"default", toolTemplate, rerankTemplate} {
+		text, err := template(name)
 		if err != nil {
 			return nil, err
 		}

@@ -74,8 +74,13 @@ func expertHalves(t *Tensor, layer int, kind string) []Derivation {
 	})
 }
 
-// rowsText describes the n rows that begin with first.
-func rowsText(first, n int) string { return fmt.Sprintf("rows %d to %d", first, first+n-1) }
+// rowsText describes the n rows that begin with first; n < 0: all from it on.
+func rowsText(first, n int) string {
+	if n < 0 {
+		return fmt.Sprintf("rows from %d on", first)
+	}
+	return fmt.Sprintf("rows %d to %d", first, first+n-1)
+}
 
 // join concatenates a definition's weights into the tensors of the family's GGUF files.
 func join(f *models.Family, weights []Tensor) []Tensor {

@@ -18,6 +18,9 @@ const maxTemplateFile = 16 << 20
 // one.
 const toolTemplate = "tool_use"
 
+// rerankTemplate is the name of the text that a reranker is given.
+const rerankTemplate = "rerank"
+
 // ChatTemplate returns the Jinja template that formats conversations for this model, or "". If
 // tools is set and there is a separate template for conversations with tools, it returns that one.
 func (m *Checkpoint) ChatTemplate(tools bool) (string, error) {
@@ -38,7 +41,7 @@ func (m *Checkpoint) RerankTemplate() (string, error) {
 	if m.template == nil {
 		return "", nil
 	}
-	return m.template("rerank")
+	return m.template(rerankTemplate)
 }
 
 // templateKey returns the GGUF key of a template.

@@ -1,7 +1,9 @@
 package families
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/samber/lo"
 
@@ -14,20 +16,21 @@ import (
 // nomicBertFamily has RoPE in place of position embeddings, a gate, and products without biases.
 var (
 	bertFamily = models.Family{
-		Title: "BERT, BGE, E5, MiniLM (embeddings, reranking)",
-		Name:  "bert", HF: "BertModel", Alias: []string{"BertForMaskedLM"}, Define: bert, Encodes: true,
+		Title: "BERT, BGE, E5, MiniLM, XLM-RoBERTa (embeddings, reranking)",
+		Name:  "bert", HF: "BertModel", Alias: []string{"BertForMaskedLM", "BertForSequenceClassification", "XLMRobertaModel", "XLMRobertaForSequenceClassification"},
+		Define: bert, Encodes: true,
 		Fields: slices.Concat(encoderFields, []models.Field{models.Activation("gelu"), {HF: "position_embedding_type", Only: "absolute"},
-			models.ClassifierField, {GGUFTensor: "cls.output.bias", Flag: func(c *models.Config) *bool { return &c.Biases.Classifier }}}),
+			models.ClassifierField, {Read: bertFolder}, {GGUFTensor: "cls.output.bias", Flag: func(c *models.Config) *bool { return &c.Biases.Classifier }}}),
 		Given: func(c *models.Config) {
 			c.Rope, c.Positions = models.Rope{}, true
 			c.Biases.QKV, c.Biases.Output, c.Biases.FFN = true, true, true
 			c.Both, c.Tied = true, true
 		},
-		Layer:  withoutRope,
-		Prefix: "bert.",
+		Layer:    withoutRope,
+		Prefixes: []string{"bert.", "roberta."},
 		Tensors: map[string]models.Stored{
 			"token_embd.weight":              models.As("embeddings.word_embeddings.weight"),
-			"position_embd.weight":           models.As("embeddings.position_embeddings.weight"),
+			"position_embd.weight":           {Names: []string{"embeddings.position_embeddings.weight"}, Rows: func(c *models.Config) (int, int) { return c.FirstPosition, -1 }},
 			"token_types.weight":             models.As("embeddings.token_type_embeddings.weight"),
 			"token_embd_norm.weight":         models.As("embeddings.LayerNorm.weight"),
 			"blk.#.attn_q.weight":            models.As("encoder.layer.#.attention.self.query.weight"),
@@ -38,8 +41,10 @@ var (
 			"blk.#.ffn_up.weight":            models.As("encoder.layer.#.intermediate.dense.weight"),
 			"blk.#.ffn_down.weight":          models.As("encoder.layer.#.output.dense.weight"),
 			"blk.#.layer_output_norm.weight": models.As("encoder.layer.#.output.LayerNorm.weight"),
+			"cls.weight":                     {Names: []string{"classifier.dense.weight"}, Or: new(models.As("pooler.dense.weight"))},
+			"cls.output.weight":              {Names: []string{"classifier.out_proj.weight"}, Or: new(models.As("classifier.weight"))},
 		},
-		Ignorable: []string{"bert.pooler.*", "pooler.*", "cls.*", "bert.embeddings.position_ids", "embeddings.position_ids"},
+		Ignorable: []string{"bert.pooler.*", "roberta.pooler.*", "pooler.*", "cls.*", "bert.embeddings.position_ids", "roberta.embeddings.position_ids", "embeddings.position_ids"},
 		Shapes: []models.Shape{
 			// The pooler, a layer behind the first token that embeddings do not use, is left out.
 			{Parameters: 33_360_000 - 384*385, Config: models.Config{Name: "bge-small-en", Layers: 12, Width: 384, Heads: 12, KVHeads: 12, Head: 32, FFN: 1536, Vocab: 30522, Context: 512, Eps: 1e-12,
@@ -59,7 +64,7 @@ var (
 			{HF: "activation_function", Only: "swiglu"}, {HF: "causal", Only: false}, {HF: "prenorm", Only: false}, {HF: "qkv_proj_bias", Only: false},
 			{HF: "mlp_fc1_bias", Only: false}, {HF: "mlp_fc2_bias", Only: false}, {HF: "use_rms_norm", Only: false}, {HF: "rotary_emb_interleaved", Only: false}}),
 		Given:  func(c *models.Config) { c.Both, c.Tied = true, true },
-		Joined: []string{"attn_qkv"}, Prefix: "bert.",
+		Joined: []string{"attn_qkv"}, Prefixes: []string{"bert."},
 		Tensors: lo.Assign(models.Cut("attn_qkv", models.As("encoder.layers.#.attn.Wqkv.weight")), map[string]models.Stored{
 			"token_embd.weight":              models.As("embeddings.word_embeddings.weight"),
 			"token_types.weight":             models.As("embeddings.token_type_embeddings.weight"),
@@ -93,6 +98,27 @@ func nomicRope(d models.Description, c *models.Config) {
 		d.Fail(models.ConfigError("rotary_emb_fraction is %g, want 1", part))
 	}
 	c.Context = min(c.Context, d.Size("max_trained_positions", c.Context))
+}
+
+// bertFolder reads what a folder's class says of it. XLM-RoBERTa's positions begin behind that of
+// the padding. A classifier has a dense layer, which BERT calls its pooler, and two classes unless it
+// names them.
+func bertFolder(d models.Description, c *models.Config) {
+	if d.Format() == models.GGUF {
+		return
+	}
+	class := lo.FirstOr(d.Texts("architectures"), "")
+	if strings.HasPrefix(class, "XLMRoberta") {
+		const padding = 1
+		if c.FirstPosition = padding + 1; d.Has("pad_token_id") {
+			c.FirstPosition = d.Size("pad_token_id", models.Unset) + 1
+		}
+		c.Context -= c.FirstPosition
+	}
+	if strings.HasSuffix(class, "ForSequenceClassification") {
+		c.Pooling, c.Biases.Classifier = "rank", true
+		c.Classifier = models.Classifier{Classes: cmp.Or(len(d.Names("id2label")), 2), Dense: true}
+	}
 }
 
 // tokenTypes reads the number of token types (the halves of a pair of texts), each of which has an

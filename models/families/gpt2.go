@@ -21,7 +21,7 @@ var gpt2Family = models.Family{
 	Given: func(c *models.Config) {
 		c.Biases, c.Positions, c.Rope = models.Biases{QKV: true, Output: true, FFN: true}, true, models.Rope{}
 	},
-	Layer: withoutRope, Joined: []string{"attn_qkv"}, Prefix: "transformer.",
+	Layer: withoutRope, Joined: []string{"attn_qkv"}, Prefixes: []string{"transformer."},
 	Tensors: lo.Assign(models.Cut("attn_qkv", models.Stored{Names: []string{"transformer.h.#.attn.c_attn.weight"}, Transposed: true}), map[string]models.Stored{
 		"token_embd.weight":        models.As("transformer.wte.weight"),
 		"position_embd.weight":     models.As("transformer.wpe.weight"),

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
@@ -11,9 +13,9 @@ import (
 
 // graniteFamily is the dense models of Granite 3: Llama with four multipliers.
 var graniteFamily = models.Family{
-	Title: "Granite 3",
-	Name:  "granite", HF: "GraniteForCausalLM", Define: granite,
-	Fields: slices.Concat(graniteFields, []models.Field{stillHeads}),
+	Title: "Granite 3, Granite 4 (dense)",
+	Name:  "granite", HF: "GraniteForCausalLM", Alias: []string{graniteHybrid}, Define: granite,
+	Fields: slices.Concat(graniteFields, []models.Field{stillHeads, {Read: granite4}}),
 	Given: func(c *models.Config) {
 		if c.Rope.Theta == 0 {
 			c.Rope = models.Rope{}
@@ -24,7 +26,12 @@ var graniteFamily = models.Family{
 			l.Rope = nil
 		}
 	},
-	Tensors: models.DecoderTensors(nil), GGUFInterleaved: true,
+	Tensors: models.DecoderTensors(map[string]models.Stored{
+		"blk.#.ffn_gate.weight": {Names: []string{"model.layers.#.mlp.gate_proj.weight"}, Or: new(sharedPart(0, models.WholeFFN))},
+		"blk.#.ffn_up.weight":   {Names: []string{"model.layers.#.mlp.up_proj.weight"}, Or: new(sharedPart(1, models.WholeFFN))},
+		"blk.#.ffn_down.weight": {Names: []string{"model.layers.#.mlp.down_proj.weight"}, Or: new(models.As("model.layers.#.shared_mlp.output_linear.weight"))},
+	}),
+	GGUFInterleaved: true,
 	Shapes: []models.Shape{
 		{Parameters: 2_533_539_840, Config: models.Config{Name: "granite3.3-2b", Layers: 40, Width: 2048, Heads: 32, KVHeads: 8, Head: 64, FFN: 8192, Vocab: 49159, Context: 131072, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e7}, Tied: true, EmbeddingScale: 12, ResidualScale: 0.22, AttentionScale: 0.015625, LogitDivisor: 8}},
@@ -50,6 +57,27 @@ const keyFinetuned = "rope.scaling.finetuned"
 
 // graniteFields are those of dense models that rotate their heads.
 var graniteFields = slices.Concat(models.DecoderFields(models.WidthByHeads), multipliers)
+
+// graniteHybrid is the class of Granite 4, whose dense models have attention in all layers.
+const graniteHybrid = "GraniteMoeHybridForCausalLM"
+
+// granite4 reads the width of the feed-forward network of Granite 4's folders, which have it as a
+// shared expert's, and whether heads rotate. Experts and layers without attention are refused.
+func granite4(d models.Description, c *models.Config) {
+	if d.Format() == models.GGUF || lo.FirstOr(d.Texts("architectures"), "") != graniteHybrid {
+		return
+	}
+	c.FFN = d.Size("shared_intermediate_size", 1024)
+	if n := max(d.Size("num_local_experts", models.Unset), 0); n > 0 {
+		d.Fail(models.ConfigError("num_local_experts is %d, not 0", n))
+	}
+	if d.Text("position_embedding_type") != "rope" {
+		c.Rope = models.Rope{}
+	}
+	if kinds := d.Texts("layer_types"); len(kinds) != c.Layers || lo.Count(kinds, "attention") != c.Layers {
+		d.Fail(models.ConfigError("layer_types are %v, where only %d of attention are supported", kinds, c.Layers))
+	}
+}
 
 // multipliers are Granite's.
 var multipliers = []models.Field{

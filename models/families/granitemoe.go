@@ -25,8 +25,8 @@ var granitemoeFamily = models.Family{
 		"blk.#.ffn_gate_exps.weight":  models.As("model.layers.#.block_sparse_moe.experts.w1.weight"),
 		"blk.#.ffn_up_exps.weight":    models.As("model.layers.#.block_sparse_moe.experts.w3.weight"),
 		"blk.#.ffn_down_exps.weight":  models.As("model.layers.#.block_sparse_moe.output_linear.weight"),
-		"blk.#.ffn_gate_shexp.weight": sharedPart(0),
-		"blk.#.ffn_up_shexp.weight":   sharedPart(1),
+		"blk.#.ffn_gate_shexp.weight": sharedPart(0, widthOfShared),
+		"blk.#.ffn_up_shexp.weight":   sharedPart(1, widthOfShared),
 		"blk.#.ffn_down_shexp.weight": models.As("model.layers.#.shared_mlp.output_linear.weight"),
 	}),
 	Stacks: []models.Stack{{Name: "block_sparse_moe.input_linear.weight", RowMajor: true,
@@ -39,9 +39,11 @@ var granitemoeFamily = models.Family{
 	},
 }
 
-// sharedPart is the gate, part 0, or up, part 1, of the shared expert, which folders have in one
-// tensor.
-func sharedPart(i int) models.Stored {
+func widthOfShared(c *models.Config) int { return c.Experts.Shared }
+
+// sharedPart is the gate, part 0, or up, part 1, of a shared expert of some width, which folders have
+// in one tensor.
+func sharedPart(i int, width func(c *models.Config) int) models.Stored {
 	return models.Stored{Names: []string{"model.layers.#.shared_mlp.input_linear.weight"},
-		Rows: func(c *models.Config) (first, n int) { return i * c.Experts.Shared, c.Experts.Shared }}
+		Rows: func(c *models.Config) (first, n int) { return i * width(c), width(c) }}
 }

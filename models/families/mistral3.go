@@ -18,7 +18,7 @@ var mistral3Family = models.Family{
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow, models.NoExperts,
 		{Read: models.RefuseWindow}, temperature}),
 	Tensors:         models.DecoderTensors(nil),
-	Prefix:          "language_model.",
+	Prefixes:        []string{"language_model."},
 	GGUFInterleaved: true,
 	Ignorable:       []string{"vision_tower.*", "multi_modal_projector.*"},
 	Shapes: []models.Shape{

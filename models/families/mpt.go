@@ -24,7 +24,7 @@ var mptFamily = models.Family{
 		{HF: "no_bias", Only: true}, {HF: "logit_scale", Only: false}, {HF: "norm_type", Only: "low_precision_layernorm"},
 		{Read: refuseClamp}}),
 	Given: func(c *models.Config) { c.Rope = models.Rope{} },
-	Layer: withoutRope, Joined: []string{"attn_qkv"}, Prefix: "transformer.",
+	Layer: withoutRope, Joined: []string{"attn_qkv"}, Prefixes: []string{"transformer."},
 	Tensors: lo.Assign(models.Cut("attn_qkv", models.As("transformer.blocks.#.attn.Wqkv.weight")), map[string]models.Stored{
 		"token_embd.weight":        models.As("transformer.wte.weight"),
 		"output_norm.weight":       models.As("transformer.norm_f.weight"),

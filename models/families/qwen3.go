@@ -17,6 +17,7 @@ var qwen3Family = models.Family{
 		return models.WidthByHeads(c, format)
 	}), models.ClassifierField),
 	Given: func(c *models.Config) { c.Classifier.Softmax = c.Classifier.Classes > 0 },
+	Judge: &models.Judge{Name: "qwen3-reranker", Words: []string{"yes", "no"}, Template: qwen3Judge},
 	Tensors: models.DecoderTensors(map[string]models.Stored{
 		"blk.#.attn_q_norm.weight": models.As("model.layers.#.self_attn.q_norm.weight"),
 		"blk.#.attn_k_norm.weight": models.As("model.layers.#.self_attn.k_norm.weight"),
@@ -34,6 +35,12 @@ var qwen3Family = models.Family{
 			Rope: models.Rope{Theta: 1e6}, Tied: true, Pooling: "rank", Classifier: models.Classifier{Classes: 2}}},
 	},
 }
+
+// qwen3Judge is what Qwen publishes for its rerankers, with the instruction for searches.
+const qwen3Judge = "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. " +
+	"Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n" +
+	"<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n" +
+	"<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 // qwen3 differs from llama in that each head of Q and K is normalised by itself before RoPE, which
 // bounds scores, and in that Heads·Head need not be Width:

@@ -21,7 +21,7 @@ var qwen35Family = models.Family{
 	Layer:     func(c *models.Config, i int, l *models.Layer) { l.Recurrent = c.Recurs(i) },
 	Check:     checkDelta,
 	Sources:   querySources,
-	Prefix:    "language_model.",
+	Prefixes:  []string{"language_model."},
 	Tensors:   lo.Assign(besideDelta, deltaTensors),
 	Ignorable: []string{"mtp.*", "model.visual.*", "visual.*"},
 	Shapes: []models.Shape{

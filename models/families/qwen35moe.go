@@ -20,7 +20,7 @@ var qwen35moeFamily = models.Family{
 	Layer:     qwen35Family.Layer,
 	Check:     qwen35Family.Check,
 	Sources:   querySources,
-	Prefix:    qwen35Family.Prefix,
+	Prefixes:  qwen35Family.Prefixes,
 	Tensors:   lo.Assign(lo.OmitByKeys(qwen35Family.Tensors, models.DenseFFN), models.StackedExpertTensors("mlp"), gatedShared),
 	Stacks:    gateUpStacks,
 	Ignorable: qwen35Family.Ignorable,

@@ -28,7 +28,8 @@ var (
 		Name:  "qwen3vl", HF: "Qwen3VLForConditionalGeneration", Define: qwen3,
 		Fields:    slices.Concat(qwen3Family.Fields, []models.Field{sections, deepstack}),
 		Given:     qwen3Family.Given,
-		Prefix:    "language_model.",
+		Judge:     &models.Judge{Name: "qwen3-vl-reranker", Words: qwen3Family.Judge.Words, Template: qwen3Judge},
+		Prefixes:  []string{"language_model."},
 		Tensors:   qwen3Family.Tensors,
 		Ignorable: []string{"model.visual.*", "visual.*"},
 		Shapes: []models.Shape{
@@ -39,10 +40,10 @@ var (
 	qwen3vlmoeFamily = models.Family{
 		Title: "Qwen3-VL MoE (text)",
 		Name:  "qwen3vlmoe", HF: "Qwen3VLMoeForConditionalGeneration", Define: qwen3moe,
-		Fields:  slices.Concat(qwen3moeFamily.Fields, []models.Field{sections, deepstack}),
-		Router:  qwen3moeFamily.Router,
-		Prefix:  qwen3vlFamily.Prefix,
-		Tensors: lo.Assign(lo.OmitByKeys(qwen3Family.Tensors, models.DenseFFN), models.StackedExpertTensors("mlp")),
+		Fields:   slices.Concat(qwen3moeFamily.Fields, []models.Field{sections, deepstack}),
+		Router:   qwen3moeFamily.Router,
+		Prefixes: qwen3vlFamily.Prefixes,
+		Tensors:  lo.Assign(lo.OmitByKeys(qwen3Family.Tensors, models.DenseFFN), models.StackedExpertTensors("mlp")),
 		Stacks: []models.Stack{
 			{Name: "experts.gate_up_proj", Roles: []string{"experts.gate_proj", "experts.up_proj"}, Apart: true, Either: true},
 			{Name: "experts.down_proj", Roles: []string{"experts.down_proj"}, Either: true},

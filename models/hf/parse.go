@@ -189,6 +189,19 @@ func (c *Config) Texts(name string) (list []string) {
 	return list
 }
 
+// Numbers returns a list of numbers; nil if the member is absent.
+func (c *Config) Numbers(name string) (list []float64) {
+	c.members.decode(name, "a list of numbers", &list)
+	return list
+}
+
+// Names returns the names of an object's members, sorted; nil if there is no such member.
+func (c *Config) Names(name string) []string {
+	var members map[string]json.RawMessage
+	c.members.decode(name, "an object", &members)
+	return slices.Sorted(maps.Keys(members))
+}
+
 // Err returns the first error of the members read, a [FieldError].
 func (c *Config) Err() error { return c.members.err }
 

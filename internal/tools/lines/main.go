@@ -25,7 +25,7 @@ import (
 // most is the number of lines of the product that the sum must be below: a fence, which a commit
 // that moves it gives a reason for. The product had 115,459 before constraints, templates and the
 // server took in what others reported, and 121,985 after; each further family takes some 60.
-const most = 125_000
+const most = 125_200
 
 var counted = []string{".go", ".h", ".cc", ".c", ".m", ".metal"}
 
