@@ -72,7 +72,7 @@ func verbModels(t *testing.T, dir string, family *models.Family) (names []string
 }
 
 // TestVerbs: a file and a folder of each family run, chat and are served, by the family's template
-// where that is known, and both forms answer the same; encoders embed. In a slice a third of them.
+// where that is known, and both forms answer the same; encoders embed. In a slice a sixth of them.
 func TestVerbs(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "smelt")
 	out, err := exec.Command("go", "build", "-o", binary, "../../cmd/smelt").CombinedOutput()
@@ -92,7 +92,7 @@ func TestVerbs(t *testing.T) {
 	args := []string{"serve", "--addr", "127.0.0.1:0", "--device", "cpu", "--parallel", "1", "--ctx", "2048"}
 	var served []string
 	for i, family := range families.All() {
-		if i%3 != 1 && !testfiles.Full("models") {
+		if i%6 != 1 && !testfiles.Full("models") {
 			continue
 		}
 		names := verbModels(t, dir, &family)
