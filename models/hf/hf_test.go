@@ -123,6 +123,11 @@ func TestVariants(t *testing.T) {
 			require.Equal(t, 5.0, c.Rope().Theta)
 			require.Equal(t, 3.0, c.Rope().Scaling.Numbers["factor"])
 		}},
+		"no JSON": {`,"time_step_limit":[0.0, Infinity],"more":[-Infinity,NaN],"hidden_act":"NaN \" Infinity","initializer_range":NaN`, func(t *testing.T, c *Config) {
+			require.Equal(t, `NaN " Infinity`, c.Text("hidden_act"))
+			require.Equal(t, []string{"-Infinity", "NaN"}, c.Texts("more"))
+			require.True(t, c.Has("time_step_limit"))
+		}},
 		"unknown kind is kept": {`,"rope_scaling":{"rope_type":"longrope","short_factor":[1,2]}`, func(t *testing.T, c *Config) {
 			require.Equal(t, "longrope", c.Rope().Scaling.Kind)
 			require.Contains(t, string(c.Rope().Scaling.Raw), "short_factor")
@@ -171,6 +176,8 @@ func TestErrors(t *testing.T) {
 		"rope kind type":  {minimal(`,"rope_scaling":{"type":2}`), "rope_scaling.type", "2 is not a string"},
 		"rope theta":      {minimal(`,"rope_parameters":{"rope_theta":"x"}`), "rope_parameters.rope_theta", "not a number"},
 		"rope by layer":   {minimal(`,"rope_parameters":{"full_attention":{"rope_type":"default"}}`), "rope_parameters.full_attention", "not supported"},
+		"infinity":        {minimal(`,"rms_norm_eps":-Infinity`), "rms_norm_eps", "is not a number"},
+		"infinite rope":   {minimal(`,"rope_scaling":{"type":"yarn","factor":2,"attention_factor":NaN}`), "rope_scaling.attention_factor", "is not a number"},
 		"long values cut": {minimal(`,"hidden_act":[` + strings.Repeat(`"x",`, 99) + `"x"]`), "hidden_act", "… is not a string"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +20,19 @@ type fields struct {
 	err    error
 }
 
+// notJSON is the numbers that Python's json writes and JSON does not have, or a string.
+var notJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
+
+// parse reads numbers that JSON does not have as strings: files may have them (time_step_limit of
+// hybrids is [0, Infinity]), and what takes a number refuses them by their member's name.
 func parse(text []byte, file string) (*fields, error) {
 	f := &fields{file: file}
+	text = notJSON.ReplaceAllFunc(text, func(b []byte) []byte {
+		if b[0] == '"' {
+			return b
+		}
+		return []byte(strconv.Quote(string(b)))
+	})
 	if err := json.Unmarshal(text, &f.values); err != nil {
 		return nil, fmt.Errorf("%s: not a JSON object: %w", file, err)
 	}
@@ -232,6 +244,8 @@ func (c *Config) Rope() Rope {
 		case json.Unmarshal(v, &object) == nil:
 			// Models with layers of several kinds nest one object for each kind.
 			inner.fail(member, errors.New("parameters that differ by layer are not supported"))
+		case slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, strings.Trim(string(v), `"`)):
+			inner.fail(member, fmt.Errorf("%s is not a number", v))
 		}
 	}
 	inner.decode("mrope_section", "a list of integers", &rope.Sections)
