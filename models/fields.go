@@ -471,7 +471,7 @@ const (
 	KeySlowBeta   = "rope.scaling.yarn_beta_slow"
 	KeyMagnitude  = "rope.scaling.attn_factor" // times what YaRN makes of the factor
 	KeySections   = "rope.dimension_sections"
-	// KeyStrength divides YaRN's magnitude by that of this strength. In files of DeepSeek it is
-	// a tenth of it.
+	// KeyStrength divides YaRN's magnitude by that of this strength in files of Mistral 3. For those of
+	// DeepSeek, which have a tenth of it, see [Rope.FromFile].
 	KeyStrength = "rope.scaling.yarn_log_multiplier"
 )

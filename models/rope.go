@@ -22,6 +22,7 @@ type Rope struct {
 	Interleaved bool    // pairs are the elements (2i, 2i+1) of a head, as in GGUF files of Llama; otherwise (i, i+Rotated/2)
 	Linear      float64 // divisor of positions; 0 or 1 for most models
 	Magnitude   float64 // of cosine and sine, where no scaling below has one; 0: 1
+	Scores      float64 // factor of attention scores, in families that have one where positions are scaled; 0 in others
 	// Llama3 computes divisors of the frequencies. A file's rope_freqs.weight takes precedence.
 	Llama3  *Llama3Rope
 	YaRN    *YaRNRope
@@ -147,7 +148,6 @@ type YaRNRope struct {
 	SlowBeta   float64 // 1 in the paper
 	OldContext float64 // tokens
 	Magnitude  float64 // of cosine and sine; 0 stands for the paper's 0.1·ln(Factor) + 1
-	Scores     float64 // strength by which attention scores grow as well (mscale_all_dim); 0: they do not
 	Between    bool    // the ramp's ends are not rounded to whole pairs; GGUF files cannot store this
 }
 
@@ -233,6 +233,54 @@ func (y *YaRNRope) magnitude() float64 {
 // one magnitude by another: see transformers' mscale and mscale_all_dim.
 func YaRNMagnitude(factor, strength float64) float64 {
 	return 0.1*strength*math.Log(max(factor, 1)) + 1
+}
+
+// FromFile sets what GGUF files' [KeyMagnitude] and [KeyStrength] mean in families whose scores grow
+// with the scaling, as llama.cpp's DeepSeek-V2 computes it: scores grow by what cosine and sine grow by,
+// squared, which linear scaling has on scores alone; YaRN with a strength has that instead, on scores
+// alone. magnitude is 1 and strength 0 in files without the keys.
+func (r *Rope) FromFile(magnitude, strength float64) {
+	growth := r.growth()
+	if float32(magnitude) == float32(1+growth) { // as files have it, in single precision
+		magnitude = 1 + growth
+	}
+	grown := magnitude * (1 + 10*strength*growth)
+	switch {
+	case r.YaRN == nil:
+		grown *= 1 + growth
+	case strength == 0:
+		grown *= 1 + growth
+		r.YaRN.Magnitude = grown
+	default:
+		r.YaRN.Magnitude = magnitude
+	}
+	r.Scores = grown * grown
+	if math.Abs(r.Scores-1) < 1e-6 { // likewise
+		r.Scores = 1
+	}
+}
+
+// InFile returns the two values that GGUF files have, the reverse of FromFile.
+func (r *Rope) InFile() (magnitude, strength float64) {
+	growth, magnitude := r.growth(), r.magnitude()
+	grown := math.Sqrt(r.Scores) / magnitude
+	switch {
+	case r.YaRN != nil && (r.Scores == 0 || grown == 1):
+		return magnitude / (1 + growth), 0
+	case r.Scores == 0 || growth == 0:
+		return magnitude, 0
+	case r.YaRN == nil:
+		grown /= 1 + growth
+	}
+	return magnitude, (grown - 1) / growth / 10
+}
+
+// growth returns what llama.cpp adds to 1 where positions are scaled.
+func (r *Rope) growth() float64 {
+	if r.YaRN != nil {
+		return YaRNMagnitude(r.YaRN.Factor, 1) - 1
+	}
+	return -0.1 * math.Log(r.frequencyScale())
 }
 
 // factors returns the divisor of each pair's frequency, or nil.

@@ -115,18 +115,55 @@ func TestLatentStrength(t *testing.T) {
 			"original_max_position_embeddings": 64, "mscale": strength, "mscale_all_dim": ofAll}}
 	}
 	c := small("deepseek2")
-	c.Rope.YaRN = &models.YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 64, Magnitude: 1, Scores: 0.707}
+	c.Rope.YaRN = &models.YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 64, Magnitude: 1}
+	c.Rope.Scores = math.Pow(models.YaRNMagnitude(40, 0.707), 2)
 	fromFolder, fromFile := requireForms(t, c, latentFamily(), scaling(0.707, 0.707))
 	for _, m := range []*checkpoint.Checkpoint{fromFolder, fromFile} {
 		y := m.Config.Rope.YaRN
-		require.InDelta(t, 0.707, y.Scores, 1e-7)
 		require.InDelta(t, 1, y.Magnitude, 0)
-		require.InDelta(t, math.Pow(0.0707*math.Log(40)+1, 2)/4, m.Config.AttentionScale, 1e-7)
+		require.InDelta(t, math.Pow(0.0707*math.Log(40)+1, 2)/4, m.Config.AttentionScale, 1e-6)
 	}
 	require.NoError(t, fromFile.ChangeRope(0, models.RopeScaling{Kind: "none"}))
 	require.Zero(t, fromFile.Config.AttentionScale)
-	_, err := checkpoint.Open(latentFolder(t, scaling(1, 0.707)))
-	require.ErrorContains(t, err, "RoPE scaling has mscale 1 and mscale_all_dim 0.707")
+	other := open(t, latentFolder(t, scaling(1, 0.707))).Config.Rope
+	require.InDelta(t, (0.1*math.Log(40)+1)/(0.0707*math.Log(40)+1), other.YaRN.Magnitude, 1e-12)
+	magnitude, strength := other.InFile()
+	again := models.Rope{YaRN: &models.YaRNRope{Factor: 40}}
+	again.FromFile(magnitude, strength)
+	require.InDelta(t, other.YaRN.Magnitude, again.YaRN.Magnitude, 1e-12)
+	require.InDelta(t, other.Scores, again.Scores, 1e-6)
+}
+
+// TestLatentScaling: in GGUF files any scaling of positions makes scores grow, as llama.cpp computes it,
+// in folders only YaRN with a strength does. What a folder says can be said in a file.
+func TestLatentScaling(t *testing.T) {
+	growth := 0.1*math.Log(4) + 1
+	strong := func(by float64) float64 { return 10*by*(growth-1) + 1 }
+	for _, c := range []struct {
+		kind                string
+		magnitude, strength float64
+		scores, of          float64
+	}{
+		{"linear", 1, 0, growth * growth, 1}, {"linear", 1.25, 0, math.Pow(1.25*growth, 2), 1.25},
+		{"linear", 1, 0.05, math.Pow(growth*strong(0.05), 2), 1},
+		{"yarn", 1, 0, growth * growth, growth}, {"yarn", 1.25, 0, math.Pow(1.25*growth, 2), 1.25 * growth},
+		{"yarn", 1, 0.05, math.Pow(strong(0.05), 2), 1}, {"yarn", 1.25, 0.1, math.Pow(1.25*growth, 2), 1.25},
+	} {
+		f := fileOf(synthetic(t, small("deepseek2"), "f32"))
+		f.set("deepseek2.rope.scaling.type", gguf.String(c.kind))
+		f.set("deepseek2.rope.scaling.factor", gguf.Float32(4))
+		f.set("deepseek2.rope.scaling.attn_factor", gguf.Float32(float32(c.magnitude)))
+		if c.strength != 0 {
+			f.set("deepseek2.rope.scaling.yarn_log_multiplier", gguf.Float32(float32(c.strength)))
+		}
+		m := open(t, f.write(t))
+		require.InDelta(t, c.scores/math.Sqrt(float64(m.Config.Head)), m.Config.AttentionScale, 1e-6, c)
+		_, magnitude := m.Config.Rope.Table()
+		require.InDelta(t, c.of, magnitude, 1e-6, c)
+	}
+	for _, scaling := range []map[string]any{{"type": "linear", "factor": 4}, {"type": "yarn", "factor": 4, "original_max_position_embeddings": 64}} {
+		require.Zero(t, open(t, latentFolder(t, map[string]any{"rope_scaling": scaling})).Config.AttentionScale)
+	}
 }
 
 // TestDeepseek2Refuses is what DeepSeek-V3 and others of its kind have, and what does not fit.
@@ -151,12 +188,6 @@ func TestDeepseek2Refuses(t *testing.T) {
 		`"deepseek2.attention.key_length" is missing`:                  func(f *file) { f.unset("deepseek2.attention.key_length") },
 		`"deepseek2.attention.key_length_mla" is missing`:              func(f *file) { f.drop("blk.0.attn_kv_b.weight") },
 		`tensor "blk.0.attn_kv_b.weight" is [120 16], want [126`:       key("attention.value_length", gguf.Uint32(13)),
-		"YaRN RoPE scaling has both deepseek2.rope.scaling.yarn_log_": func(f *file) {
-			f.set("deepseek2.rope.scaling.type", gguf.String("yarn"))
-			f.set("deepseek2.rope.scaling.factor", gguf.Float32(4))
-			f.set("deepseek2.rope.scaling.yarn_log_multiplier", gguf.Float32(0.1))
-			f.set("deepseek2.rope.scaling.attn_factor", gguf.Float32(2))
-		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			f := fileOf(synthetic(t, small("deepseek2"), "f32"))

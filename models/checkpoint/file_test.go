@@ -365,19 +365,22 @@ func TestGGUFConfig(t *testing.T) {
 			c.Rope.YaRN = &models.YaRNRope{Factor: 1, FastBeta: 16, SlowBeta: 2, OldContext: 128, Magnitude: 1.5}
 		}},
 
-		"yarn without factor": {edit: set("llama.rope.scaling.type", gguf.String("yarn")), fails: `"llama.rope.scaling.factor" is missing`},
-		"yarn of another strength": {edit: func(f *file) {
+		"yarn without factor": {edit: set("llama.rope.scaling.type", gguf.String("yarn")), want: func(c *models.Config) {
+			c.Rope.YaRN = &models.YaRNRope{Factor: 1, FastBeta: 32, SlowBeta: 1, OldContext: 128}
+		}},
+		"yarn of a strength that Llama does not have": {edit: func(f *file) {
 			f.set("llama.rope.scaling.type", gguf.String("yarn"))
 			f.set("llama.rope.scaling.factor", gguf.Float32(4))
 			f.set("llama.rope.scaling.yarn_log_multiplier", gguf.Float32(0.1))
 		}, want: func(c *models.Config) {
-			strength := func(m float64) float64 { return 0.1*m*math.Log(4) + 1 }
-			c.Rope.YaRN = &models.YaRNRope{Factor: 4, FastBeta: 32, SlowBeta: 1, OldContext: 128, Magnitude: strength(1) / strength(0.1)}
+			c.Rope.YaRN = &models.YaRNRope{Factor: 4, FastBeta: 32, SlowBeta: 1, OldContext: 128}
 		}},
 		"yarn by 0": {edit: func(f *file) {
 			f.set("llama.rope.scaling.type", gguf.String("yarn"))
 			f.set("llama.rope.scaling.factor", gguf.Float32(0))
-		}, fails: "YaRN RoPE scaling has invalid values"},
+		}, want: func(c *models.Config) {
+			c.Rope.YaRN = &models.YaRNRope{Factor: 1, FastBeta: 32, SlowBeta: 1, OldContext: 128}
+		}},
 		"longrope":          {edit: set("llama.rope.scaling.type", gguf.String("longrope")), fails: "LongRoPE lacks the tensors rope_factors_short.weight and rope_factors_long.weight"},
 		"linear and larger": {edit: set("llama.rope.scaling.attn_factor", gguf.Float32(2)), want: func(c *models.Config) { c.Rope.Magnitude = 2 }},
 		"scaling by number": {edit: set("llama.rope.scaling.type", gguf.Uint32(1)), fails: `"llama.rope.scaling.type" is uint32, not string`},

@@ -48,21 +48,19 @@ func ropeMetadata(r *models.Rope, arch string) []gguf.KV {
 		}
 		kvs = append(kvs, number(models.KeyScalingBy, r.Linear))
 	}
-	if r.Magnitude != 0 {
-		kvs = append(kvs, number(models.KeyMagnitude, r.Magnitude))
-	}
 	if y := r.YaRN; y != nil {
 		kvs = append(kvs, entry(models.KeyScaling, gguf.String("yarn")), number(models.KeyScalingBy, y.Factor), count(models.KeyOldContext, int(y.OldContext)),
 			number(models.KeyFastBeta, y.FastBeta), number(models.KeySlowBeta, y.SlowBeta))
-		switch {
-		case y.Scores != 0:
-			kvs = append(kvs, number(models.KeyStrength, y.Scores/10))
-		case y.Magnitude != 0:
-			kvs = append(kvs, number(models.KeyMagnitude, y.Magnitude/models.YaRNMagnitude(y.Factor, 1)))
-		}
 	}
 	if l := r.Long; l != nil {
-		kvs = append(kvs, entry(models.KeyScaling, gguf.String("longrope")), count(models.KeyOldContext, int(l.OldContext)), number(models.KeyMagnitude, l.Magnitude))
+		kvs = append(kvs, entry(models.KeyScaling, gguf.String("longrope")), count(models.KeyOldContext, int(l.OldContext)))
+	}
+	magnitude, strength := r.InFile()
+	if magnitude != 1 {
+		kvs = append(kvs, number(models.KeyMagnitude, magnitude))
+	}
+	if strength != 0 {
+		kvs = append(kvs, number(models.KeyStrength, strength))
 	}
 	return kvs
 }

@@ -80,7 +80,13 @@ func TestKeysOfFamilies(t *testing.T) {
 		"other heads with a window":    {family: "gemma2", edit: func(f *file) { f.set("gemma2.attention.key_length_swa", gguf.Uint32(16)) }, fails: "gemma2.attention.key_length_swa is 16, not 8"},
 		"another part with a window":   {family: "gpt-oss", edit: func(f *file) { f.set("gpt-oss.rope.dimension_count_swa", gguf.Uint32(4)) }, fails: "gpt-oss.rope.dimension_count_swa is 4, not 8"},
 		"the same heads with a window": {family: "gemma2", edit: func(f *file) { f.set("gemma2.attention.key_length_swa", gguf.Uint32(8)) }, want: func(*testing.T, *models.Config) {}},
-		"scores scaled without YaRN":   {family: "deepseek2", edit: func(f *file) { f.set("deepseek2.rope.scaling.attn_factor", gguf.Float32(2)) }, fails: "deepseek2.rope.scaling.attn_factor is 2, without YaRN"},
+		"YaRN of a strength": {family: "mistral3", edit: func(f *file) {
+			f.set("mistral3.rope.scaling.type", gguf.String("yarn"))
+			f.set("mistral3.rope.scaling.factor", gguf.Float32(4))
+			f.set("mistral3.rope.scaling.yarn_log_multiplier", gguf.Float32(0.5))
+		}, want: func(t *testing.T, c *models.Config) {
+			require.InDelta(t, models.YaRNMagnitude(4, 1)/models.YaRNMagnitude(4, 0.5), c.Rope.YaRN.Magnitude, 1e-12)
+		}},
 		"Grok's factors of YaRN": {family: "gpt-oss", edit: func(f *file) {
 			f.set("gpt-oss.rope.scaling.yarn_ext_factor", gguf.Float32(0.5))
 			f.set("gpt-oss.rope.scaling.yarn_attn_factor", gguf.Float32(2))

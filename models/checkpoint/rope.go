@@ -32,18 +32,15 @@ func (k *keys) ReadRope(c *models.Config) {
 			r.Magnitude = magnitude
 		}
 	case "yarn": // llama.cpp reads yarn_ext_factor and yarn_attn_factor of Grok's files alone
-		y := &models.YaRNRope{Factor: k.Number(models.KeyScalingBy, 0), FastBeta: k.Number(models.KeyFastBeta, 32), SlowBeta: k.Number(models.KeySlowBeta, 1),
+		y := &models.YaRNRope{Factor: k.linear(), FastBeta: k.Number(models.KeyFastBeta, 32), SlowBeta: k.Number(models.KeySlowBeta, 1),
 			OldContext: oldContext()}
-		if k.Has(models.KeyStrength) {
-			magnitude /= models.YaRNMagnitude(y.Factor, k.Number(models.KeyStrength, 0))
-		}
 		if magnitude != 1 {
 			y.Magnitude = magnitude * models.YaRNMagnitude(y.Factor, 1)
 		}
 		r.YaRN = y
 	case "longrope":
 		if !k.holds(models.RopeLong) || !k.holds(models.RopeShort) {
-			k.Fail(models.ConfigError("LongRoPE lacks the tensors %s and %s", models.RopeShort, models.RopeLong))
+			k.Fail(models.ConfigError("%s: LongRoPE lacks the tensors %s and %s", k.FullName(models.KeyScaling), models.RopeShort, models.RopeLong))
 		}
 		r.Linear = k.linear()
 		r.Long = &models.LongRope{OldContext: oldContext(), Magnitude: magnitude}

@@ -1,6 +1,7 @@
 package families
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -33,7 +34,7 @@ var deepseek2Family = models.Family{
 		latentSize("attention.value_length", func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, c.Latent.Value, c.Latent.KV) }),
 		latentSize(keyLatentKey, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Head) }),
 		latentSize(keyLatentValue, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Latent.Value) }),
-		{Read: refuseTemperature}, {Read: refuseLatentScaling},
+		{Read: refuseTemperature},
 		{GGUF: keyDense, HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
 	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{
 		sharedCount, {Read: unsaidScore},
@@ -46,7 +47,7 @@ var deepseek2Family = models.Family{
 	Tensors: lo.Assign(models.DecoderTensors(latentTensors, "blk.#.attn_k.weight", "blk.#.attn_v.weight"), models.ExpertTensors("mlp", "gate_proj", "up_proj", "down_proj"), sharedTensors),
 	Shapes: []models.Shape{
 		{Parameters: 15_706_484_224, Config: models.Config{Name: "deepseek-v2-lite", Layers: 27, Width: 2048, Heads: 16, KVHeads: 16, Head: 192, FFN: 10944, Vocab: 102400, Context: 163840, Eps: 1e-6,
-			Rope:   models.Rope{Theta: 1e4, Rotated: 64, YaRN: &models.YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 4096, Magnitude: 1, Scores: 0.707}},
+			Rope:   models.Rope{Theta: 1e4, Rotated: 64, YaRN: &models.YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 4096, Magnitude: 1}, Scores: math.Pow(models.YaRNMagnitude(40, 0.707), 2)},
 			Latent: models.Latent{KV: 512, Value: 128}, Experts: models.Experts{Count: 64, Chosen: 6, FFN: 1408, Shared: 2816, Dense: 1, Router: models.Router{Scale: 1}}}},
 		{Parameters: 15_960_110_208, Config: models.Config{Name: "moonlight-16b-a3b", Layers: 27, Width: 2048, Heads: 16, KVHeads: 16, Head: 192, FFN: 11264, Vocab: 163840, Context: 8192, Eps: 1e-5,
 			Rope: models.Rope{Theta: 5e4, Rotated: 64}, Latent: models.Latent{KV: 512, Value: 128},
@@ -71,13 +72,6 @@ const (
 	keyLatentValue   = "attention.value_length_mla"
 	keySharedExperts = "expert_shared_count"
 )
-
-// refuseLatentScaling refuses files with a magnitude of RoPE and no YaRN: llama.cpp scales scores then too.
-func refuseLatentScaling(d models.Description, c *models.Config) {
-	if c.Rope.Magnitude != 0 {
-		d.Fail(models.ConfigError("%s is %g, without YaRN", d.FullName(models.KeyMagnitude), c.Rope.Magnitude))
-	}
-}
 
 // checkLatent returns an error for a configuration that no graph can be built from.
 func checkLatent(c *models.Config) error {
@@ -119,36 +113,25 @@ func latentHeads(d models.Description, c *models.Config) {
 		c.Head, c.Latent.Value = d.Size(key, 0), d.Size(value, 0)
 		d.ReadRope(c)
 	}
-	if c.Rope.YaRN != nil {
-		latentStrength(d, c.Rope.YaRN)
-	}
-}
-
-// latentStrength reads the strength of YaRN's factor on scores. The magnitude of cosine and sine is
-// divided by the same strength's, and therefore is one; other combinations are refused.
-func latentStrength(d models.Description, y *models.YaRNRope) {
-	if d.Format() == models.Folder {
-		y.Scores = d.Scaling("mscale_all_dim")
-		if of := d.Scaling("mscale"); y.Scores != 0 && of != y.Scores {
-			d.Fail(models.ConfigError("RoPE scaling has mscale %g and mscale_all_dim %g, want equal values", of, y.Scores))
+	switch y := c.Rope.YaRN; {
+	case c.Rope.Long != nil:
+	case d.Format() == models.GGUF:
+		strength := 0.0
+		if d.Has(models.KeyStrength) {
+			strength = d.Number(models.KeyStrength, 0)
 		}
-		return
-	}
-	if !d.Has(models.KeyStrength) {
-		return
-	}
-	y.Scores, y.Magnitude = 10*d.Number(models.KeyStrength, 0), 1
-	if of := d.Number(models.KeyMagnitude, 1); of != 1 {
-		d.Fail(models.ConfigError("YaRN RoPE scaling has both %s and %s", d.FullName(models.KeyStrength), d.FullName(models.KeyMagnitude)))
+		c.Rope.FromFile(d.Number(models.KeyMagnitude, 1), strength)
+	case y != nil:
+		c.Rope.Scores = math.Pow(models.YaRNMagnitude(y.Factor, d.Scaling("mscale_all_dim")), 2)
 	}
 }
 
-// latentGiven sets one head of K for each of Q, and the scale of attention that includes YaRN's
-// factor.
+// latentGiven sets one head of K for each of Q, and the scale of attention, which RoPE's scaling may
+// change.
 func latentGiven(c *models.Config) {
-	c.KVHeads, c.AttentionScale = c.Heads, 0
-	if y := c.Rope.YaRN; y != nil && y.Scores != 0 {
-		c.AttentionScale = math.Pow(models.YaRNMagnitude(y.Factor, y.Scores), 2) / math.Sqrt(float64(c.Head))
+	c.KVHeads, c.AttentionScale, c.Rope.Scores = c.Heads, 0, cmp.Or(c.Rope.Scores, 1)
+	if c.Rope.Scores != 1 {
+		c.AttentionScale = c.Rope.Scores / math.Sqrt(float64(c.Head))
 	}
 }
 

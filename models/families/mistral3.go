@@ -1,6 +1,7 @@
 package families
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -16,7 +17,7 @@ var mistral3Family = models.Family{
 	Title: "Ministral 3, Mistral Small 3.1 and 3.2 (text)",
 	Name:  "mistral3", HF: "Ministral3ForCausalLM", Alias: []string{"Mistral3ForConditionalGeneration"}, Define: mistral3,
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow, models.NoExperts,
-		{Read: models.RefuseWindow}, temperature}),
+		{Read: models.RefuseWindow}, {Read: yarnStrength}, temperature}),
 	Tensors:         models.DecoderTensors(nil),
 	Prefixes:        []string{"language_model."},
 	GGUFInterleaved: true,
@@ -25,6 +26,13 @@ var mistral3Family = models.Family{
 		{Parameters: 3_429_006_336, Config: models.Config{Name: "ministral3-3b", Layers: 26, Width: 3072, Heads: 32, KVHeads: 8, Head: 128, FFN: 9216, Vocab: 131072, Context: 262144, Eps: 1e-5,
 			Rope: models.Rope{Theta: 1e6, YaRN: &models.YaRNRope{Factor: 16, FastBeta: 32, SlowBeta: 1, OldContext: 16384, Magnitude: 1}}, Tied: true, Temperature: 0.1}},
 	},
+}
+
+// yarnStrength divides YaRN's magnitude by that of the strength that a GGUF file may have.
+func yarnStrength(d models.Description, c *models.Config) {
+	if y := c.Rope.YaRN; y != nil && d.Format() == models.GGUF && d.Has(models.KeyStrength) {
+		y.Magnitude = cmp.Or(y.Magnitude, models.YaRNMagnitude(y.Factor, 1)) / models.YaRNMagnitude(y.Factor, d.Number(models.KeyStrength, 0))
+	}
 }
 
 // temperature is the growth of queries with their position.

@@ -1,6 +1,8 @@
 package parity
 
 import (
+	"math"
+
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -315,7 +317,8 @@ func latent(c *models.Config, i int) {
 		c.Latent.Query = [...]int{48, 72, 256}[i-2]
 	}
 	if i != 1 {
-		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16, Magnitude: 1, Scores: [...]float64{0.7, 0, 1, 0.5, 0.7}[i]}
+		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16, Magnitude: 1}
+		c.Rope.Scores = math.Pow(models.YaRNMagnitude(8, [...]float64{0.7, 0, 1, 0.5, 0.7}[i]), 2)
 	}
 	c.Experts = experts(i)
 	c.Experts.Shared, c.Experts.Dense, c.Experts.Router.Scale = c.Experts.FFN*(1+i%3), 1, [...]float64{1, 2, 0.5, 1.5, 1}[i]
