@@ -44,7 +44,8 @@ type Config struct {
 	FirstPosition  int     // the row of folders' table of them that a sequence begins with
 	ALiBi          float64 // see alibi
 	Sections       []int   // RoPE pairs of a head for each axis of an image
-	Temperature    float64 // by which queries grow beyond the original context
+	Temperature    float64 // by which queries grow with each GrowsEvery positions
+	GrowsEvery     int
 	HeadCounts     []int   // query heads of each layer, where they differ; Heads is the largest
 	ElementGate    bool    // the gate of attention has a value for each element of a head, not for each head
 	Recurrent      []bool  // layers with a recurrent state instead of attention

@@ -182,6 +182,9 @@ func (f *Family) Verify(c *Config) error {
 			return err
 		}
 	}
+	if c.Both && !f.Encodes && (c.ALiBi != 0 || slices.Contains(c.Windowed, true)) {
+		return ConfigError("%s is false, in a decoder with a sliding window or ALiBi", keyCausal)
+	}
 	return c.checkLayers()
 }
 

@@ -334,7 +334,7 @@ func (y *YaRNRope) factors(r *Rope) []float64 {
 
 // Tensors of a GGUF file that hold RoPE factors, [Rotated/2].
 const (
-	ropeFreqs = "rope_freqs.weight"
+	RopeFreqs = "rope_freqs.weight"
 	RopeShort = "rope_factors_short.weight"
 	RopeLong  = "rope_factors_long.weight"
 )
@@ -343,7 +343,7 @@ const (
 func (r *Rope) tensor() string {
 	switch {
 	case r.Long == nil:
-		return ropeFreqs
+		return RopeFreqs
 	case r.far:
 		return RopeLong
 	}
@@ -355,7 +355,7 @@ func (r *Rope) tensor() string {
 func (r *Rope) Tensors() map[string][]float64 {
 	switch {
 	case r.Llama3 != nil:
-		return map[string][]float64{ropeFreqs: r.factors()}
+		return map[string][]float64{RopeFreqs: r.factors()}
 	case r.Long != nil:
 		return map[string][]float64{RopeShort: r.Long.Short, RopeLong: r.Long.Long}
 	}
@@ -365,7 +365,7 @@ func (r *Rope) Tensors() map[string][]float64 {
 // Spare reports whether a tensor holds unused factors: those for texts of another length, or those
 // of a scaling that Override replaced.
 func (r *Rope) Spare(tensor string) bool {
-	return (r.Long != nil || r.changed) && (tensor == RopeShort || tensor == RopeLong) || r.changed && tensor == ropeFreqs
+	return (r.Long != nil || r.changed) && (tensor == RopeShort || tensor == RopeLong) || r.changed && tensor == RopeFreqs
 }
 
 // bind returns the operands of [ir.Builder.Rope]: its attribute, and the factors or nil. A file's

@@ -1,8 +1,12 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models/gguf"
@@ -63,6 +67,7 @@ func (k RouterKeys) fields() []Field {
 // read reads the score, the weights and whether there is a bias.
 func (k RouterKeys) read(d Description, c *Config) {
 	if c.Experts.Count == 0 { // a dense model of a family that also has mixtures
+		c.Experts.Router = Router{}
 		return
 	}
 	r := k.Router
@@ -83,7 +88,7 @@ func (k RouterKeys) read(d Description, c *Config) {
 		_, r.Biased = d.Rows(fmt.Sprintf("blk.%d.%s.bias", c.Experts.Dense, RouterBias))
 	}
 	if names[0] != "" && d.Has(names[0]) {
-		r.Score = score(d, names[0])
+		r.Score = cmp.Or(score(d, names[0]), r.Score)
 	}
 	if names[1] != "" && d.Has(names[1]) {
 		r.Normalised = d.Flag(names[1])
@@ -92,7 +97,8 @@ func (k RouterKeys) read(d Description, c *Config) {
 		r.Scale = d.Number(names[2], 0)
 	}
 	if given := k.Router; !k.Keyed && (r.Score != given.Score || r.Normalised != given.Normalised || r.scale() != given.scale()) {
-		d.Fail(ConfigError("the router has score %s, normalised %t and scale %g, want %s, %t and %g", r.Score, r.Normalised, r.scale(), given.Score, given.Normalised, given.scale()))
+		said := lo.FilterMap(names[:], func(name string, _ int) (string, bool) { return d.FullName(name), name != "" && d.Has(name) })
+		d.Fail(ConfigError("%s: the router has score %s, normalised %t and scale %g, want %s, %t and %g", strings.Join(said, ", "), r.Score, r.Normalised, r.scale(), given.Score, given.Normalised, given.scale()))
 	}
 	r.Groups, r.UsedGroups = c.Experts.Router.Groups, c.Experts.Router.UsedGroups
 	c.Experts.Router = r
@@ -123,7 +129,10 @@ func score(d Description, key string) ir.RouterScore {
 		d.Fail(ConfigError("%s: no router scores experts by %s", d.FullName(key), name))
 		return ir.NoScore
 	}
-	n := d.Size(key, 0)
+	n := d.Size(key, Unset)
+	if n == 0 { // which llama.cpp takes as not said
+		return ir.NoScore
+	}
 	if !slices.ContainsFunc(ir.RouterScores(), func(s ir.RouterScore) bool { return int(s) == n }) {
 		d.Fail(ConfigError("%s: no router has the number %d", d.FullName(key), n))
 	}

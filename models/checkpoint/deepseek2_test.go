@@ -179,7 +179,7 @@ func TestDeepseek2Refuses(t *testing.T) {
 			f.set("deepseek2.expert_group_used_count", gguf.Uint32(1))
 		},
 		"nextn_predict_layers is 2 of 2 blocks, which leaves no layer": key("nextn_predict_layers", gguf.Uint32(2)),
-		"deepseek2.attention.temperature_scale: queries":               key("attention.temperature_scale", gguf.Float32(0.1)),
+		`"deepseek2.attention.temperature_length" is missing`:          key("attention.temperature_scale", gguf.Float32(0.1)),
 		"values of 17 elements, more than the 16 of keys":              key("attention.value_length", gguf.Uint32(17)),
 		"RoPE of 16 elements of a head of 16 leaves none":              key("rope.dimension_count", gguf.Uint32(16)),
 		"the rank of K and V is 0":                                     key("attention.kv_lora_rank", gguf.Uint32(0)),

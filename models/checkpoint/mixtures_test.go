@@ -80,6 +80,20 @@ func TestKeysOfFamilies(t *testing.T) {
 		"other heads with a window":    {family: "gemma2", edit: func(f *file) { f.set("gemma2.attention.key_length_swa", gguf.Uint32(16)) }, fails: "gemma2.attention.key_length_swa is 16, not 8"},
 		"another part with a window":   {family: "gpt-oss", edit: func(f *file) { f.set("gpt-oss.rope.dimension_count_swa", gguf.Uint32(4)) }, fails: "gpt-oss.rope.dimension_count_swa is 4, not 8"},
 		"the same heads with a window": {family: "gemma2", edit: func(f *file) { f.set("gemma2.attention.key_length_swa", gguf.Uint32(8)) }, want: func(*testing.T, *models.Config) {}},
+		"YaRN and factors": {family: "mistral3", edit: func(f *file) {
+			f.set("mistral3.rope.scaling.type", gguf.String("yarn"))
+			f.put("rope_freqs.weight", ggufF32, 16, 4)
+		}, fails: "the tensor rope_freqs.weight scales RoPE beside YaRN"},
+		"both ways in windows":      {family: "gpt-oss", edit: func(f *file) { f.set("gpt-oss.attention.causal", gguf.Bool(false)) }, fails: "attention.causal is false"},
+		"both ways without windows": {family: "qwen3", edit: func(f *file) { f.set("qwen3.attention.causal", gguf.Bool(false)) }, want: func(t *testing.T, c *models.Config) { require.True(t, c.Both) }},
+		"a router of a dense model": {family: "llama", edit: func(f *file) { f.set("llama.expert_group_used_count", gguf.Uint32(1)) }, want: func(t *testing.T, c *models.Config) { require.Zero(t, c.Experts) }},
+		"a score that is not said":  {family: "deepseek2", edit: func(f *file) { f.set("deepseek2.expert_gating_func", gguf.Uint32(0)) }, want: func(t *testing.T, c *models.Config) { require.Equal(t, ir.SoftmaxScore, c.Experts.Router.Score) }},
+		"growing queries, latent": {family: "deepseek2", edit: func(f *file) {
+			f.set("deepseek2.attention.temperature_scale", gguf.Float32(0.5))
+			f.set("deepseek2.attention.temperature_length", gguf.Uint32(16))
+		}, want: func(t *testing.T, c *models.Config) {
+			require.Equal(t, []any{0.5, 16}, []any{c.Temperature, c.GrowsEvery})
+		}},
 		"YaRN of a strength": {family: "mistral3", edit: func(f *file) {
 			f.set("mistral3.rope.scaling.type", gguf.String("yarn"))
 			f.set("mistral3.rope.scaling.factor", gguf.Float32(4))

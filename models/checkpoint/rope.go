@@ -37,7 +37,9 @@ func (k *keys) ReadRope(c *models.Config) {
 		if magnitude != 1 {
 			y.Magnitude = magnitude * models.YaRNMagnitude(y.Factor, 1)
 		}
-		r.YaRN = y
+		if r.YaRN = y; k.holds(models.RopeFreqs) {
+			k.Fail(models.ConfigError("the tensor %s scales RoPE beside YaRN", models.RopeFreqs))
+		}
 	case "longrope":
 		if !k.holds(models.RopeLong) || !k.holds(models.RopeShort) {
 			k.Fail(models.ConfigError("%s: LongRoPE lacks the tensors %s and %s", k.FullName(models.KeyScaling), models.RopeShort, models.RopeLong))

@@ -63,6 +63,23 @@ func windowRope(c *models.Config) *models.Rope {
 	return &r
 }
 
+// unscaled is RoPE of layers with a sliding window, of models that do not scale it there. As in llama.cpp
+// it keeps the factor of cosine and sine that files add to a scaling's.
+func unscaled(c *models.Config, theta float64) *models.Rope {
+	r := c.Rope.Unscaled(theta)
+	if magnitude, _ := c.Rope.InFile(); magnitude != 1 {
+		r.Magnitude = magnitude
+	}
+	return r
+}
+
+// someWindow refuses GGUF files that say of their windows that they have no keys.
+var someWindow = models.Field{Read: func(d models.Description, c *models.Config) {
+	if d.Format() == models.GGUF && d.Has(models.Window.GGUF) && c.Window == 0 {
+		d.Fail(models.ConfigError("%s is 0", d.FullName(models.Window.GGUF)))
+	}
+}}
+
 // afmoeFolder refuses folders that GGUF files cannot hold: with other layers than every fourth
 // without a window and RoPE, or without the scale of embeddings.
 func afmoeFolder(d models.Description, c *models.Config) {

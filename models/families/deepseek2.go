@@ -34,7 +34,7 @@ var deepseek2Family = models.Family{
 		latentSize("attention.value_length", func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, c.Latent.Value, c.Latent.KV) }),
 		latentSize(keyLatentKey, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Head) }),
 		latentSize(keyLatentValue, func(c *models.Config) int { return lo.Ternary(c.Latent.Joined, 0, c.Latent.Value) }),
-		{Read: refuseTemperature},
+		{Read: latentTemperature},
 		{GGUF: keyDense, HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
 	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{
 		sharedCount, {Read: unsaidScore},
@@ -169,11 +169,10 @@ func sharedCountAs(hf string) models.Field {
 	}
 }
 
-// refuseTemperature refuses files whose queries grow with their positions.
-func refuseTemperature(d models.Description, _ *models.Config) {
-	const key = "attention.temperature_scale"
-	if d.Format() == models.GGUF && d.Has(key) {
-		d.Fail(models.ConfigError("%s: queries that grow with their positions are not supported", d.FullName(key)))
+// latentTemperature reads by how much queries grow with their positions, as in Mistral Large 3.
+func latentTemperature(d models.Description, c *models.Config) {
+	if d.Format() == models.GGUF && d.Has(keyTemperature) {
+		c.Temperature, c.GrowsEvery = d.Number(keyTemperature, 0), d.Size("attention.temperature_length", 0)
 	}
 }
 
@@ -231,23 +230,24 @@ func latentSources(c *models.Config) []models.Source {
 // where n = RMSNorm(x) and w = the largest of softmax(R·n), scaled; V3 and its like choose by
 // sigmoids and a bias, in some models among groups of experts.
 func deepseek2(b *ir.Builder, c *models.Config) {
+	grown := growing(b, c)
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
-		x = b.Add(x, latentAttention(l, l.Norm("attn_norm", x), c.Eps))
+		x = b.Add(x, latentAttention(l, l.Norm("attn_norm", x), c.Eps, grown))
 		return models.AddFeedForward(l, x, l.Norm("ffn_norm", x), ir.SiLU)
 	})
 }
 
 // latentAttention returns Wo · attend(rope(Wq·n), rope(Wpe·n) + Wk·c, Wv·c), [T, Width], where c =
-// RMSNorm(Wkv·n), by eps. The leading elements of each head rotate; those of K are the same in all
-// heads.
-func latentAttention(l *models.LayerBuilder, n *ir.Value, eps float64) *ir.Value {
+// RMSNorm(Wkv·n), by eps, with queries as grown returns them. The leading elements of each head rotate;
+// those of K are the same in all heads.
+func latentAttention(l *models.LayerBuilder, n *ir.Value, eps float64, grown func(heads *ir.Value) *ir.Value) *ir.Value {
 	b, latent, width := l.Builder, l.Config.Latent, l.Heads*l.Head
 	norm := func(role string, x *ir.Value) *ir.Value { return models.RMSNorm(b, l.Name(role), x, eps) }
 	role, from := "attn_q", n
 	if latent.Query > 0 {
 		role, from = "attn_q_b", norm("attn_q_a_norm", l.Linear("attn_q_a", n, latent.Query, false))
 	}
-	q := l.Rotate(b.SplitHeads(l.Linear(role, from, width, false), l.Heads))
+	q := l.Rotate(grown(b.SplitHeads(l.Linear(role, from, width, false), l.Heads)))
 	c := norm("attn_kv_a_norm", l.Linear("attn_kv_a_mqa", n, latent.KV, false))
 	shared := l.Rotate(b.SplitHeads(l.Linear("attn_k_pe", n, l.Head, false), 1))
 	k := b.Add(b.MergeHeads(b.RepeatKV(shared, l.Heads)), l.Linear("attn_k_b", c, width, false))

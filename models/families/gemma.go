@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 )
@@ -13,7 +15,7 @@ import (
 var gemmaFamily = models.Family{
 	Title: "Gemma, CodeGemma",
 	Name:  "gemma", HF: "GemmaForCausalLM", Define: gemma,
-	Fields: slices.Concat(models.ShapeFields(func(*models.Config, models.Format) float64 { return 256 }), models.Biased[:2], []models.Field{models.RMSEps, models.WholeRope, models.Tied(true),
+	Fields: slices.Concat(models.ShapeFields(gemmaHead), models.Biased[:2], []models.Field{models.RMSEps, models.WholeRope, models.Tied(true),
 		{HF: "hidden_activation", Only: "gelu_pytorch_tanh"}, models.NoWindow, models.NoExperts}),
 	Given: func(c *models.Config) { c.EmbeddingScale = math.Sqrt(float64(c.Width)) },
 	Tensors: models.DecoderTensors(map[string]models.Stored{
@@ -36,4 +38,9 @@ func gemma(b *ir.Builder, c *models.Config) {
 		x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), models.AsIs))
 		return b.Add(x, models.Gated(l, l.Norm("ffn_norm", x), ir.GELUTanh))
 	})
+}
+
+// gemmaHead is the size of heads in files without it.
+func gemmaHead(c *models.Config, format models.Format) float64 {
+	return lo.Ternary(format == models.Folder, 256, models.WidthByHeads(c, format))
 }

@@ -14,7 +14,7 @@ import (
 var gemma2Family = models.Family{
 	Title: "Gemma 2",
 	Name:  "gemma2", HF: "Gemma2ForCausalLM", Define: gemma2,
-	Fields: slices.Concat(models.Without(gemmaFields(4096, 2), models.LogitCap.GGUF), []models.Field{windowTheta,
+	Fields: slices.Concat(models.Without(gemmaFields(4096, 2), models.LogitCap.GGUF), []models.Field{windowTheta, someWindow,
 		{GGUF: models.SoftCap.GGUF, HF: models.SoftCap.HF, Number: models.SoftCap.Number, Optional: true, Absent: inGGUF(50)},
 		{GGUF: models.LogitCap.GGUF, HF: models.LogitCap.HF, Number: models.LogitCap.Number, Optional: true, Absent: inGGUF(30)}}),
 	Given: gemmaGiven(46),
@@ -38,7 +38,7 @@ func inGGUF(absent float64) func(*models.Config, models.Format) float64 {
 // gemmaFields are the fields of Gemma 2 and 3. unsaid is the sliding window in files without the
 // entry, 0 for none; by default every every-th layer has no window.
 func gemmaFields(unsaid, every int) []models.Field {
-	return slices.Concat(models.ShapeFields(func(*models.Config, models.Format) float64 { return 256 }), models.Biased, []models.Field{
+	return slices.Concat(models.ShapeFields(gemmaHead), models.Biased, []models.Field{
 		models.RMSEps, models.WholeRope, models.Tied(true), {HF: "hidden_activation", Only: "gelu_pytorch_tanh"}, models.LogitCap,
 		{GGUF: models.Window.GGUF, HF: models.Window.HF, Size: models.Window.Size, Optional: unsaid == 0,
 			Absent: func(*models.Config, models.Format) float64 { return float64(unsaid) }},

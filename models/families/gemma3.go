@@ -21,9 +21,7 @@ var gemma3Family = models.Family{
 	},
 	Layer: func(c *models.Config, i int, l *models.Layer) {
 		if c.SeesWindow(i) {
-			l.Window = c.Window
-			l.Rope = c.Rope.Unscaled(c.WindowRope.Theta)
-			l.Rope.Magnitude = c.Rope.Magnitude
+			l.Window, l.Rope = c.Window, unscaled(c, c.WindowRope.Theta)
 		}
 	},
 	Tensors: gemmaTensors(map[string]models.Stored{

@@ -17,10 +17,12 @@ var gemmaEmbeddingFamily = models.Family{
 	Name:  "gemma-embedding", HF: "Gemma3TextModel", Define: gemmaEmbedding, Encodes: true,
 	Fields: slices.Concat(gemma3Family.Fields, []models.Field{
 		{HF: "use_bidirectional_attention", Only: true},
-		{GGUF: "dense_2_feat_out", Size: func(c *models.Config) *int { return &c.Dense }, Optional: true},
-		{GGUF: "dense_3_feat_in", Repeats: func(c *models.Config) int { return c.Dense }},
-		{GGUF: "dense_2_feat_in", Repeats: func(c *models.Config) int { return c.Width }},
-		{GGUF: "dense_3_feat_out", Repeats: func(c *models.Config) int { return c.Width }},
+		{Read: func(d models.Description, c *models.Config) {
+			if d.Format() == models.GGUF {
+				c.Dense, _ = d.Rows("dense_2.weight")
+			}
+		}},
+		latentSize("dense_2_feat_out", denseWidth), latentSize("dense_3_feat_in", denseWidth), latentSize("dense_2_feat_in", denseOuter), latentSize("dense_3_feat_out", denseOuter),
 	}),
 	Given: func(c *models.Config) {
 		gemma3Family.Given(c)
@@ -44,3 +46,7 @@ func gemmaEmbedding(b *ir.Builder, c *models.Config) {
 	encoder.Embeds = true
 	gemma3(b, &encoder)
 }
+
+// denseWidth and denseOuter are the sizes of the dense layers, 0 where there are none.
+func denseWidth(c *models.Config) int { return c.Dense }
+func denseOuter(c *models.Config) int { return lo.Ternary(c.Dense > 0, c.Width, 0) }

@@ -55,6 +55,14 @@ var stillHeads = models.Field{
 
 const keyFinetuned = "rope.scaling.finetuned"
 
+// noDeepStack refuses files of Granite Vision, whose layers read more than the embeddings.
+var noDeepStack = models.Field{Read: func(d models.Description, _ *models.Config) {
+	const key = "deepstack_mapping"
+	if d.Format() == models.GGUF && d.Has(key) {
+		d.Fail(models.ConfigError("%s: layers that read parts of a picture are not supported", d.FullName(key)))
+	}
+}}
+
 // graniteFields are those of dense models that rotate their heads.
 var graniteFields = slices.Concat(models.DecoderFields(models.WidthByHeads), multipliers)
 
@@ -81,6 +89,7 @@ func granite4(d models.Description, c *models.Config) {
 
 // multipliers are Granite's.
 var multipliers = []models.Field{
+	noDeepStack,
 	{GGUF: "embedding_scale", HF: "embedding_multiplier", Number: func(c *models.Config) *float64 { return &c.EmbeddingScale }, Optional: true},
 	{GGUF: "residual_scale", HF: "residual_multiplier", Number: func(c *models.Config) *float64 { return &c.ResidualScale }, Optional: true},
 	{GGUF: "attention.scale", HF: "attention_multiplier", Number: func(c *models.Config) *float64 { return &c.AttentionScale }, Optional: true},

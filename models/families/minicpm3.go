@@ -25,7 +25,7 @@ var minicpm3Family = models.Family{
 	Given: func(c *models.Config) {
 		c.Latent.Joined = true
 		c.EmbeddingScale, c.ResidualScale, c.LogitDivisor = 12, 1.4/math.Sqrt(float64(max(c.Layers, 1))), float64(c.Width)/256
-		latentGiven(c)
+		c.KVHeads = c.Heads
 	},
 	Check:   checkLatent,
 	Sources: latentSources,
@@ -60,7 +60,7 @@ func minicpm3Heads(d models.Description, c *models.Config) {
 // residual stream, which the norms within attention do not read.
 func minicpm3(b *ir.Builder, c *models.Config) {
 	models.Decode(b, multiplied(c), models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
-		x = b.Add(x, latentAttention(l, l.Norm("attn_norm", x), c.Eps))
+		x = b.Add(x, latentAttention(l, l.Norm("attn_norm", x), c.Eps, growing(b, c)))
 		return b.Add(x, models.Gated(l, l.Norm("ffn_norm", x), ir.SiLU))
 	})
 }

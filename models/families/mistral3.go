@@ -18,6 +18,11 @@ var mistral3Family = models.Family{
 	Name:  "mistral3", HF: "Ministral3ForCausalLM", Alias: []string{"Mistral3ForConditionalGeneration"}, Define: mistral3,
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow, models.NoExperts,
 		{Read: models.RefuseWindow}, {Read: yarnStrength}, temperature}),
+	Given: func(c *models.Config) {
+		if c.Temperature != 0 {
+			c.GrowsEvery = cmp.Or(c.GrowsEvery, int(c.Rope.OldContext(float64(c.Context))))
+		}
+	},
 	Tensors:         models.DecoderTensors(nil),
 	Prefixes:        []string{"language_model."},
 	GGUFInterleaved: true,
@@ -41,7 +46,7 @@ var temperature = models.Field{
 		if d.Format() == models.Folder {
 			c.Temperature = d.Scaling("llama_4_scaling_beta")
 		} else if d.Has(keyTemperature) {
-			c.Temperature = d.Number(keyTemperature, 0)
+			c.Temperature, c.GrowsEvery = d.Number(keyTemperature, 0), d.Size(models.KeyOldContext, c.Context)
 		}
 	},
 	Write: func(c *models.Config) (string, gguf.Value, bool) {
@@ -51,23 +56,30 @@ var temperature = models.Field{
 
 const keyTemperature = "attention.temperature_scale"
 
-// mistral3 is llama, except that queries at position p are multiplied by 1 + Temperature · ln(1 +
-// ⌊p/o⌋), o being the original context: by one within it.
+// mistral3 is llama, except that queries grow.
 func mistral3(b *ir.Builder, c *models.Config) {
-	prepare := models.AsIs
-	if old := int(c.Rope.OldContext(float64(c.Context))); c.Temperature != 0 && c.MaxContext > old {
-		growth := b.Embed(b.Input(sym.Stretch(old)), growths(b, c, (c.MaxContext-1)/old+1))
-		prepare = func(role string, heads *ir.Value) *ir.Value {
-			if role != "attn_q" {
-				return heads
-			}
-			return b.SplitHeads(b.Mul(b.MergeHeads(heads), growth), c.Heads)
+	grown := growing(b, c)
+	prepare := func(role string, heads *ir.Value) *ir.Value {
+		if role != "attn_q" {
+			return heads
 		}
+		return grown(heads)
 	}
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		x = b.Add(x, models.Attention(l, l.Norm("attn_norm", x), prepare))
 		return b.Add(x, models.Gated(l, l.Norm("ffn_norm", x), ir.SiLU))
 	})
+}
+
+// growing returns a function that multiplies queries at position p, [T, Heads, Head], by 1 + Temperature
+// · ln(1 + ⌊p/o⌋), o being GrowsEvery: by one within it.
+func growing(b *ir.Builder, c *models.Config) func(heads *ir.Value) *ir.Value {
+	from := c.GrowsEvery
+	if c.Temperature == 0 || c.MaxContext <= from {
+		return func(heads *ir.Value) *ir.Value { return heads }
+	}
+	growth := b.Embed(b.Input(sym.Stretch(from)), growths(b, c, (c.MaxContext-1)/from+1))
+	return func(heads *ir.Value) *ir.Value { return b.SplitHeads(b.Mul(b.MergeHeads(heads), growth), c.Heads) }
 }
 
 // growths returns the multipliers of queries in each stretch of o positions, repeated for each

@@ -17,9 +17,9 @@ var museGlimmerFamily = models.Family{
 	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.NoExperts,
 		{HF: "hidden_activation", Only: "silu"}, {HF: "attention_bias", Only: false},
 		{GGUF: "attention.sliding_window", HF: "sliding_window", Size: func(c *models.Config) *int { return &c.Window }}, models.Windowed(4),
-		windowTheta,
+		windowTheta, someWindow,
 		{GGUF: "logit_scale", HF: "output_multiplier", Number: func(c *models.Config) *float64 { return &c.LogitScale }},
-		{GGUF: models.LogitCap.GGUF, HF: models.LogitCap.HF, Number: models.LogitCap.Number}, {Read: museGlimmerFolder}}),
+		{GGUF: models.LogitCap.GGUF, HF: models.LogitCap.HF, Number: models.LogitCap.Number, Optional: true}, {Read: museGlimmerFolder}}),
 	Prefixes: qwen3vlFamily.Prefixes,
 	Tensors: models.DecoderTensors(map[string]models.Stored{
 		"blk.#.attn_norm.weight":           models.Gain("model.layers.#.input_layernorm.weight"),
@@ -31,6 +31,8 @@ var museGlimmerFamily = models.Family{
 		"blk.#.post_ffw_norm.weight":       models.Gain("model.layers.#.post_feedforward_layernorm.weight"),
 	}),
 	Ignorable: []string{"model.vision_tower.*", "model.vision_adapter.*", "model.vision_projection.*"},
+	// Only layers with a window rotate, and llama.cpp scales none of them.
+	Given: func(c *models.Config) { c.Rope = *unscaled(c, c.Rope.Theta) },
 	Layer: func(c *models.Config, i int, l *models.Layer) {
 		if l.Rope = c.Rope.Still(); c.SeesWindow(i) {
 			l.Window, l.Rope = c.Window, windowRope(c)

@@ -123,7 +123,7 @@ var shapes = []shape{
 	{family: "gpt-oss", formats: true, untied: true, more: func(c *models.Config, i int) {
 		c.Experts = experts(i)
 		c.Window, c.Windowed = 3+i, windows(c.Layers, 2)
-		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16}
+		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 32, SlowBeta: 1, OldContext: 16}
 		if i == 3 {
 			c.WindowRope.Theta = 50
 		}
@@ -221,7 +221,7 @@ var shapes = []shape{
 		c.Experts.Shared, c.Experts.Dense = []int{64, 200, 88, 48, 512}[i], i%2
 		c.Experts.Router = models.Router{Score: ir.SigmoidScore, Normalised: i != 1, Biased: true, Scale: 1 + float64(i)/2}
 		c.ElementGate = i == 2
-		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16}
+		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 32, SlowBeta: 1, OldContext: 16}
 		if i != 2 {
 			c.Window, c.Windowed = 3+i, models.AllButEvery(-2, c.Layers) // from the first layer llama.cpp takes how much of a head rotates
 			c.HeadCounts = lo.Times(c.Layers, func(k int) int { return lo.Ternary(c.Windowed[k], c.Heads, c.KVHeads) })
