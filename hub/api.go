@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -22,8 +21,8 @@ type entry struct {
 	etag string
 }
 
-// etagForm restricts an ETag to what is safe as a file name.
-var etagForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+// safeETag reports whether an ETag is safe as a file name.
+func safeETag(etag string) bool { return len(etag) <= 128 && typeForm.MatchString(etag) }
 
 // list returns the commit of a revision and its files.
 func (h *Hub) list(ctx context.Context, n Name) (commit string, files []entry, err error) {
@@ -78,7 +77,7 @@ func parseList(body []byte) (commit string, files []entry, err error) {
 	if err := json.Unmarshal(body, &said); err != nil {
 		return "", nil, err
 	}
-	if !commitForm.MatchString(said.SHA) {
+	if !isHash(said.SHA, gitDigits) {
 		return "", nil, fmt.Errorf("%q is not a commit", said.SHA)
 	}
 	for _, s := range said.Siblings {
@@ -92,7 +91,7 @@ func parseList(body []byte) (commit string, files []entry, err error) {
 		if err := checkFile(e.file); err != nil {
 			return "", nil, err
 		}
-		if e.etag != "" && !etagForm.MatchString(e.etag) || e.size < -1 || e.etag == "" && e.size < 0 && s.LFS != nil {
+		if e.etag != "" && !safeETag(e.etag) || e.size < -1 || e.etag == "" && e.size < 0 && s.LFS != nil {
 			return "", nil, fmt.Errorf("%s: hash %q, %d bytes", e.file, e.etag, e.size)
 		}
 		files = append(files, e)
@@ -147,7 +146,7 @@ func (h *Hub) head(ctx context.Context, n Name, commit string, e entry) (entry, 
 		} else if answer.StatusCode == http.StatusOK {
 			e.size = answer.ContentLength
 		}
-		if !etagForm.MatchString(e.etag) || e.size < -1 {
+		if !safeETag(e.etag) || e.size < -1 {
 			return permanent{fmt.Errorf("the server gives the ETag %q and %d bytes", e.etag, e.size)}
 		}
 		return nil

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 )
 
@@ -35,11 +34,20 @@ func (r repo) file(commit, file string) string {
 	return filepath.Join(r.snapshot(commit), filepath.FromSlash(file))
 }
 
-var commitForm = regexp.MustCompile(`^[0-9a-f]{40}$`)
+// isHash reports whether text is a hash of that many hexadecimal digits.
+func isHash(text string, digits int) bool {
+	return len(text) == digits && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+// Digits of the hub's hashes: of commits and of objects in git, and of large files.
+const (
+	gitDigits    = 40
+	sha256Digits = 64
+)
 
 // commit returns the commit to which a revision was resolved at the last Pull.
 func (r repo) commit(revision string) (string, error) {
-	if commitForm.MatchString(revision) {
+	if isHash(revision, gitDigits) {
 		return revision, nil
 	}
 	data, err := readSmall(r.ref(revision))
@@ -47,7 +55,7 @@ func (r repo) commit(revision string) (string, error) {
 		return "", err
 	}
 	commit := strings.TrimSpace(string(data))
-	if !commitForm.MatchString(commit) {
+	if !isHash(commit, gitDigits) {
 		return "", fmt.Errorf("%s does not hold a commit", r.ref(revision))
 	}
 	return commit, nil

@@ -390,19 +390,13 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// Hashes by the length of the ETag.
-var (
-	sha256Form = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	gitForm    = regexp.MustCompile(`^[0-9a-f]{40}$`)
-)
-
 // hashOf returns the hash that an ETag holds: SHA-256 for large files, git's object name for
 // others. It is nil if the ETag is no hash.
 func hashOf(etag string, size int64) hash.Hash {
 	switch {
-	case sha256Form.MatchString(etag):
+	case isHash(etag, sha256Digits):
 		return sha256.New()
-	case gitForm.MatchString(etag) && size >= 0:
+	case isHash(etag, gitDigits) && size >= 0:
 		h := &gitHash{sha1.New(), size} // git's object name
 		h.begin()
 		return h
