@@ -17,10 +17,10 @@ import "github.com/smelt-ml/smelt/ir"
 // pays for steps of one token per sequence where the target's costs ([ir.Costs]) favour it.
 // Norms over all heads keep a dispatch of their own, since each threadgroup would read all heads.
 func AttentionWrite() *Rule {
-	cache, positions, seqlens, lens, table, sinks, slopes := Any(), Any(), Any(), Any(), Any(), Optional(), Optional()
+	cache, positions, seqlens, lens, table := Any(), Any(), Any(), Any(), Any()
 	write := OneOf([]ir.Op{ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite}, Any(), cache, positions, Any(), Rest())
 	q, written := Op(ir.OpSelect, write), Op(ir.OpSelect, write)
-	attention := Op(ir.OpAttention, q, written, positions, seqlens, lens, table, sinks, slopes)
+	attention := Op(ir.OpAttention, q, written, positions, seqlens, lens, table, Rest())
 
 	return &Rule{
 		Name:   "attention_write",
@@ -54,6 +54,7 @@ func AttentionWrite() *Rule {
 				o.Factors = in[0]
 			}
 			attr := ir.AttentionWriteAttr{Write: m[write].Attr.(ir.RopeWriteAttr), Attention: m[attention].Attr.(ir.AttentionAttr)}
+			o.Gate = attr.Attention.Gated(m[attention].Args)
 			o.Sinks, o.Slopes = attr.Attention.Optional(m[attention].Args)
 			attr.Factors, attr.Sinks = o.Factors != nil, o.Sinks != nil
 			out := e.Emit(op, attr, o.List()...)

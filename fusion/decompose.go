@@ -159,7 +159,25 @@ func attend(e *Emitter, a ir.AttentionAttr, in []*ir.Value, to dtype.Type) *ir.V
 	masked := e.Emit(ir.OpMask, ir.MaskAttr{Window: a.Window}, scores, positions, seqlens, lens, slopes)
 	weights := e.Emit(ir.OpSoftmax, nil, masked, sinks)
 	out := e.Emit(ir.OpTranspose, headsFirst, e.Emit(ir.OpMatmul, ir.MatmulAttr{}, weights, values))
+	if gate := a.Gated(in); gate != nil {
+		out = gateHeads(e, a.Gate, out, gate)
+	}
 	return e.Cast(out, to)
+}
+
+// gateHeads emits the product of x, [T,heads,D] in float, and the activation of a gate.
+func gateHeads(e *Emitter, a ir.GateAttr, x, in *ir.Value) *ir.Value {
+	shape := x.Type.Shape
+	heads, _ := shape[1].IsConst()
+	if n := a.Width(heads, shape.Last()); n != in.Type.Shape.Last() {
+		in = e.Emit(ir.OpSlice, ir.SliceAttr{Start: a.From, End: a.From + int(n)}, in)
+	}
+	gate := e.Emit(ir.OpActivate, ir.ActivationAttr{Activation: a.Activation}, e.Cast(in, dtype.F32))
+	if !a.ByHead {
+		return e.Emit(ir.OpMul, nil, x, e.Reshape(gate, shape...))
+	}
+	all, _ := shape[0].Times(shape[1]) // heads of all tokens, each a sum of one
+	return e.Reshape(e.Emit(ir.OpWeightedSum, nil, e.Reshape(x, all, ir.Const(1), shape[2]), e.Reshape(gate, all, ir.Const(1))), shape...)
 }
 
 func decomposeRepeatPair(e *Emitter, v *ir.Value) []*ir.Value {

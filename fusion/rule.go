@@ -76,6 +76,8 @@ func All() []*Rule {
 		QKVWrite(),
 		GatedShortConv(),
 		GatedDeltaNet(),
+		AttentionGate(),
+		QKVGate(),
 		RepeatKVPair(),
 		GatedActivation(),
 		GateUp(),

@@ -63,11 +63,39 @@ type AttentionAttr struct {
 	Window  int     // see MaskAttr
 	SoftCap float64 // scaled scores become SoftCap · tanh(score / SoftCap); 0: no cap
 	Slopes  bool    // the last operand is the slopes of ALiBi, see mask
+	Gate    GateAttr
 }
 
-// Optional returns the optional operands of an attention, nil where absent.
+// GateAttr describes a gate whose activation multiplies the result of an attention. It lies in the
+// columns of an operand from From on: one for each element of each head, or for each head.
+type GateAttr struct {
+	Activation Activation // NoActivation: there is no gate
+	ByHead     bool       // a column for each head
+	From       int
+}
+
+// Width returns the number of the gate's columns for heads of head elements.
+func (a GateAttr) Width(heads, head int64) int64 {
+	if a.ByHead {
+		return heads
+	}
+	return heads * head
+}
+
+// Gated returns the operand of an attention that holds its gate, or nil.
+func (a AttentionAttr) Gated(in []*Value) *Value {
+	if a.Gate.Activation == NoActivation {
+		return nil
+	}
+	return in[6]
+}
+
+// Optional returns the optional operands of an attention besides the gate, nil where absent.
 func (a AttentionAttr) Optional(in []*Value) (sinks, slopes *Value) {
 	rest := in[6:]
+	if a.Gated(in) != nil {
+		rest = rest[1:]
+	}
 	if a.Slopes {
 		slopes, rest = rest[len(rest)-1], rest[:len(rest)-1]
 	}
@@ -125,7 +153,7 @@ type SelectAttr struct{ Index int }
 // LinearAttr describes the prologue and epilogue of a fused_linear. Its operands are those of
 // [LinearOperands], in that order.
 type LinearAttr struct {
-	Weights    int        // matrices whose outputs are concatenated along columns, 1 to 3
+	Weights    int        // matrices whose outputs are concatenated along columns, 1 to 4
 	Bias       bool       // each weight has a bias, which is added to its products
 	Activation Activation // applied to the products and biases
 	Gated      bool       // Activation gates two weights: its x and y are their products
@@ -277,7 +305,7 @@ type AttentionWriteAttr struct {
 // AttentionWriteOperands are the operands of a …_write_attention op; absent ones are nil.
 type AttentionWriteOperands struct {
 	QKV, Cache, Positions, Slots, CuSeqlens, ContextLens, BlockTable *Value
-	QNorm, KNorm, Factors, Sinks, Slopes                             *Value
+	Gate, QNorm, KNorm, Factors, Sinks, Slopes                       *Value
 }
 
 // Operands names the operands of an op; norms reports whether the op normalises heads.
@@ -287,7 +315,7 @@ func (a AttentionWriteAttr) Operands(in []*Value, norms bool) AttentionWriteOper
 	for _, next := range []struct {
 		has bool
 		to  **Value
-	}{{norms, &o.QNorm}, {norms, &o.KNorm}, {a.Factors, &o.Factors}, {a.Sinks, &o.Sinks}, {a.Attention.Slopes, &o.Slopes}} {
+	}{{a.gated(), &o.Gate}, {norms, &o.QNorm}, {norms, &o.KNorm}, {a.Factors, &o.Factors}, {a.Sinks, &o.Sinks}, {a.Attention.Slopes, &o.Slopes}} {
 		if next.has {
 			*next.to, in = in[0], in[1:]
 		}
@@ -295,10 +323,12 @@ func (a AttentionWriteAttr) Operands(in []*Value, norms bool) AttentionWriteOper
 	return o
 }
 
+func (a AttentionWriteAttr) gated() bool { return a.Attention.Gate.Activation != NoActivation }
+
 // operands returns the number of operands.
 func (a AttentionWriteAttr) operands(norms bool) int {
 	n := 7
-	for _, has := range []bool{norms, norms, a.Factors, a.Sinks, a.Attention.Slopes} {
+	for _, has := range []bool{a.gated(), norms, norms, a.Factors, a.Sinks, a.Attention.Slopes} {
 		if has {
 			n++
 		}
@@ -308,7 +338,7 @@ func (a AttentionWriteAttr) operands(norms bool) int {
 
 // List is the inverse of Operands.
 func (o AttentionWriteOperands) List() []*Value {
-	return present(o.QKV, o.Cache, o.Positions, o.Slots, o.CuSeqlens, o.ContextLens, o.BlockTable, o.QNorm, o.KNorm, o.Factors, o.Sinks, o.Slopes)
+	return present(o.QKV, o.Cache, o.Positions, o.Slots, o.CuSeqlens, o.ContextLens, o.BlockTable, o.Gate, o.QNorm, o.KNorm, o.Factors, o.Sinks, o.Slopes)
 }
 
 // Write returns the operands of the write alone, a rope_qkv_write or
@@ -320,7 +350,7 @@ func (o AttentionWriteOperands) Write() []*Value {
 // Attend returns the operands of the attention alone, over q and the cache that the write
 // returned.
 func (o AttentionWriteOperands) Attend(q, cache *Value) []*Value {
-	return present(q, cache, o.Positions, o.CuSeqlens, o.ContextLens, o.BlockTable, o.Sinks, o.Slopes)
+	return present(q, cache, o.Positions, o.CuSeqlens, o.ContextLens, o.BlockTable, o.Gate, o.Sinks, o.Slopes)
 }
 
 func present(values ...*Value) []*Value {

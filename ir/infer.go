@@ -791,7 +791,7 @@ func inferSelect(in []*Value, attr any, _ Type) (Type, error) {
 
 func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	a := attr.(LinearAttr)
-	if a.Weights < 1 || a.Weights > 3 || len(in) != a.operands() {
+	if a.Weights < 1 || a.Weights > 4 || len(in) != a.operands() {
 		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
 	}
 	if err := errors.Join(epsilon(a.Eps), a.Activation.check(a.Gated), a.checkNorm()); err != nil {
@@ -1015,8 +1015,17 @@ func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
 	if err := ints(in, 5, "block_table", Var(sym.B), Var(sym.NB)); err != nil {
 		return q, err
 	}
-	if len(in) == 6 && a.Slopes || len(in) == 8 && !a.Slopes {
-		return q, fmt.Errorf("%d operands, slopes %v", len(in), a.Slopes)
+	least := 6
+	for _, has := range []bool{a.Gate.Activation != NoActivation, a.Slopes} {
+		if has {
+			least++
+		}
+	}
+	if len(in) < least || len(in) > least+1 {
+		return q, fmt.Errorf("%d operands, slopes %v, gate %s", len(in), a.Slopes, a.Gate.Activation)
+	}
+	if err := a.Gate.check(a.Gated(in), heads, int64(c.Head)); err != nil {
+		return q, err
 	}
 	sinks, slopes := a.Optional(in)
 	for i, v := range []*Value{sinks, slopes} {
@@ -1028,6 +1037,27 @@ func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
 		}
 	}
 	return q, nil
+}
+
+// check checks the operand that holds the gate of heads of head elements.
+func (a GateAttr) check(v *Value, heads, head int64) error {
+	if v == nil {
+		if a != (GateAttr{}) {
+			return fmt.Errorf("columns of no gate: %+v", a)
+		}
+		return nil
+	}
+	if err := a.Activation.check(false); err != nil {
+		return err
+	}
+	gate, err := floats([]*Value{v}, 0, "gate", 2)
+	if err != nil {
+		return err
+	}
+	if n := gate.Shape.Last(); gate.Shape[0] != Var(sym.T) || a.From < 0 || int64(a.From)+a.Width(heads, head) > n {
+		return fmt.Errorf("gate of %d columns from %d in %s", a.Width(heads, head), a.From, gate)
+	}
+	return nil
 }
 
 func inferQKVWrite(in []*Value, attr any, _ Type) (Type, error) {
@@ -1069,7 +1099,7 @@ func inferHeadNormWrite(in []*Value, attr any, _ Type) (Type, error) {
 	return t, checkFactors(in, 6, a.Rope)
 }
 
-// splitQKV infers the type of Q, [T,heads,D], from operand 0, the concatenated Q, K and V.
+// splitQKV infers the type of Q, [T,heads,D], from operand 0, whose first columns are Q, K and V.
 func splitQKV(in []*Value, heads int) (Type, error) {
 	qkv, err := floats(in, 0, "qkv", 2)
 	if err != nil {
@@ -1082,8 +1112,8 @@ func splitQKV(in []*Value, heads int) (Type, error) {
 	if heads < c.KVHeads || heads%c.KVHeads != 0 {
 		return Type{}, fmt.Errorf("%d query heads over %d KV heads", heads, c.KVHeads)
 	}
-	if err := shapeIs(in[0], "qkv", Var(sym.T), Const((heads+2*c.KVHeads)*c.Head)); err != nil {
-		return Type{}, err
+	if least := int64((heads + 2*c.KVHeads) * c.Head); qkv.Shape[0] != Var(sym.T) || qkv.Shape.Last() < least {
+		return Type{}, mismatch("qkv", in[0], Shape{Var(sym.T), Const(int(least))})
 	}
 	return TupleOf(TensorOf(qkv.DType, Var(sym.T), Const(heads), Const(c.Head)), StateOf(c)), nil
 }

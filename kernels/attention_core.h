@@ -26,6 +26,7 @@
 #define SMELT_KERNELS_ATTENTION_CORE_H
 
 #include <metal_stdlib>
+#include "head_gate.h"
 #include "paged.h"
 #include "unroll.h"
 using namespace metal;
@@ -65,6 +66,8 @@ template <typename A> struct QueryRows {
     ulong stride; // elements between rows of both
     uint count;   // of the 32; rows from there on are neither read nor written
     uint head;
+    HeadGate<A> gate; // of the first row; those of the others are gate_stride apart
+    uint gate_stride, q_head;
 };
 
 // Keys that are seen, [first, end) by the lane's row and [start, stop) by any row of
@@ -299,7 +302,9 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
             const uint r = i * 2 + lane / 16;
             if (sg * 8 + r < q.count && d0 + d < head) {
                 const float4 v = *(threadgroup const float4 *)(results + r * result_stride + d);
-                store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, v * norms[i]);
+                HeadGate<A> gate = q.gate;
+                gate.at += ulong(sg * 8 + r) * q.gate_stride;
+                store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, gated(gate, q.q_head, head, d0 + d, v * norms[i]));
             }
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);

@@ -17,11 +17,12 @@
 //     put(results, states, …)          merge the simdgroups' states and write
 //
 // A file includes it after its function constants, because it uses has_soft_cap,
-// has_slopes, has_sinks and is_split.
+// has_slopes, has_sinks, is_split, gate_kind and gate_by_head.
 #ifndef SMELT_KERNELS_ATTENTION_ROWS_H
 #define SMELT_KERNELS_ATTENTION_ROWS_H
 
 #include <metal_stdlib>
+#include "head_gate.h"
 #include "paged.h"
 #include "unroll.h"
 using namespace metal;
@@ -347,18 +348,21 @@ inline Merged merge(threadgroup const States &states, float sink, uint tid) {
     return all;
 }
 
-// Where results go, rows of a query head of a token each; and sinks, by query head.
+// Where results go, rows of a query head of a token each; sinks, by query head; and gates, by token.
 template <typename A> struct Results {
     device A *out;
     device float *part, *statistics; // of a partition
     device const float *sinks;
+    device const A *gate;
+    uint heads, gate_stride, gate_from;
 };
 
 // put merges the simdgroups' states of a row and writes its result, or the state of one of
 // `partitions` partitions, for threads with elements of the head.
 template <typename A>
-inline void put(thread const Results<A> &to, threadgroup const States &states, ulong row, uint q_head, uint head,
+inline void put(thread const Results<A> &to, threadgroup const States &states, uint token, uint q_head, uint head,
                 uint partition, uint partitions, uint tid) {
+    const ulong row = ulong(token) * to.heads + q_head;
     const float sink = has_sinks && !is_split ? to.sinks[q_head] * log2_e : lowest;
     Merged all = merge(states, sink, tid);
     if (is_split) {
@@ -372,7 +376,8 @@ inline void put(thread const Results<A> &to, threadgroup const States &states, u
     } else {
         if (all.norm != 0.0f)
             all.sum /= all.norm;
-        store_four(to.out, row * head + tid * 4, all.sum);
+        const HeadGate<A> gate = gate_row(gate_kind, gate_by_head, to.gate, token, to.gate_stride, to.gate_from);
+        store_four(to.out, row * head + tid * 4, gated(gate, q_head, head, tid * 4, all.sum));
     }
 }
 

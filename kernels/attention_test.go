@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/ref"
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -112,10 +114,50 @@ type features struct {
 	softCap float64   // 0 for none
 	sinks   []float64 // by head; nil for none
 	slopes  []float64 // likewise
+	gate    ir.Activation
+	byHead  bool // the gate has an element for each head
 }
 
 func (f features) String() string {
-	return fmt.Sprintf("window %d, cap %v, sinks %v, slopes %v", f.window, f.softCap, f.sinks[:min(4, len(f.sinks))], f.slopes)
+	return fmt.Sprintf("window %d, cap %v, sinks %v, slopes %v, gate %v by head %v", f.window, f.softCap, f.sinks[:min(4, len(f.sinks))], f.slopes, f.gate, f.byHead)
+}
+
+// gateFrom is the first column of gates, and gateRest the columns behind them.
+const gateFrom, gateRest = 8, 4
+
+// gates returns a gate for each token, in rows of stride elements.
+func (f features) gates(e kernels.Element, tokens, heads, head int) (gate tensor, stride int) {
+	width := heads
+	if !f.byHead {
+		width *= head
+	}
+	stride = gateFrom + width + gateRest
+	if f.byHead {
+		stride++ // rows of any length
+	}
+	return filled(e, tokens*stride, func(i int) float64 { return 4 * math.Sin(1.7*float64(i)) }), stride
+}
+
+// moveGate moves the gate from a launch of partitions to attention_reduce.
+func moveGate(from, to *launch) {
+	gate, ok := from.buffers["gate"]
+	if !ok {
+		return
+	}
+	delete(from.buffers, "gate")
+	to.buffers["gate"] = gate
+	for _, name := range []string{"fc_gate", "fc_head_gate"} {
+		to.constants[name] = from.constants[name]
+		delete(from.constants, name)
+	}
+	p := to.params.(kernels.ReduceParams)
+	switch a := from.params.(type) {
+	case kernels.AttentionParams:
+		p.GateStride, p.GateFrom = a.GateStride, a.GateFrom
+	case kernels.AttentionWriteParams:
+		p.GateStride, p.GateFrom = a.GateStride, a.GateFrom
+	}
+	to.params = p
 }
 
 // ask sets the constants, parameters and buffers of the features in a launch.
@@ -134,6 +176,14 @@ func (f features) ask(l *launch) {
 	if f.slopes != nil {
 		l.constants["fc_slopes"] = 1
 		l.buffers["slopes"] = filled(kernels.Float, len(f.slopes), func(i int) float64 { return f.slopes[i] })
+	}
+	if f.gate != ir.NoActivation {
+		gate, stride := f.gates(l.buffers["out"].element, int(p.Tokens), int(p.Heads), int(p.Head))
+		l.constants["fc_gate"], l.buffers["gate"] = uint32(f.gate), gate
+		if f.byHead {
+			l.constants["fc_head_gate"] = 1
+		}
+		p.GateStride, p.GateFrom = uint32(stride), gateFrom
 	}
 	l.params = p
 }
@@ -210,6 +260,7 @@ func scaleOf(s attentionShape) float32 { return float32(1 / math.Sqrt(float64(s.
 func (f features) attention(s attentionShape, p paging, q, k, v tensor) []product {
 	queries, keys, values := q.values(), k.values(), v.values()
 	out := make([]product, len(queries))
+	gate, stride := f.gates(q.element, p.tokens(), s.heads, s.head)
 	for seq := range p.lens {
 		for t := int(p.cu[seq]); t < int(p.cu[seq+1]); t++ {
 			next := int(p.positions[t]) + 1
@@ -251,6 +302,18 @@ func (f features) attention(s attentionShape, p paging, q, k, v tensor) []produc
 						out[at+d].value += term
 						out[at+d].scale += math.Abs(term)
 					}
+				}
+				if f.gate == ir.NoActivation {
+					continue
+				}
+				for d := range s.head {
+					column := h
+					if !f.byHead {
+						column = h*s.head + d
+					}
+					g := ref.Activate(f.gate, gate.at(t*stride+gateFrom+column))
+					out[at+d].value *= g
+					out[at+d].scale *= math.Abs(g)
 				}
 			}
 		}
@@ -328,6 +391,11 @@ func featuresFor(heads int) []features {
 		{slopes: inTurn(heads, 0.5, 0.125)},
 		{window: 20, softCap: 5, sinks: inTurn(heads, 1, -3), slopes: inTurn(heads, 0.5, 0.25)},
 		{window: 40, slopes: inTurn(heads, 2)},
+		{gate: ir.Sigmoid, window: 33},
+		{gate: ir.Softplus, byHead: true},
+		{gate: ir.Sigmoid, byHead: true, sinks: inTurn(heads, 1, -3)},
+		{gate: ir.SiLU, softCap: 3},
+		{gate: ir.Softplus, slopes: inTurn(heads, 0.5)},
 	}
 }
 

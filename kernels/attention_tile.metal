@@ -19,12 +19,16 @@ constant bool fc_soft_cap [[function_constant(3)]];
 constant bool fc_sinks [[function_constant(4)]];
 constant bool fc_map [[function_constant(5)]];
 constant bool fc_slopes [[function_constant(7)]];
+constant uint fc_gate [[function_constant(13)]]; // as of attention_vec
+constant bool fc_head_gate [[function_constant(14)]];
 
 constant bool has_window = is_function_constant_defined(fc_window) ? fc_window : false;
 constant bool has_soft_cap = is_function_constant_defined(fc_soft_cap) ? fc_soft_cap : false;
 constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : false;
 constant bool has_map = is_function_constant_defined(fc_map) ? fc_map : false;
 constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes : false;
+constant uint gate_kind = is_function_constant_defined(fc_gate) ? fc_gate : SMELT_ACTIVATION_NONE;
+constant bool gate_by_head = is_function_constant_defined(fc_head_gate) ? fc_head_gate : false;
 
 // A sequence's keys and values for one KV head.
 template <typename C> struct PagedRows {
@@ -61,6 +65,7 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
                            device const float *sinks [[buffer(11)]],     // [heads]
                            device const int *map [[buffer(12)]],         // [tiles of the grid]
                            device const float *slopes [[buffer(13)]],    // [heads]
+                           device const A *gate [[buffer(14)]],          // [tokens, heads·head or heads], by stride
                            uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                            uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float4 tile[2 * sizeof(A) * tile_stride];
@@ -90,6 +95,9 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
     queries.stride = ulong(p.heads) * head;
     queries.count = min(32u, seq_end - first_token);
     queries.head = head;
+    queries.gate = gate_row(gate_kind, gate_by_head, gate, first_token, p.gate_stride, p.gate_from);
+    queries.gate_stride = p.gate_stride;
+    queries.q_head = q_head;
 
     PagedRows<C> rows;
     rows.keys = k_cache;

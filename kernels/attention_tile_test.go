@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -31,6 +32,9 @@ func (c attentionCase) String() string {
 	}
 	if c.sinks != nil {
 		name += fmt.Sprintf(" sinks %g", c.sinks[0])
+	}
+	if c.gate != ir.NoActivation {
+		name += fmt.Sprintf(" gate %v by head %v", c.gate, c.byHead)
 	}
 	if c.bySlot {
 		name += " by slot"
@@ -80,6 +84,9 @@ func featureCases() []attentionCase {
 		{attentionShape{2, 1, 72}, features{window: 1, softCap: 2, sinks: sinksOf(2, 0)}, batch{lens: []int{35}, contexts: []int{70}, block: 5}, true},
 		{attentionShape{4, 2, 64}, features{slopes: []float64{0.25, 0.0625, 0, -0.01}}, mixed, true},
 		{attentionShape{3, 1, 96}, features{window: 40, softCap: 5, sinks: sinksOf(3, 1), slopes: []float64{0.5, 0.125, 2}}, mixed, false},
+		{attentionShape{4, 2, 128}, features{gate: ir.Sigmoid, window: 40}, mixed, false},
+		{attentionShape{3, 1, 72}, features{gate: ir.Softplus, byHead: true}, mixed, true},
+		{attentionShape{2, 1, 40}, features{gate: ir.SiLU, sinks: sinksOf(2, 1)}, mixed, false},
 	}
 	if !everything() {
 		return cases

@@ -3,6 +3,7 @@
 // together.
 #include <metal_stdlib>
 #include "abi/params.h"
+#include "activation.h"
 #include "paged.h"
 using namespace metal;
 
@@ -15,16 +16,20 @@ constant bool has_head = is_function_constant_defined(fc_head);
 constant uint fc_split [[function_constant(1)]];
 constant bool is_split = is_function_constant_defined(fc_split);
 
-constant bool fc_window [[function_constant(2)]];   // tokens see the window of the parameters
-constant bool fc_soft_cap [[function_constant(3)]]; // scores have the cap of the parameters
-constant bool fc_sinks [[function_constant(4)]];    // heads have sinks
-constant bool fc_map [[function_constant(5)]];      // `map` gives the sequence of each token or tile
-constant bool fc_slopes [[function_constant(7)]];   // scores fall with distance
+constant bool fc_window [[function_constant(2)]];     // tokens see the window of the parameters
+constant bool fc_soft_cap [[function_constant(3)]];   // scores have the cap of the parameters
+constant bool fc_sinks [[function_constant(4)]];      // heads have sinks
+constant bool fc_map [[function_constant(5)]];        // `map` gives the sequence of each token or tile
+constant bool fc_slopes [[function_constant(7)]];     // scores fall with distance
+constant uint fc_gate [[function_constant(13)]];      // the activation of a gate that results are multiplied by
+constant bool fc_head_gate [[function_constant(14)]]; // which has an element for each head
 constant bool has_window = is_function_constant_defined(fc_window) ? fc_window : false;
 constant bool has_soft_cap = is_function_constant_defined(fc_soft_cap) ? fc_soft_cap : false;
 constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : false;
 constant bool has_map = is_function_constant_defined(fc_map) ? fc_map : false;
 constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes : false;
+constant uint gate_kind = is_function_constant_defined(fc_gate) ? fc_gate : SMELT_ACTIVATION_NONE;
+constant bool gate_by_head = is_function_constant_defined(fc_head_gate) ? fc_head_gate : false;
 
 // Tokens per threadgroup, 1 (the default), 2, 4 or 8, and query heads per token that share a
 // KV head, 1, 2 or 4; their product is at most 8. Their queries and sums stay in registers: 64
@@ -125,7 +130,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
         threadgroup_barrier(mem_flags::mem_threadgroup);
         const uint q_head = heads.first + h;
         if (tid * 4 < head)
-            put(a.results, states, ulong(token + t) * p.heads + q_head, q_head, head, group.z, groups.z, tid);
+            put(a.results, states, token + t, q_head, head, group.z, groups.z, tid);
     }
 }
 
@@ -140,9 +145,9 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
 // fc_slopes the score of key j then gets slopes[h] · (j − positions[t]) (ALiBi: Press,
 // Smith and Lewis, "Train Short, Test Long", 2022). With
 // fc_sinks every head has one more logit, which is part of the softmax's sum and
-// has no value (StreamingLLM, GPT-OSS). With fc_map the sequence is read from `map`
-// instead of searched for, where −1 is none: threadgroups without a token write
-// nothing.
+// has no value (StreamingLLM, GPT-OSS). With fc_gate the result is multiplied by that
+// activation of a gate, which with fc_head_gate has an element for each head. With fc_map the sequence is read from
+// `map` instead of searched for, where −1 is none: threadgroups without a token write nothing.
 //
 // Grid (heads, tokens, 1) of 256 threads; attention_rows.h documents their share of the keys.
 // Threadgroup memory: one output row for each simdgroup, 8 KB, and its statistics. Heads
@@ -151,7 +156,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
 // With fc_split, grid z partitions the keys: threadgroup z processes keys [z·fc_split,
 // (z+1)·fc_split) and writes the undivided sum of the weighted values to `part`, and the
 // largest score and the sum of weights to `statistics`. attention_reduce merges them and
-// adds the sinks. A partition without keys does not write `part`.
+// adds the sinks and the gate. A partition without keys does not write `part`.
 //
 // With fc_rows, a threadgroup processes that many consecutive tokens of a sequence, such as
 // the drafts that a step verifies, and loads each key once for all that see it. These are the
@@ -172,6 +177,7 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
                           device const float *sinks [[buffer(11)]],     // [heads], in units of e
                           device const int *map [[buffer(12)]],         // [tokens], or [tiles] of fc_rows
                           device const float *slopes [[buffer(13)]],    // [heads]
+                          device const A *gate [[buffer(14)]],          // [tokens, heads·head or heads], by stride
                           uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
                           uint tid [[thread_index_in_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]]) {
@@ -184,7 +190,7 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
     a.cu_seqlens = cu_seqlens;
     a.context_lens = context_lens;
     a.block_table = block_table;
-    a.results = {out, part, statistics, sinks};
+    a.results = {out, part, statistics, sinks, gate, p.heads, p.gate_stride, p.gate_from};
     a.map = map;
     a.slopes = slopes;
 #ifdef SMELT_SINGLE
@@ -210,16 +216,16 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
 
 // attention_reduce puts the partitions of attention_vec together: each weighs by
 // exp2 of its largest score against the largest of all, with fc_sinks the head's sink
-// among them. Partitions without keys have a sum of weights of 0 and are not read. Every
-// simdgroup weighs 32 partitions at a time, one a lane, before it adds them up. Grid
-// (heads, tokens, 1) of head/4 threads, rounded up to whole simdgroups. No threadgroup
-// memory.
+// among them; gates are those of attention_vec. Partitions without keys have a sum of weights of 0 and are not read.
+// Every simdgroup weighs 32 partitions at a time, one a lane, before it adds them up. Grid (heads, tokens, 1) of head/4
+// threads, rounded up to whole simdgroups. No threadgroup memory.
 template <typename A>
 kernel void attention_reduce(device const float *part [[buffer(0)]],       // [tokens, heads, partitions, head]
                              device const float *statistics [[buffer(1)]], // [tokens, heads, partitions, 2]
                              device A *out [[buffer(2)]],                  // [tokens, heads, head]
                              constant ReduceParams &p [[buffer(3)]],       //
                              device const float *sinks [[buffer(4)]],      // [heads], in units of e
+                             device const A *gate [[buffer(5)]],           // [tokens, heads·head or heads], by stride
                              uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                              uint lane [[thread_index_in_simdgroup]]) {
     if (group.y >= p.tokens)
@@ -252,8 +258,10 @@ kernel void attention_reduce(device const float *part [[buffer(0)]],       // [t
     norm = simd_sum(norm);
     if (has_sinks)
         norm += exp2(sink - peak);
+    const HeadGate<A> own = gate_row(gate_kind, gate_by_head, gate, group.y, p.gate_stride, p.gate_from);
     if (writes)
-        store_four(out, row * p.head + tid * 4, norm != 0.0f ? sum / norm : float4(0.0f));
+        store_four(out, row * p.head + tid * 4,
+                   gated(own, group.x, p.head, tid * 4, norm != 0.0f ? sum / norm : float4(0.0f)));
 }
 
 template [[host_name("attention_vec_f32_f32")]]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/published"
 )
@@ -237,6 +238,10 @@ func TestAttentionVecHeads(t *testing.T) {
 		{attentionShape{6, 2, 96}, 2, 2, features{sinks: inTurn(6, 1, -3), window: 20}, 0},
 		{attentionShape{4, 1, 32}, 2, 4, features{softCap: 3}, 32},
 		{attentionShape{3, 1, 256}, 4, 2, features{slopes: inTurn(3, 0.5, 0.25, 1)}, 0},
+		{attentionShape{6, 2, 64}, 1, 4, features{gate: ir.Sigmoid}, 64},
+		{attentionShape{6, 2, 72}, 2, 2, features{gate: ir.Softplus, byHead: true}, 32},
+		{attentionShape{4, 1, 64}, 1, 4, features{gate: ir.Softplus, byHead: true}, 0},
+		{attentionShape{4, 2, 40}, 4, 2, features{gate: ir.Sigmoid}, 0},
 	}
 	instances(t, "attention_vec", func(t *testing.T, name string, types []kernels.Element) {
 		for i, h := range cases {

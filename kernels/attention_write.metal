@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #include "abi/params.h"
 #include "pairs.h"
+#include "activation.h"
 #include "unroll.h"
 using namespace metal;
 
@@ -14,6 +15,8 @@ constant bool fc_window [[function_constant(2)]];
 constant bool fc_soft_cap [[function_constant(3)]];
 constant bool fc_sinks [[function_constant(4)]];
 constant bool fc_slopes [[function_constant(7)]];
+constant uint fc_gate [[function_constant(13)]]; // as of attention_vec
+constant bool fc_head_gate [[function_constant(14)]];
 
 constant bool fc_interleaved [[function_constant(8)]]; // else NeoX pairs
 constant bool fc_factors [[function_constant(9)]];     // divide each frequency by its factor
@@ -27,6 +30,8 @@ constant bool has_window = is_function_constant_defined(fc_window) ? fc_window :
 constant bool has_soft_cap = is_function_constant_defined(fc_soft_cap) ? fc_soft_cap : false;
 constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : false;
 constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes : false;
+constant uint gate_kind = is_function_constant_defined(fc_gate) ? fc_gate : SMELT_ACTIVATION_NONE;
+constant bool gate_by_head = is_function_constant_defined(fc_head_gate) ? fc_head_gate : false;
 constant bool from_table = is_function_constant_defined(fc_table) ? fc_table : false;
 constant bool has_factors = (is_function_constant_defined(fc_factors) ? fc_factors : false) || from_table;
 constant bool has_norms = is_function_constant_defined(fc_norms) ? fc_norms : false;
@@ -77,7 +82,7 @@ template <typename A, typename T>
 inline void make_row(constant AttentionWriteParams &p, device const A *from, device const T *as,
                      device const float *factors, device const float *gains, int position, bool turns,
                      threadgroup float *to, uint head, uint lane) {
-    const bool whole = (p.rotated & 3) == 0;
+    const bool whole = ((p.rotated | p.qkv_stride) & 3) == 0;
     const uint rotated = turns ? p.rotated : 0;
     float4 x[2];
     float squares = 0.0f;
@@ -134,7 +139,7 @@ inline void make_rows(thread const Arguments<A, C> &a, constant AttentionWritePa
     const int position = a.positions[token];
     const bool is_query = sg >= query_row;
     const uint source = is_query ? heads.first + sg - query_row : p.heads + sg * p.kv_heads + heads.kv;
-    device const A *from = a.qkv + (ulong(token) * (p.heads + 2 * p.kv_heads) + source) * head;
+    device const A *from = a.qkv + ulong(token) * p.qkv_stride + ulong(source) * head;
     if (is_query) {
         threadgroup float *query = (threadgroup float *)made.queries + (sg - query_row) * head;
         make_row(p, from, a.results.out, a.factors, a.q_norm, position, true, query, head, lane);
@@ -212,7 +217,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
         threadgroup_barrier(mem_flags::mem_threadgroup);
         const uint q_head = heads.first + r;
         if (tid * 4 < head)
-            put(a.results, states, ulong(token) * p.heads + q_head, q_head, head, group.z, groups.z, tid);
+            put(a.results, states, token, q_head, head, group.z, groups.z, tid);
     }
 }
 
@@ -232,14 +237,14 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
 // of a threadgroup: 512 elements at most. Heads of up to 256, a multiple of 8, as
 // are the strides of the cache.
 template <typename A, typename C>
-kernel void attention_write(device const A *qkv [[buffer(0)]],            // [tokens, (heads + 2·kv_heads)·head]
-                            device const C *k_cache [[buffer(1)]],        // [blocks, kv_heads, block, head] by strides
-                            device const C *v_cache [[buffer(2)]],        // [blocks, kv_heads, block, head] by strides
-                            device const int *positions [[buffer(3)]],    // [tokens]
-                            device const int *cu_seqlens [[buffer(4)]],   // [seqs + 1]
-                            device const int *context_lens [[buffer(5)]], // [seqs]
-                            device const int *block_table [[buffer(6)]],  // [seqs, table_stride]
-                            device A *out [[buffer(7)]],                  // [tokens, heads, head]
+kernel void attention_write(device const A *qkv [[buffer(0)]],         // [tokens, (heads + 2·kv_heads)·head], by stride
+                            device const C *k_cache [[buffer(1)]],     // [blocks, kv_heads, block, head] by strides
+                            device const C *v_cache [[buffer(2)]],     // [blocks, kv_heads, block, head] by strides
+                            device const int *positions [[buffer(3)]], // [tokens]
+                            device const int *cu_seqlens [[buffer(4)]],     // [seqs + 1]
+                            device const int *context_lens [[buffer(5)]],   // [seqs]
+                            device const int *block_table [[buffer(6)]],    // [seqs, table_stride]
+                            device A *out [[buffer(7)]],                    // [tokens, heads, head]
                             constant AttentionWriteParams &p [[buffer(8)]], //
                             device float *part [[buffer(9)]],               // [tokens, heads, partitions, head]
                             device float *statistics [[buffer(10)]],        // [tokens, heads, partitions, 2]
@@ -251,6 +256,7 @@ kernel void attention_write(device const A *qkv [[buffer(0)]],            // [to
                             device const float *k_norm [[buffer(16)]],      // [head]
                             device C *k_slots [[buffer(17)]],               // the memory of k_cache
                             device C *v_slots [[buffer(18)]],               // the memory of v_cache
+                            device const A *gate [[buffer(19)]],            // [tokens, heads·head or heads], by stride
                             uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
                             uint tid [[thread_index_in_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
                             uint lane [[thread_index_in_simdgroup]]) {
@@ -264,7 +270,7 @@ kernel void attention_write(device const A *qkv [[buffer(0)]],            // [to
     a.cu_seqlens = cu_seqlens;
     a.context_lens = context_lens;
     a.block_table = block_table;
-    a.results = {out, part, statistics, sinks};
+    a.results = {out, part, statistics, sinks, gate, p.heads, p.gate_stride, p.gate_from};
     a.slots = slots;
     a.slopes = slopes;
     a.factors = factors;

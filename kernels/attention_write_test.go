@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -19,17 +20,19 @@ type writeCall struct {
 	paging
 	features
 	rotation
-	norms bool
-	types []kernels.Element
-	qkv   tensor
-	k, v  tensor
-	gains [2]tensor
+	norms     bool
+	types     []kernels.Element
+	qkv       tensor
+	qkvStride int // elements between its rows
+	k, v      tensor
+	gains     [2]tensor
 }
 
 func newWriteCall(t *testing.T, s attentionShape, b batch, r rotation, types []kernels.Element, norms bool) writeCall {
 	rng := newRand(t.Name())
-	c := writeCall{attentionShape: s, paging: b.page(rng), rotation: r, norms: norms, types: types,
-		qkv:   random(rng, types[0], b.tokens()*(s.heads+2*s.kvHeads)*s.head),
+	stride := (s.heads+2*s.kvHeads)*s.head + 3*(s.heads%2) + 8*(s.heads/2%2) // other columns follow some
+	c := writeCall{attentionShape: s, paging: b.page(rng), rotation: r, norms: norms, types: types, qkvStride: stride,
+		qkv:   random(rng, types[0], b.tokens()*stride),
 		gains: [2]tensor{random(rng, kernels.Float, s.head), random(rng, kernels.Float, s.head)}}
 	for _, cache := range []*tensor{&c.k, &c.v} {
 		*cache = c.cache(rng, types[1], s.kvHeads, s.head)
@@ -61,7 +64,7 @@ func (c writeCall) launch() launch {
 			"block_table": ints(c.paging.table), "slots": ints(c.slots), "out": result(c.types[0], c.tokens()*c.heads*c.attentionShape.head),
 			"k_slots": result(c.types[1], c.k.length), "v_slots": result(c.types[1], c.v.length),
 		},
-		params: kernels.AttentionParams{},
+		params: kernels.AttentionParams{Tokens: uint32(c.tokens()), Heads: uint32(c.heads), Head: uint32(c.attentionShape.head)},
 		grid:   [3]int{c.heads, c.tokens(), 1},
 		group:  256,
 	}
@@ -71,7 +74,7 @@ func (c writeCall) launch() launch {
 		Tokens: uint32(c.tokens()), Seqs: uint32(len(c.lens)), Heads: uint32(c.heads), KvHeads: uint32(c.kvHeads),
 		Head: uint32(c.attentionShape.head), Block: uint32(c.block), TableStride: uint32(c.stride),
 		BlockStride: uint32(block), HeadStride: uint32(kvHead), RowStride: uint32(slot),
-		Scale: scaleOf(c.attentionShape), Window: asked.Window, SoftCap: asked.SoftCap, Rotated: uint32(c.rotated),
+		Scale: scaleOf(c.attentionShape), Window: asked.Window, SoftCap: asked.SoftCap, GateStride: asked.GateStride, GateFrom: asked.GateFrom, QkvStride: uint32(c.qkvStride), Rotated: uint32(c.rotated),
 		FreqScale: float32(c.freqScale), Magnitude: float32(c.magnitude), Eps: writeEps, Log2Theta: c.bind(&l),
 	}
 	if c.norms {
@@ -92,7 +95,7 @@ func (c writeCall) apart(t *testing.T, partition int) (out, k, v tensor) {
 		family = "head_norm_rope_kv_write_"
 	}
 	name := family + c.suffix()
-	stride := uint32((c.heads + 2*c.kvHeads) * head)
+	stride := uint32(c.qkvStride)
 	write := launch{
 		kernel:    name,
 		constants: c.constants(name),
@@ -140,16 +143,19 @@ func (c writeCall) inParts(t *testing.T, partition, heads int) (out, k, v tensor
 	l.constants["fc_split"] = uint32(partition)
 	l.buffers["part"], l.buffers["statistics"] = result(kernels.Float, rows*head), result(kernels.Float, rows*2)
 	l.grid[2] = partitions
-	parts := l.run(t)
 	reduce := launch{
-		kernel:  "attention_reduce_" + suffixOf[c.types[0]],
-		buffers: map[string]tensor{"part": parts["part"], "statistics": parts["statistics"], "out": result(c.types[0], c.tokens()*c.heads*head)},
-		params:  kernels.ReduceParams{Tokens: uint32(c.tokens()), Heads: uint32(c.heads), Head: uint32(head), Partitions: uint32(partitions)},
-		grid:    [3]int{c.heads, c.tokens(), 1},
-		group:   ceil(head/4, 32) * 32,
+		kernel:    "attention_reduce_" + suffixOf[c.types[0]],
+		buffers:   map[string]tensor{"out": result(c.types[0], c.tokens()*c.heads*head)},
+		params:    kernels.ReduceParams{Tokens: uint32(c.tokens()), Heads: uint32(c.heads), Head: uint32(head), Partitions: uint32(partitions)},
+		grid:      [3]int{c.heads, c.tokens(), 1},
+		group:     ceil(head/4, 32) * 32,
+		constants: map[string]uint32{},
 	}
+	moveGate(&l, &reduce)
+	parts := l.run(t)
+	reduce.buffers["part"], reduce.buffers["statistics"] = parts["part"], parts["statistics"]
 	if hasSinks {
-		reduce.buffers["sinks"], reduce.constants = sinks, map[string]uint32{"fc_sinks": 1}
+		reduce.buffers["sinks"], reduce.constants["fc_sinks"] = sinks, 1
 	}
 	return reduce.run(t)["out"], parts["k_slots"], parts["v_slots"]
 }
@@ -188,6 +194,8 @@ func writeCases() []writeCase {
 		{attentionShape{4, 2, 160}, turned(160, func(r *rotation) { r.interleaved, r.rotated = true, 96 }), features{softCap: 3, slopes: inTurn(4, 0.25, 0)}, true},
 		{attentionShape{2, 1, 40}, turned(40, func(r *rotation) { r.rotated = 10 }), features{window: 1}, true},
 		{attentionShape{14, 2, 64}, plain(64), features{slopes: inTurn(14, 0.25, 0, 1), sinks: inTurn(14, 1, -2)}, true},
+		{attentionShape{6, 2, 64}, plain(64), features{gate: ir.Sigmoid, window: 33}, true},
+		{attentionShape{4, 1, 128}, plain(128), features{gate: ir.Softplus, byHead: true}, false},
 	}
 }
 

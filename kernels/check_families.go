@@ -22,7 +22,7 @@ func checkLinear(c *checker) {
 	for i, w := range []struct {
 		field, buffer, constant string
 		n                       uint32
-	}{{"n0", "w0", "fc_type0", p.N0}, {"n1", "w1", "fc_type1", p.N1}, {"n2", "w2", "fc_type2", p.N2}} {
+	}{{"n0", "w0", "fc_type0", p.N0}, {"n1", "w1", "fc_type1", p.N1}, {"n2", "w2", "fc_type2", p.N2}, {"n3", "w3", "fc_type3", p.N3}} {
 		if typ, _ := c.constant(w.constant); i > 0 && typ == 0 {
 			c.require(w.n == 0, w.field, "%d, but %s names no weight", w.n, w.constant)
 			continue
@@ -34,10 +34,10 @@ func checkLinear(c *checker) {
 	gated := c.on("fc_gated")
 	c.activation(gated)
 	if gated {
-		c.require(p.N1 == p.N0 && p.N2 == 0, "n1", "%d, %d: a gate of %d rows needs one weight of as many beside it", p.N1, p.N2, p.N0)
+		c.require(p.N1 == p.N0 && p.N2 == 0 && p.N3 == 0, "n1", "%d, %d, %d: a gate of %d rows needs one weight of as many beside it", p.N1, p.N2, p.N3, p.N0)
 		columns = uint64(p.N0)
 	}
-	c.require(columns <= 1<<31, "n0+n1+n2", "%d has more than 31 bits", columns)
+	c.require(columns <= 1<<31, "n0+n1+n2+n3", "%d has more than 31 bits", columns)
 	c.require(p.Tokens == 1 || uint64(p.OutStride) >= columns, "out_stride", "%d, with %d columns", p.OutStride, columns)
 	results := spread(uint64(p.Tokens), uint64(p.OutStride), columns)
 	inputs, extra := p.Tokens, uint32(0) // extra: tiles that experts add to the grid
@@ -55,9 +55,9 @@ func checkLinear(c *checker) {
 		c.holds("residual", results)
 	}
 	if c.on("fc_bias") {
-		for i, n := range []uint32{p.N0, p.N1, p.N2} {
+		for i, n := range []uint32{p.N0, p.N1, p.N2, p.N3} {
 			if n > 0 {
-				c.dense([]string{"bias0", "bias1", "bias2"}[i], max(experts, 1), n)
+				c.dense([]string{"bias0", "bias1", "bias2", "bias3"}[i], max(experts, 1), n)
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func checkLinear(c *checker) {
 func (c *checker) experts(p LinearParams, experts uint32) (inputs uint32) {
 	top, _ := c.constant("fc_top")
 	c.require(top > 0 && top <= experts, "fc_top", "%d of %d experts", top, experts)
-	c.require(p.N2 == 0 && (p.N1 == 0 || c.on("fc_gated")), "n1", "%d, %d: experts have one weight, or a gate of two", p.N1, p.N2)
+	c.require(p.N2 == 0 && p.N3 == 0 && (p.N1 == 0 || c.on("fc_gated")), "n1", "%d, %d: experts have one weight, or a gate of two", p.N1, p.N2)
 	c.require(!c.on("fc_gather"), "fc_gather", "rows of x belong to experts")
 	if tokens, set := c.constant("fc_tokens"); set {
 		c.require(tokens == 1, "fc_tokens", "%d; each expert has its own weights", tokens)
@@ -347,6 +347,21 @@ func (c *checker) attention() AttentionParams {
 	return p
 }
 
+// headGate checks the gate that attention's results are multiplied by.
+func (c *checker) headGate(tokens, heads, head, stride, from uint32) {
+	kind, _ := c.constant("fc_gate")
+	if c.require(int(kind) < len(activations), "fc_gate", "%d is unknown", kind); kind == 0 || int(kind) >= len(activations) {
+		return
+	}
+	c.require(!activations[kind].gated, "fc_gate", "%s exists as a gate of two products only", activations[kind].name)
+	width := heads
+	if !c.on("fc_head_gate") {
+		width *= head
+		c.require(stride%4 == 0 && from%4 == 0, "gate_stride", "%d from %d: elements are read four at a time", stride, from)
+	}
+	c.rowsFrom("gate", tokens, stride, from, width)
+}
+
 func (c *checker) slopes(heads uint32) {
 	if c.on("fc_slopes") {
 		c.dense("slopes", heads)
@@ -376,6 +391,7 @@ func (c *checker) partitions(p AttentionParams) uint32 {
 	if !set {
 		c.dense("out", p.Tokens, p.Heads, p.Head)
 		c.sinks(p.Heads)
+		c.headGate(p.Tokens, p.Heads, p.Head, p.GateStride, p.GateFrom)
 		return 1
 	}
 	c.require(split > 0 && split%8 == 0, "fc_split", "partitions of %d keys; a multiple of 8 is needed", split)
@@ -387,9 +403,10 @@ func (c *checker) partitions(p AttentionParams) uint32 {
 func checkAttentionWrite(c *checker) {
 	p := c.attention()
 	heads := sum(uint64(p.Heads), product(2, uint64(p.KvHeads)))
-	c.holds("qkv", product(product(uint64(p.Tokens), heads), uint64(p.Head)))
+	w := paramsOf[AttentionWriteParams](c)
+	c.holds("qkv", spread(uint64(p.Tokens), uint64(w.QkvStride), product(heads, uint64(p.Head))))
 	c.dense("slots", p.Tokens)
-	c.rotated(p.Tokens, 0, p.Head, paramsOf[AttentionWriteParams](c).Rotated)
+	c.rotated(p.Tokens, 0, p.Head, w.Rotated)
 	if c.on("fc_norms") {
 		c.dense("q_norm", p.Head)
 		c.dense("k_norm", p.Head)
@@ -409,6 +426,7 @@ func checkAttentionTile(c *checker) {
 	c.dense("q", p.Tokens, p.Heads, p.Head)
 	c.dense("out", p.Tokens, p.Heads, p.Head)
 	c.sinks(p.Heads)
+	c.headGate(p.Tokens, p.Heads, p.Head, p.GateStride, p.GateFrom)
 	c.owners(c.Grid[0], tiles(p.Tokens, AttentionTile)+uint64(p.Seqs))
 	if c.on("fc_map") {
 		c.holds("map", uint64(c.Grid[0])) // surplus threadgroups read it too
@@ -440,6 +458,7 @@ func checkReduce(c *checker) {
 	c.dense("statistics", p.Tokens, p.Heads, p.Partitions, 2)
 	c.dense("out", p.Tokens, p.Heads, p.Head)
 	c.sinks(p.Heads)
+	c.headGate(p.Tokens, p.Heads, p.Head, p.GateStride, p.GateFrom)
 	c.coveredBy(round32(p.Head/4), uint32(c.kernel.MaxThreads))
 }
 

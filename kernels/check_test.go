@@ -42,6 +42,10 @@ var sounds = []sound{
 		elements:  map[string]int{"x": 296, "w0": 10 * 54, "w1": 5 * 192, "w2": 2 * 102, "out": 57, "residual": 57, "gain": 96, "bias0": 10, "bias1": 5, "bias2": 2}, grid: [3]uint32{2, 2, 1}, threads: 160,
 		mistakes: []string{"fc_type0=0", "fc_type1=31", "fc_type2=0 n2", "k=80 fc_type0", "k=97 fc_type0", "fc_gated=1 n1", "fc_activation=5", "fc_activation=8", "fc_norm=3", "fc_shift=1 shift", "out_stride=16", "out_stride=21 out",
 			"x_stride=101 x", "n1=6 w1", "fc_rows=3", "fc_rows=0", "fc_tokens=0", "fc_tokens=3", "fc_tokens=16", "fc_residual=2"}},
+	{kernel: "linear_mat_f32_f16", params: kernels.LinearParams{Tokens: 3, K: 32, N0: 10, N1: 5, N2: 2, N3: 3, XStride: 32, OutStride: 20},
+		constants: map[string]uint32{"fc_type0": uint32(dtype.Q4_0), "fc_type1": uint32(dtype.F16), "fc_type2": uint32(dtype.Q8_0), "fc_type3": uint32(dtype.F32), "fc_bias": 1},
+		elements:  map[string]int{"x": 96, "w0": 180, "w1": 320, "w2": 68, "w3": 384, "out": 60, "bias0": 10, "bias1": 5, "bias2": 2, "bias3": 3}, grid: [3]uint32{1, 1, 1}, threads: 128,
+		mistakes: []string{"fc_type3=0 n3", "n3=4 w3", "fc_gated=1 n1", "out_stride=19", "fc_type3=31"}},
 	{kernel: "linear_vec_f32_f32", params: kernels.LinearParams{Tokens: 1, K: 256, N0: 10, N1: 10, XStride: 0, OutStride: 0},
 		constants: map[string]uint32{"fc_type0": uint32(dtype.Q6_K), "fc_type1": uint32(dtype.Q4_K), "fc_activation": 5, "fc_gated": 1, "fc_rows": 2},
 		elements:  map[string]int{"x": 256, "w0": 2100, "w1": 1440, "out": 10}, grid: [3]uint32{5, 1, 1}, threads: 32,
@@ -124,6 +128,12 @@ var sounds = []sound{
 	{kernel: "attention_vec_f16_f32", params: attentionParams(5, 2, 14, 2, 64, 8, 3), constants: map[string]uint32{"fc_rows": 2, "fc_heads": 4},
 		elements: attentionElements(5, 2, 14, 2, 64, 8, 3, "out", 5*14*64), grid: [3]uint32{4, 4, 1}, threads: 256, loose: "y",
 		mistakes: []string{"fc_heads=8", "fc_heads=3", "fc_heads=2 grid", "fc_rows=4 fc_heads"}},
+	{kernel: "attention_vec_f16_f16", params: gatedParams(attentionParams(3, 2, 4, 2, 72, 8, 3), 300, 12), constants: map[string]uint32{"fc_gate": uint32(ir.Sigmoid)},
+		elements: attentionElements(3, 2, 4, 2, 72, 8, 3, "out", 3*4*72, "gate", 12+2*300+288), grid: [3]uint32{4, 3, 1}, threads: 256, loose: "y",
+		mistakes: []string{"fc_gate=5", "fc_gate=8", "gate_stride=304 gate", "gate_stride=298", "gate_from=16 gate", "gate_from=10 gate_stride"}},
+	{kernel: "attention_tile_f32_f32", params: gatedParams(attentionParams(35, 2, 4, 2, 72, 8, 3), 7, 1), constants: map[string]uint32{"fc_gate": uint32(ir.Softplus), "fc_head_gate": 1},
+		elements: attentionElements(35, 2, 4, 2, 72, 8, 3, "out", 35*4*72, "gate", 1+34*7+4), grid: [3]uint32{4, 4, 1}, threads: 128, loose: "x",
+		mistakes: []string{"gate_stride=8 gate", "gate_from=2 gate", "fc_head_gate=0 gate_stride"}},
 	{kernel: "attention_write_f16_f16", params: attentionWriteParams(3, 2, 14, 2, 128, 8, 3, 128), constants: map[string]uint32{"fc_interleaved": 1, "fc_heads": 4},
 		elements: attentionWriteElements(3, 2, 14, 2, 128, 8, 3, "out", 3*14*128), grid: [3]uint32{4, 3, 1}, threads: 256,
 		mistakes: []string{"fc_heads=8", "fc_heads=3", "fc_heads=2 grid"}},
@@ -219,6 +229,11 @@ func attentionParams(tokens, seqs, heads, kvHeads, head, block, pages uint32) ke
 		BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 1}
 }
 
+func gatedParams(p kernels.AttentionParams, stride, from uint32) kernels.AttentionParams {
+	p.GateStride, p.GateFrom = stride, from
+	return p
+}
+
 func attentionElements(tokens, seqs, heads, kvHeads, head, block, pages int, more ...any) map[string]int {
 	m := map[string]int{"q": tokens * heads * head, "k_cache": kvHeads * block * head, "v_cache": kvHeads * block * head,
 		"positions": tokens, "cu_seqlens": seqs + 1, "context_lens": seqs, "block_table": seqs * pages}
@@ -230,7 +245,7 @@ func attentionElements(tokens, seqs, heads, kvHeads, head, block, pages int, mor
 
 func attentionWriteParams(tokens, seqs, heads, kvHeads, head, block, pages, rotated uint32) kernels.AttentionWriteParams {
 	return kernels.AttentionWriteParams{Tokens: tokens, Seqs: seqs, Heads: heads, KvHeads: kvHeads, Head: head, Block: block, TableStride: pages,
-		BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 1, Rotated: rotated}
+		BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 1, Rotated: rotated, QkvStride: (heads + 2*kvHeads) * head}
 }
 
 func attentionWriteElements(tokens, seqs, heads, kvHeads, head, block, pages int, more ...any) map[string]int {
@@ -249,7 +264,7 @@ func (s sound) table(t *testing.T) *kernels.Kernel {
 func (s sound) launch(t *testing.T) *kernels.Launch {
 	k := s.table(t)
 	l := &kernels.Launch{Kernel: s.kernel, Constants: map[uint32]uint32{}, Params: kernels.Words(s.params), Grid: s.grid,
-		Group: [3]uint32{s.threads, 1, 1}, Buffers: slices.Repeat([]int64{kernels.Unbound}, 20)}
+		Group: [3]uint32{s.threads, 1, 1}, Buffers: slices.Repeat([]int64{kernels.Unbound}, 21)}
 	for name, v := range s.constants {
 		l.Constants[constantNamed(t, k, name)] = v
 	}
@@ -299,7 +314,7 @@ func TestCheck(t *testing.T) {
 				refused(a.Name, "negative", func(l *kernels.Launch) { l.Buffers[a.Index] = math.MinInt64 })
 			}
 			refused("function constant 31", "no such constant", func(l *kernels.Launch) { l.Constants[31] = 1 })
-			refused("buffer 19", "no such buffer", func(l *kernels.Launch) { l.Buffers[19] = 4 })
+			refused("buffer 20", "no such buffer", func(l *kernels.Launch) { l.Buffers[20] = 4 })
 			for _, c := range k.Constants {
 				if !c.Optional {
 					refused(c.Name, "not set", func(l *kernels.Launch) { delete(l.Constants, uint32(c.Index)) })
@@ -330,7 +345,7 @@ func TestCheck(t *testing.T) {
 				if free(name) || slices.Contains(strings.Fields(s.freely), name) {
 					continue
 				}
-				if !(name == "seq_kv" || name == "rotated" || (name == "n1" || name == "n2") && s.launch(t).Params[i] == 0) {
+				if !(name == "seq_kv" || name == "rotated" || (name == "n1" || name == "n2" || name == "n3") && s.launch(t).Params[i] == 0) {
 					refused("", name+" of 0", func(l *kernels.Launch) { l.Params[i] = 0 })
 				}
 				refused("", name+" of 2³²-1", func(l *kernels.Launch) { l.Params[i] = math.MaxUint32 })
@@ -387,7 +402,7 @@ var floatParams = []string{"eps", "scale", "value", "soft_cap", "log2_theta", "f
 // free reports whether a parameter may have any value, or its bounds are among the family's
 // mistakes.
 func free(name string) bool {
-	return slices.Contains(floatParams, name) || name == "first" || name == "offset" || name == "window" || strings.Contains(name, "stride")
+	return slices.Contains(floatParams, name) || name == "first" || name == "offset" || name == "gate_from" || name == "window" || strings.Contains(name, "stride")
 }
 
 // TestCheckKnowsTypes compares the weight types that Check accepts with package quant.

@@ -9,7 +9,8 @@
 // file ends with the instances by host name. Headers hold what files share: abi/params.h
 // (parameter structs), quant.h (weight formats), tile.h (matrix products of tiles),
 // activation.h (activations and gates), rotate.h (RoPE), pairs.h (a lane's elements of heads
-// that are normalised and rotated), paged.h (the KV cache), attention_core.h (attention of a
+// that are normalised and rotated), paged.h (the KV cache), head_gate.h (the gate of attention's
+// results), attention_core.h (attention of a
 // tile of queries), attention_rows.h (attention of a few queries of one KV head), unroll.h
 // (loops over a thread's arrays). [Source] returns a file as one text without quoted
 // includes, for Metal's compiler.

@@ -7,9 +7,9 @@ import (
 
 const (
 	linearArgs = "0 x read $0; 1 w0 read uchar; 2 w1 read uchar?; 3 w2 read uchar?; 4 out write $1; " +
-		"6 residual read float?; 8 bias0 read float?; 9 bias1 read float?; 10 bias2 read float?"
+		"6 residual read float?; 8 bias0 read float?; 9 bias1 read float?; 10 bias2 read float?; 15 w3 read uchar?; 16 bias3 read float?"
 	linearConstants = "0 fc_type0 uint; 1 fc_type1 uint?; 2 fc_type2 uint?; 3 fc_residual bool?; 4 fc_activation uint?; " +
-		"8 fc_bias bool?; 9 fc_gated bool?"
+		"8 fc_bias bool?; 9 fc_gated bool?; 17 fc_type3 uint?"
 	// Constants that only some of the kernels with linearConstants have.
 	gatherConstant   = "; 12 fc_gather bool?"
 	expertsConstants = "; 13 fc_experts uint?; 14 fc_top uint?; 15 fc_each bool?"
@@ -23,7 +23,7 @@ var linearFamilies = []family{
 	{name: "embed", check: checkEmbed, file: "embed.metal", summary: "rows of the embedding table by token id", instances: []string{""},
 		args: "0 tokens read int; 1 table read uchar; 2 out write float", params: EmbedParams{}, paramsIndex: 3,
 		constants: "0 fc_type uint", grid: "width/1024, tokens", maxThreads: 32},
-	{name: "linear_vec", check: checkLinear, file: "linear_vec.metal", summary: "x·Wᵀ for a few tokens, up to three weights side by side",
+	{name: "linear_vec", check: checkLinear, file: "linear_vec.metal", summary: "x·Wᵀ for a few tokens, up to four weights side by side",
 		instances: linearTypes, args: linearArgs + "; 7 gain read float?; 11 shift read float?; 12 rows read int?; 13 expert read int?; 14 share read float?", params: LinearParams{}, paramsIndex: 5,
 		constants:  linearConstants + "; 5 fc_norm uint?; 6 fc_rows uint?; 7 fc_tokens uint?; 10 fc_gain bool?; 11 fc_shift bool?" + gatherConstant + expertsConstants + "; 16 fc_mixed bool?",
 		maxThreads: 256},

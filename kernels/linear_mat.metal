@@ -9,6 +9,7 @@ using namespace metal;
 constant uint fc_type0 [[function_constant(0)]];
 constant uint fc_type1 [[function_constant(1)]];
 constant uint fc_type2 [[function_constant(2)]];
+constant uint fc_type3 [[function_constant(17)]];
 constant bool fc_residual [[function_constant(3)]];
 constant uint fc_activation [[function_constant(4)]];
 // Tokens of a tile: 32 (the default), or 64 where x is half or bfloat.
@@ -22,6 +23,7 @@ constant bool fc_each [[function_constant(15)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
+constant uint type3 = is_function_constant_defined(fc_type3) ? fc_type3 : SMELT_NONE;
 constant bool has_residual = is_function_constant_defined(fc_residual) ? fc_residual : false;
 constant uint activation = is_function_constant_defined(fc_activation) ? fc_activation : SMELT_ACTIVATION_NONE;
 constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
@@ -42,7 +44,7 @@ constant uint tile_tokens = is_function_constant_defined(fc_tile) ? fc_tile : 32
 // Row is the row of a weight that a thread loads.
 struct Row {
     Stored at;
-    uint weight; // 0, 1 or 2
+    uint weight; // 0 to 3
 };
 
 // row_of finds row i of a weight of n rows.
@@ -68,6 +70,8 @@ template <bool Whole> inline void decode_row(thread const Row &row, uint run, ui
         decode_as<Whole>(type1, row, run, k, v);
     else if (type2 != SMELT_NONE && type2 != fc_type0 && row.weight == 2)
         decode_as<Whole>(type2, row, run, k, v);
+    else if (type3 != SMELT_NONE && type3 != fc_type0 && row.weight == 3)
+        decode_as<Whole>(type3, row, run, k, v);
     else
         decode_as<Whole>(fc_type0, row, run, k, v);
 }
@@ -79,6 +83,8 @@ inline uint elems_of(thread const Row &row) {
         return block_elems(type1);
     if (type2 != SMELT_NONE && block_elems(type2) != first && row.weight == 2)
         return block_elems(type2);
+    if (type3 != SMELT_NONE && block_elems(type3) != first && row.weight == 3)
+        return block_elems(type3);
     return first;
 }
 
@@ -245,6 +251,7 @@ struct Epilogue {
     device const float *bias0;
     device const float *bias1;
     device const float *bias2;
+    device const float *bias3;
 };
 
 // bias_of returns the bias of column c of the weights side by side, or of the first weight
@@ -254,7 +261,9 @@ inline float bias_of(thread const Epilogue &e, constant LinearParams &p, uint c)
         return e.bias0[c];
     if (c < p.n0 + p.n1)
         return e.bias1[c - p.n0];
-    return e.bias2[c - p.n0 - p.n1];
+    if (c < p.n0 + p.n1 + p.n2)
+        return e.bias2[c - p.n0 - p.n1];
+    return e.bias3[c - p.n0 - p.n1 - p.n2];
 }
 
 // multiply makes a tile of M tokens at most and 64 rows of W from first_column on; of a gate
@@ -319,6 +328,7 @@ struct Weights {
     device const uchar *w0;
     device const uchar *w1;
     device const uchar *w2;
+    device const uchar *w3;
 };
 
 // weight_row finds the row of W that a thread loads.
@@ -332,7 +342,9 @@ inline Row weight_row(thread const Weights &w, constant LinearParams &p, uint fi
         return row_of(w.w0, 0, fc_type0, p.n0, p.k, n);
     if (n < p.n0 + p.n1)
         return row_of(w.w1, 1, type1, p.n1, p.k, n - p.n0);
-    return row_of(w.w2, 2, type2, p.n2, p.k, n - p.n0 - p.n1);
+    if (n < p.n0 + p.n1 + p.n2)
+        return row_of(w.w2, 2, type2, p.n2, p.k, n - p.n0 - p.n1);
+    return row_of(w.w3, 3, type3, p.n3, p.k, n - p.n0 - p.n1 - p.n2);
 }
 
 // Elements of threadgroup memory for the tiles: 128 rows of 72, or 96 of 68 floats.
@@ -343,7 +355,7 @@ template <typename I, typename X, typename O, bool Normed>
 inline void threadgroup_tile(thread const Input<I> &in, thread const Weights &weights, device O *out,
                              constant LinearParams &p, thread const Epilogue &end, Tile tile,
                              threadgroup float4 *memory, uint3 group, uint tid, uint sg) {
-    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2;
+    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2 + p.n3;
     const uint first_column = group.y * (is_gated ? 32 : 64);
     const Row w = weight_row(weights, p, first_column, columns, tid);
     threadgroup float *tiles = (threadgroup float *)memory;
@@ -440,6 +452,8 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
                        device const float *bias2 [[buffer(10)]],   // [n2]
                        device const int *rows [[buffer(12)]],      // [tokens]
                        device const int *starts [[buffer(13)]],    // [experts + 2]
+                       device const uchar *w3 [[buffer(15)]],      // [n3, k]
+                       device const float *bias3 [[buffer(16)]],   // [n3]
                        uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                        uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float4 memory[TILES];
@@ -447,8 +461,8 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
     in.x = x;
     in.rows = rows;
     in.sharing = 0;
-    Weights weights = {w0, w1, w2};
-    Epilogue end = {residual, bias0, bias1, bias2};
+    Weights weights = {w0, w1, w2, w3};
+    Epilogue end = {residual, bias0, bias1, bias2, bias3};
     Tile tile;
     if (expert_count != 0) {
         const ExpertTile own = expert_tile(starts, p, tile_size<X>(), group.x, lane);
@@ -495,13 +509,15 @@ kernel void norm_linear_mat(device const I *x [[buffer(0)]],            // [toke
                             device const float *bias1 [[buffer(9)]],    // [n1]
                             device const float *bias2 [[buffer(10)]],   // [n2]
                             device const int *rows [[buffer(12)]],      // [tokens]
+                            device const uchar *w3 [[buffer(15)]],      // [n3, k]
+                            device const float *bias3 [[buffer(16)]],   // [n3]
                             uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                             uint sg [[simdgroup_index_in_threadgroup]]) {
     threadgroup float4 memory[TILES];
     threadgroup float scales[64];
     const Input<I> in = {x, rows, 0, gain, scales};
-    const Weights weights = {w0, w1, w2};
-    const Epilogue end = {residual, bias0, bias1, bias2};
+    const Weights weights = {w0, w1, w2, w3};
+    const Epilogue end = {residual, bias0, bias1, bias2, bias3};
     const Tile tile = tile_of(p, tile_size<X>(), group.x);
     threadgroup_tile<I, X, O, true>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }

@@ -234,9 +234,9 @@ func linearCases(vec bool) []linearCase {
 	}
 	// Weights side by side, of types that differ, with borders inside a simdgroup's
 	// columns; the epilogues; rows apart.
-	mixed := []dtype.Type{dtype.Q4_0, dtype.F16, dtype.Q8_0}
+	mixed := []dtype.Type{dtype.Q4_0, dtype.F16, dtype.Q8_0, dtype.Q5_1}
 	k := 288
-	for _, rows := range few([][]int{{6, 3, 2}, {8, 8}}, [][]int{{6, 3, 2}, {1, 1, 1}, {8, 8}, {48, 16, 16}, {33, 5, 64}, {2, 40}}) {
+	for _, rows := range few([][]int{{6, 3, 2, 5}, {8, 8}}, [][]int{{6, 3, 2, 5}, {33, 1, 30, 70}, {6, 3, 2}, {1, 1, 1}, {8, 8}, {48, 16, 16}, {33, 5, 64}, {2, 40}}) {
 		out = append(out,
 			linearCase{tokens: 2, k: k, rows: rows, types: mixed[:len(rows)]},
 			linearCase{tokens: 2, k: k, rows: rows, types: mixed[:len(rows)], residual: true, xStride: 300, outStride: 131},
@@ -267,8 +267,8 @@ func linearCases(vec bool) []linearCase {
 		one.rows, one.types, one.gated, one.bias = []int{n, n}, []dtype.Type{dtype.Q4_0, dtype.F16}, true, i%3 > 0
 		out = append(out, one)
 	}
-	for i := range 3 {
-		c := linearCase{tokens: 2 + i, k: k, rows: []int{6, 3, 2}[:1+i], types: mixed[:1+i], bias: true}
+	for i := range 4 {
+		c := linearCase{tokens: 2 + i, k: k, rows: []int{6, 3, 2, 5}[:1+i], types: mixed[:1+i], bias: true}
 		out = append(out, c)
 		if vec {
 			c.norm, c.gain, c.shift = ir.LayerNorm, i > 0, i > 1
@@ -505,7 +505,7 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 		}
 		l.buffers[fmt.Sprintf("w%d", i)] = weights[i].bytes
 		l.constants[fmt.Sprintf("fc_type%d", i)] = typ
-		*[]*uint32{&params.N0, &params.N1, &params.N2}[i] = uint32(c.rows[i])
+		*[]*uint32{&params.N0, &params.N1, &params.N2, &params.N3}[i] = uint32(c.rows[i])
 	}
 	l.params = params
 	var extra linearExtras

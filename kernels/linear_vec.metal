@@ -9,6 +9,7 @@ using namespace metal;
 constant uint fc_type0 [[function_constant(0)]];
 constant uint fc_type1 [[function_constant(1)]];
 constant uint fc_type2 [[function_constant(2)]];
+constant uint fc_type3 [[function_constant(17)]];
 // Add the residual to the products.
 constant bool fc_residual [[function_constant(3)]];
 // What is applied to the products, by its number.
@@ -40,6 +41,7 @@ constant bool fc_mixed [[function_constant(16)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
+constant uint type3 = is_function_constant_defined(fc_type3) ? fc_type3 : SMELT_NONE;
 constant bool has_residual = is_function_constant_defined(fc_residual) ? fc_residual : false;
 constant uint activation = is_function_constant_defined(fc_activation) ? fc_activation : SMELT_ACTIVATION_NONE;
 constant uint norm = is_function_constant_defined(fc_norm) ? fc_norm : SMELT_NORM_NONE;
@@ -269,10 +271,12 @@ template <typename X, typename O> struct Arguments {
     device const uchar *w0;
     device const uchar *w1;
     device const uchar *w2;
+    device const uchar *w3;
     device const float *gain;
     device const float *bias0;
     device const float *bias1;
     device const float *bias2;
+    device const float *bias3;
     device const float *shift;
     device const int *rows;
 };
@@ -285,7 +289,9 @@ inline float bias_of(thread const Arguments<X, O> &a, constant LinearParams &p, 
         return a.bias0[c];
     if (c < p.n0 + p.n1)
         return a.bias1[c - p.n0];
-    return a.bias2[c - p.n0 - p.n1];
+    if (c < p.n0 + p.n1 + p.n2)
+        return a.bias2[c - p.n0 - p.n1];
+    return a.bias3[c - p.n0 - p.n1 - p.n2];
 }
 
 // turn_to has a product of one row read the weights of an expert, of those in a stack.
@@ -328,6 +334,8 @@ inline float2 multiply(thread const Arguments<X, O> &a, constant LinearParams &p
             add_rows<X, R, T>(type1, a.w1, column, p.n0, p.n1, in, sums);
         if (type2 != SMELT_NONE)
             add_rows<X, R, T>(type2, a.w2, column, p.n0 + p.n1, p.n2, in, sums);
+        if (type3 != SMELT_NONE)
+            add_rows<X, R, T>(type3, a.w3, column, p.n0 + p.n1 + p.n2, p.n3, in, sums);
     }
 
     float2 v = 0.0f;
@@ -360,7 +368,7 @@ inline float2 multiply_all(thread const Arguments<X, O> &a, constant LinearParam
     }
 }
 
-// linear_vec computes out = x·Wᵀ, W being up to three weights whose outputs lie side
+// linear_vec computes out = x·Wᵀ, W being up to four weights whose outputs lie side
 // by side; with the epilogues and the prologue of its function constants
 //
 //     out = x·Wᵀ + b                                          bias, of every weight
@@ -404,6 +412,8 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
                        device const int *rows [[buffer(12)]],      // [tokens]
                        device const int *expert [[buffer(13)]],    // [tokens of x, top]
                        device const float *share [[buffer(14)]],   // [tokens of x, top]
+                       device const uchar *w3 [[buffer(15)]],      // [n3, k]
+                       device const float *bias3 [[buffer(16)]],   // [n3]
                        uint3 group [[threadgroup_position_in_grid]], uint sg [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
     Arguments<X, O> a;
@@ -411,13 +421,15 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
     a.w0 = w0;
     a.w1 = w1;
     a.w2 = w2;
+    a.w3 = w3;
     a.gain = gain;
     a.bias0 = bias0;
     a.bias1 = bias1;
     a.bias2 = bias2;
+    a.bias3 = bias3;
     a.shift = shift;
     a.rows = rows;
-    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2;
+    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2 + p.n3;
     const uint column = (group.x * simdgroups + sg) * columns_of, first = group.y * token_count;
     if (column >= columns)
         return;

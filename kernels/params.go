@@ -33,12 +33,12 @@ type NormParams struct {
 
 // LinearParams of linear_vec and linear_mat.
 type LinearParams struct {
-	Tokens     uint32
-	K          uint32 // input features
-	N0, N1, N2 uint32 // output features of the weights bound side by side; 0 where unbound
-	XStride    uint32
-	OutStride  uint32
-	Eps        float32 // of the norm prologue
+	Tokens         uint32
+	K              uint32 // input features
+	N0, N1, N2, N3 uint32 // output features of the weights bound side by side; 0 where unbound
+	XStride        uint32
+	OutStride      uint32
+	Eps            float32 // of the norm prologue
 }
 
 // RopeParams of rope.
@@ -107,6 +107,8 @@ type AttentionParams struct {
 	Scale       float32
 	Window      uint32  // keys that a token sees, its own among them; 0: all up to its own
 	SoftCap     float32 // scores become soft_cap · tanh(score / soft_cap); 0: as they are
+	GateStride  uint32
+	GateFrom    uint32 // where the gate begins in a row
 }
 
 // AttentionWriteParams of attention_write.
@@ -124,11 +126,14 @@ type AttentionWriteParams struct {
 	Scale       float32
 	Window      uint32
 	SoftCap     float32
+	GateStride  uint32
+	GateFrom    uint32
 	Rotated     uint32
 	Log2Theta   float32
 	FreqScale   float32
 	Magnitude   float32
 	Eps         float32 // of the head norms
+	QkvStride   uint32
 }
 
 // FlashParams of flash_attention.
@@ -153,6 +158,8 @@ type ReduceParams struct {
 	Heads      uint32
 	Head       uint32
 	Partitions uint32
+	GateStride uint32
+	GateFrom   uint32 // where the gate begins in a row
 }
 
 // PagedAttentionParams of paged_attention_v1, paged_attention_v2 and paged_attention_reduce.

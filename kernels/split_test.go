@@ -72,6 +72,17 @@ func (c attentionCall) runInParts(t *testing.T, name string, partition int, cons
 	l.buffers["part"] = result(kernels.Float, rows*c.head)
 	l.buffers["statistics"] = result(kernels.Float, rows*2)
 	l.grid[2] = partitions
+	reduce := launch{
+		kernel:  "attention_reduce_" + suffixOf[c.q.element],
+		buffers: map[string]tensor{"out": result(c.q.element, c.q.length)},
+		params: kernels.ReduceParams{
+			Tokens: uint32(c.tokens()), Heads: uint32(c.heads), Head: uint32(c.head), Partitions: uint32(partitions),
+		},
+		grid:      [3]int{c.heads, c.tokens(), 1},
+		group:     ceil(c.head/4, 32) * 32,
+		constants: map[string]uint32{},
+	}
+	moveGate(&l, &reduce)
 	parts := l.run(t)
 	for seq, tokens := range c.lens { // what attention_reduce need not read says so
 		for row := range tokens * c.heads {
@@ -81,18 +92,10 @@ func (c attentionCall) runInParts(t *testing.T, name string, partition int, cons
 			}
 		}
 	}
-	reduce := launch{
-		kernel:  "attention_reduce_" + suffixOf[c.q.element],
-		buffers: map[string]tensor{"part": parts["part"], "statistics": parts["statistics"], "out": result(c.q.element, c.q.length)},
-		params: kernels.ReduceParams{
-			Tokens: uint32(c.tokens()), Heads: uint32(c.heads), Head: uint32(c.head), Partitions: uint32(partitions),
-		},
-		grid:  [3]int{c.heads, c.tokens(), 1},
-		group: ceil(c.head/4, 32) * 32,
-	}
+	reduce.buffers["part"], reduce.buffers["statistics"] = parts["part"], parts["statistics"]
 	if sinks, ok := l.buffers["sinks"]; ok {
 		reduce.buffers["sinks"] = sinks
-		reduce.constants = map[string]uint32{"fc_sinks": 1}
+		reduce.constants["fc_sinks"] = 1
 	}
 	return reduce.run(t)["out"]
 }

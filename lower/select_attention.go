@@ -40,9 +40,41 @@ func (p *phase) attends(v *ir.Value, family string) (emitter, error) {
 	_, slopes := a.Optional(v.Args)
 	given, err := d.attend(v, a, cache, slopes)
 	if err == nil {
+		maps.Copy(given, gateOf(v).words())
 		d.params(given)
 	}
 	return d, err
+}
+
+// headGate is the gate of an attention; its operand is nil where there is none.
+type headGate struct {
+	attr    ir.GateAttr
+	operand *ir.Value
+}
+
+func gateOf(v *ir.Value) headGate {
+	if a, ok := v.Attr.(ir.AttentionAttr); ok {
+		return headGate{a.Gate, a.Gated(v.Args)}
+	}
+	a := v.Attr.(ir.AttentionWriteAttr)
+	return headGate{a.Attention.Gate, a.Operands(v.Args, v.Op == ir.OpHeadNormRopeKVWriteAttention).Gate}
+}
+
+// words returns where the gate lies.
+func (g headGate) words() words {
+	if g.operand == nil {
+		return words{"gate_stride": size(0), "gate_from": size(0)}
+	}
+	return words{"gate_stride": size(last(g.operand)), "gate_from": size(int64(g.attr.From))}
+}
+
+// gate binds the gate of an attention, where its results are complete.
+func (e emitter) gate(v *ir.Value) {
+	if g := gateOf(v); g.operand != nil {
+		e.constant("fc_gate", uint32(g.attr.Activation))
+		e.constant("fc_head_gate", bit(g.attr.ByHead))
+		e.in("gate", g.operand)
+	}
 }
 
 func sinksOf(v *ir.Value) *ir.Value {
@@ -103,6 +135,7 @@ func attentionTiles(p *phase, v *ir.Value) error {
 			p.chose(v, d, shape, fmt.Sprintf("sequences of up to %d tokens, by map", rows), figures)
 			d.launchRows(v, heads, rows, one(), d.kernel.MaxThreads)
 			d.sinks(sinksOf(v))
+			d.gate(v)
 			d.out("out", v)
 			by, why = found{rest, fmt.Sprintf("sequences of more than %d tokens, by map", rows), ""}, figures
 		}
@@ -116,6 +149,7 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	tiles := over(q.Shape[0], kernels.AttentionTile).Plus(Extent(ir.Var(sym.B)))
 	d.launch([3]plan.Expr{tiles, Extent(q.Shape[1]), one()}, d.kernel.MaxThreads)
 	d.sinks(sinksOf(v))
+	d.gate(v)
 	d.out("out", v)
 	return nil
 }
@@ -219,6 +253,7 @@ func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, kvHeads in
 	}
 	d.launchRows(v, groups, rows, one(), d.kernel.MaxThreads)
 	d.sinks(sinks)
+	d.gate(v)
 	d.out("out", v)
 	return nil
 }
@@ -301,7 +336,9 @@ func attentionWrite(p *phase, v *ir.Value) error {
 	}
 	maps.Copy(given, rotation(d, a.Write.Rope, factors))
 	delete(given, "first") // the kernel has positions instead
+	maps.Copy(given, gateOf(v).words())
 	given["eps"] = float(a.Write.Eps)
+	given["qkv_stride"] = size(last(o.QKV))
 	d.constant("fc_norms", bit(norms))
 	if norms {
 		d.in("q_norm", o.QNorm)
@@ -337,7 +374,10 @@ func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition
 	r.bind("statistics", statistics, plan.Binding{Bytes: statisticBytes, Read: true})
 	r.out("out", v)
 	r.sinks(sinks) // once, not in every partition
-	r.params(words{"tokens": Extent(t.Shape[0]), "heads": Extent(heads), "head": size(head), "partitions": parts})
+	r.gate(v)
+	given := gateOf(v).words()
+	maps.Copy(given, words{"tokens": Extent(t.Shape[0]), "heads": Extent(heads), "head": size(head), "partitions": parts})
+	r.params(given)
 	r.coverBy(int(roundUp((head+3)/4, 32)))
 	return nil
 }

@@ -97,12 +97,12 @@ func linearKernel(vec bool) string {
 func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	attr, in := call.attr, call.in
 	k, n := last(in.X), last(v)
-	var heights [3]plan.Expr
+	var heights [4]plan.Expr
 	for i, w := range in.Weights {
 		heights[i] = Extent(w.Type.Shape[len(w.Type.Shape)-2])
 		e.in(fmt.Sprintf("w%d", i), w)
 	}
-	for i := range heights {
+	for i := range max(3, len(in.Weights)) {
 		var code uint32
 		if i < len(in.Weights) {
 			code = uint32(in.Weights[i].Type.DType)
@@ -117,7 +117,7 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	if e.kernel.Family == linearVec {
 		e.constant("fc_norm", uint32(attr.Norm))
 	}
-	e.params(words{"tokens": Extent(rows), "k": size(k), "n0": heights[0], "n1": heights[1], "n2": heights[2],
+	e.params(words{"tokens": Extent(rows), "k": size(k), "n0": heights[0], "n1": heights[1], "n2": heights[2], "n3": heights[3],
 		"x_stride": size(k), "out_stride": size(n), "eps": float(attr.Eps)})
 	if attr.Bias {
 		e.constant("fc_bias", 1)

@@ -123,6 +123,14 @@ func (p *precision) constrain(v *ir.Value) {
 		p.widen(v)
 	}
 	switch a := v.Attr.(type) {
+	case ir.AttentionAttr:
+		if gate := a.Gated(v.Args); gate != nil {
+			p.join(v, gate)
+		}
+	case ir.AttentionWriteAttr:
+		if gate := a.Operands(v.Args, v.Op == ir.OpHeadNormRopeKVWriteAttention).Gate; gate != nil {
+			p.join(v, gate)
+		}
 	case ir.LinearAttr:
 		if a.Residual {
 			p.widen(v)

@@ -40,15 +40,17 @@ type sample struct {
 	biases     bool // of every product but the head
 	layerNorm  int  // vectors of LayerNorms + 1 in place of RMSNorms; 0 for none
 	activation ir.Activation
-	plain      bool // a feed-forward of two products, without a gate
-	learned    bool // positions have a table of their own
-	unrotated  bool // no RoPE
-	after      bool // what joins the residual stream is normalised
-	experts    int  // of a mixture in place of the feed-forward; 0 for none
-	chosen     int  // of them, for each token
-	shared     bool // one more expert, that all tokens go to
-	taps       int  // of a gated convolution before attention; 0 for none
-	ruled      bool // the gated delta rule before attention
+	plain      bool          // a feed-forward of two products, without a gate
+	learned    bool          // positions have a table of their own
+	unrotated  bool          // no RoPE
+	after      bool          // what joins the residual stream is normalised
+	experts    int           // of a mixture in place of the feed-forward; 0 for none
+	chosen     int           // of them, for each token
+	shared     bool          // one more expert, that all tokens go to
+	taps       int           // of a gated convolution before attention; 0 for none
+	ruled      bool          // the gated delta rule before attention
+	gate       ir.Activation // of a gate of attention's result; none without
+	headGate   bool          // which has an element for each head
 }
 
 var (
@@ -98,6 +100,7 @@ func randomSample(r *rand.Rand) sample {
 	s.rowNorm = r.IntN(4) == 0
 	s.shared = s.experts > 0 && coin()
 	s.ruled = r.IntN(3) == 0
+	s.gate, s.headGate = []ir.Activation{ir.NoActivation, ir.Sigmoid, ir.Softplus}[r.IntN(3)], coin()
 	return s
 }
 
@@ -234,6 +237,15 @@ func (s sample) define(b *ir.Builder) {
 				scores = b.Softmax(scores)
 			}
 			out := b.MergeHeads(turn(b.Matmul(scores, turn(values))))
+			switch {
+			case s.gate == ir.NoActivation:
+			case s.headGate:
+				all, _ := ir.Var(sym.T).Times(ir.Const(s.heads))
+				gate := b.Reshape(b.Activate(s.gate, linear("head_gate", normed, s.heads, s.width)), all, ir.Const(1))
+				out = b.Reshape(b.WeightedSum(b.Reshape(out, all, ir.Const(1), ir.Const(s.head)), gate), ir.Var(sym.T), ir.Const(s.heads*s.head))
+			default:
+				out = commute(b.Mul, out, b.Activate(s.gate, linear("element_gate", normed, s.heads*s.head, s.width)))
+			}
 			join := func(name string, y *ir.Value) *ir.Value {
 				if s.after {
 					y = b.RMSNorm(y, weight(name, s.width), eps)

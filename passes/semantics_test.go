@@ -64,6 +64,8 @@ func TestRulesKeepMeaning(t *testing.T) {
 				"routed_gate_up":  {fusion.GatedActivation()},
 				"routed_norm":     {fusion.GatedActivation(), fusion.RoutedGateUp()},
 				"routed_residual": {fusion.RoutedSum()},
+				"attention_gate":  {fusion.KVReplicationElimination()},
+				"qkv_gate":        {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite(), fusion.QKVWrite(), fusion.AttentionGate()},
 				"attention_write": {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite()},
 			}[rule.Name] {
 				_, err := fusion.Apply(f, first)
@@ -201,7 +203,7 @@ func TestLegaliseKeepsMeaning(t *testing.T) {
 		for _, op := range fused {
 			if op == ir.OpFusedLinear && r.IntN(2) == 0 { // what reads its columns goes with it, as no target joins columns
 				for _, reader := range []ir.Op{ir.OpFusedLinear, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention,
-					ir.OpSiLUShortConv, ir.OpGatedDeltaNet} {
+					ir.OpAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet} {
 					tgt.Kernels[reader] = nil
 				}
 			} else if op != ir.OpFusedLinear && r.IntN(2) != 0 {

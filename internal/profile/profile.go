@@ -460,7 +460,7 @@ var shapes = map[string]func(w map[string]int64) string{
 	"NormParams":  sizes("%d×%d", "rows", "width"),
 	"LinearParams": func(w map[string]int64) string {
 		n := strconv.FormatInt(w["n0"], 10)
-		for _, more := range []string{"n1", "n2"} {
+		for _, more := range []string{"n1", "n2", "n3"} {
 			if w[more] > 0 {
 				n += "+" + strconv.FormatInt(w[more], 10)
 			}

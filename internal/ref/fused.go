@@ -168,9 +168,23 @@ func (r *run) attention(v *ir.Value) (result, error) {
 				from, to := p.key(b, j, h/perKV)
 				addScaled(out.row(i), weight, cache.V[from:to])
 			}
+			if gate := a.Gated(v.Args); gate != nil {
+				row := r.results[gate.ID].tensor.row(t)[a.Gate.From:]
+				for d := range out.row(i) {
+					out.row(i)[d] *= Activate(a.Gate.Activation, row[gateColumn(a.Gate, h, d, cache.Head)])
+				}
+			}
 		}
 		return nil
 	})
+}
+
+// gateColumn returns which of a gate's columns multiplies element d of head h.
+func gateColumn(a ir.GateAttr, h, d, head int) int {
+	if a.ByHead {
+		return h
+	}
+	return h*head + d
 }
 
 func (r *run) qkvWrite(v *ir.Value) (result, error) {

@@ -18,8 +18,8 @@ struct NormParams {
 // Of linear_vec and linear_mat.
 struct LinearParams {
     uint32_t tokens;
-    uint32_t k;          // input features
-    uint32_t n0, n1, n2; // output features of the weights bound side by side; 0 where unbound
+    uint32_t k;              // input features
+    uint32_t n0, n1, n2, n3; // output features of the weights bound side by side; 0 where unbound
     uint32_t x_stride;
     uint32_t out_stride;
     float eps; // of the norm prologue
@@ -91,6 +91,8 @@ struct AttentionParams {
     float scale;
     uint32_t window; // keys that a token sees, its own among them; 0: all up to its own
     float soft_cap;  // scores become soft_cap · tanh(score / soft_cap); 0: as they are
+    uint32_t gate_stride;
+    uint32_t gate_from; // where the gate begins in a row
 };
 
 // Of attention_write.
@@ -108,11 +110,14 @@ struct AttentionWriteParams {
     float scale;
     uint32_t window;
     float soft_cap;
+    uint32_t gate_stride;
+    uint32_t gate_from;
     uint32_t rotated;
     float log2_theta;
     float freq_scale;
     float magnitude;
     float eps; // of the head norms
+    uint32_t qkv_stride;
 };
 
 // Of flash_attention.
@@ -137,6 +142,8 @@ struct ReduceParams {
     uint32_t heads;
     uint32_t head;
     uint32_t partitions;
+    uint32_t gate_stride;
+    uint32_t gate_from; // where the gate begins in a row
 };
 
 // Of paged_attention_v1, paged_attention_v2 and paged_attention_reduce.

@@ -4,7 +4,116 @@
 namespace {
 #include "../abi/params.gen.h"
 #include "paged.gen.h"
-#line 31 "kernels/attention_core.h"
+#line 8 "kernels/activation.h"
+using namespace metal;
+
+inline float sigmoid_of(float v) { return 1.0f / (1.0f + exp(-v)); }
+
+inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
+
+
+
+
+inline float erf_of(float v) {
+const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
+const float sum =
+((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+const float e = 1.0f - sum * exp(-x * x);
+return MSL_BRANCH(11, v < 0.0f )? -e : e;
+}
+
+
+inline float gelu_range(float v) { return MSL_BRANCH(12, v < -20.0f )? -20.0f : v; }
+
+
+inline float gelu_of(float v) {
+const float x = gelu_range(v);
+return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
+}
+
+
+
+
+inline float gelu_tanh_of(float v) {
+const float x = gelu_range(v);
+return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
+}
+
+
+inline float relu2_of(float v) {
+const float x = MSL_BRANCH(13, v < 0.0f )? 0.0f : v;
+return x * x;
+}
+
+
+inline float softplus_of(float v) {
+return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
+}
+
+
+
+inline float activation_of(uint kind, float v) {
+switch (MSL_CHOOSE(14, kind)) {
+case 1:
+return silu_of(v);
+case 2:
+return gelu_of(v);
+case 3:
+return gelu_tanh_of(v);
+case 4:
+return relu2_of(v);
+case 6:
+return sigmoid_of(v);
+case 7:
+return softplus_of(v);
+default:
+return v;
+}
+}
+
+
+inline float clamped_swiglu_of(float a, float b) {
+const float g = MSL_BRANCH(15, a > 7.0f )? 7.0f : a;
+const float u = MSL_BRANCH(16, b > 7.0f )? 7.0f : (MSL_BRANCH(17, b < -7.0f )? -7.0f : b);
+return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
+}
+
+
+
+inline float gate_of(uint kind, float a, float b) {
+if (MSL_BRANCH(18, kind == 5))
+return clamped_swiglu_of(a, b);
+return activation_of(kind, a) * b;
+}
+#line 9 "kernels/head_gate.h"
+using namespace metal;
+
+
+
+template <typename A> struct HeadGate {
+uint kind;
+bool by_head;
+const A *at;
+};
+
+
+template <typename A>
+inline HeadGate<A> gate_row(uint kind, bool by_head, const A *gate, uint token, uint stride, uint from) {
+return {kind, by_head, gate + ulong(MSL_CAST(ulong, token)) * stride + from};
+}
+
+
+template <typename A> inline float4 gated(HeadGate<A> gate, uint q_head, uint head, uint d, float4 v) {
+if (MSL_BRANCH(19, gate.kind == 0))
+return v;
+if (MSL_BRANCH(20, gate.by_head))
+return v * activation_of(gate.kind, float(MSL_CAST(float, gate.at[q_head])));
+const float4 g = load_four(gate.at, ulong(MSL_CAST(ulong, q_head)) * head + d);
+for (uint i = 0; MSL_STEP(i < 4); i++)
+v[i] *= activation_of(gate.kind, g[i]);
+return v;
+}
+#line 32 "kernels/attention_core.h"
 using namespace metal;
 
 static constexpr uint slice_width = 128;
@@ -20,7 +129,7 @@ static constexpr float lowest = -3.0e38f;
 
 
 inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
-#line 53 "kernels/attention_core.h"
+#line 54 "kernels/attention_core.h"
 template <typename C> struct DenseRows {
 const C *keys, *values;
 uint stride;
@@ -36,6 +145,8 @@ A *to;
 ulong stride;
 uint count;
 uint head;
+HeadGate<A> gate;
+uint gate_stride, q_head;
 };
 
 
@@ -69,17 +180,17 @@ struct StepRows {
 ulong at[4];
 bool has[4];
 };
-#line 106 "kernels/attention_core.h"
+#line 109 "kernels/attention_core.h"
 template <typename A, typename C>
 inline void load_rows( const C *from, const StepRows &rows, uint d0, uint width, bool values, uint tid,
 A *tile, uint *marks) {
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 const uint r = i * 8 + tid / 16;
 A *to = tile + r * tile_stride;
-MSL_LOOP(11) for (uint d = tid % 16 * 4; MSL_TURN(12, d < width); d += 64) {
-float4 v = MSL_BRANCH(13, rows.has[i] )? load_four(from, rows.at[i] + d0 + d) : float4(0.0f);
+MSL_LOOP(21) for (uint d = tid % 16 * 4; MSL_TURN(22, d < width); d += 64) {
+float4 v = MSL_BRANCH(23, rows.has[i] )? load_four(from, rows.at[i] + d0 + d) : float4(0.0f);
 for (uint j = 0; MSL_STEP(j < 4); j++) {
-if (MSL_BRANCH(14, values && !is_finite(float(MSL_CAST(float, A(v[j])))))) {
+if (MSL_BRANCH(24, values && !is_finite(float(MSL_CAST(float, A(v[j])))))) {
 v[j] = 0.0f;
 marks[r] = 1;
 }
@@ -88,76 +199,76 @@ store_four(to, d, v);
 }
 }
 }
-#line 129 "kernels/attention_core.h"
+#line 132 "kernels/attention_core.h"
 template <typename A, typename Rows>
 inline void attend( const QueryRows<A> &q, const Rows &rows, const Sight &sight,
 const Scoring &scoring, const TileMemory<A> &memory, uint tid, uint sg, uint lane) {
 const uint head = q.head;
 const bool pair = head <= 64;
 A *tile = memory.tile;
-A *v_tile = MSL_BRANCH(15, pair )? tile + pair_offset : tile;
+A *v_tile = MSL_BRANCH(25, pair )? tile + pair_offset : tile;
 float *scores = memory.scores + sg * 8 * score_stride;
 float *factors = memory.factors + sg * 64;
 const uint row = lane / 4, part = lane % 4;
 
 factors[lane] = 0.0f;
 factors[lane + 32] = 0.0f;
-if (MSL_BRANCH(16, tid < 64))
+if (MSL_BRANCH(26, tid < 64))
 memory.marks[tid] = 0;
 
 simdgroup_matrix<A, 8, 8> query[32];
 simdgroup_float8x8 sum[32];
 for (uint i = 0; MSL_STEP(i < 32); i++) {
-if (MSL_BRANCH(17, i * 8 < head))
+if (MSL_BRANCH(27, i * 8 < head))
 sum[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 }
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
-if (MSL_BRANCH(18, d0 >= head))
+if (MSL_BRANCH(28, d0 >= head))
 break;
 const uint width = min(slice_width, head - d0);
-MSL_LOOP(19) for (uint r = tid / 16; MSL_TURN(20, r < 32); r += 8) {
-MSL_LOOP(21) for (uint d = tid % 16 * 4; MSL_TURN(22, d < width); d += 64) {
-const float4 v = MSL_BRANCH(23, r < q.count )? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
+MSL_LOOP(29) for (uint r = tid / 16; MSL_TURN(30, r < 32); r += 8) {
+MSL_LOOP(31) for (uint d = tid % 16 * 4; MSL_TURN(32, d < width); d += 64) {
+const float4 v = MSL_BRANCH(33, r < q.count )? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
 store_four(tile + r * tile_stride, d, v);
 }
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
-if (MSL_BRANCH(24, i * 8 < width))
+if (MSL_BRANCH(34, i * 8 < width))
 simdgroup_load(query[d0 / 8 + i], tile + sg * 8 * tile_stride + i * 8, tile_stride);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 }
 
 float highest = scoring.sink;
-float total = MSL_BRANCH(25, part == 0 && highest > lowest )? 1.0f : 0.0f;
+float total = MSL_BRANCH(35, part == 0 && highest > lowest )? 1.0f : 0.0f;
 uint turn = 0;
-MSL_LOOP(26) for (uint key = sight.start; MSL_TURN(27, key < sight.stop); key += 32) {
+MSL_LOOP(36) for (uint key = sight.start; MSL_TURN(37, key < sight.stop); key += 32) {
 
 uint *marks = memory.marks + turn * 32;
 turn = 1 - turn;
-if (MSL_BRANCH(28, tid < 32))
+if (MSL_BRANCH(38, tid < 32))
 memory.marks[turn * 32 + tid] = 0;
 
 StepRows step;
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 const uint own = key + i * 8 + tid / 16;
 step.has[i] = own < sight.stop;
-step.at[i] = MSL_BRANCH(29, step.has[i] )? row_at(rows, own) : 0;
+step.at[i] = MSL_BRANCH(39, step.has[i] )? row_at(rows, own) : 0;
 }
 
 simdgroup_float8x8 score[4];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
-if (MSL_BRANCH(30, d0 >= head))
+if (MSL_BRANCH(40, d0 >= head))
 break;
 load_rows(rows.keys, step, d0, min(slice_width, head - d0), false, tid, tile, marks);
-if (MSL_BRANCH(31, pair))
+if (MSL_BRANCH(41, pair))
 load_rows(rows.values, step, 0, head, true, tid, v_tile, marks);
 threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
-if (MSL_BRANCH(32, d0 + i * 8 >= head))
+if (MSL_BRANCH(42, d0 + i * 8 >= head))
 break;
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 simdgroup_matrix<A, 8, 8> k;
@@ -165,7 +276,7 @@ simdgroup_load(k, tile + j * 8 * tile_stride + i * 8, tile_stride, ulong2(0, 0),
 simdgroup_multiply_accumulate(score[j], query[d0 / 8 + i], k, score[j]);
 }
 }
-if (MSL_BRANCH(33, !pair))
+if (MSL_BRANCH(43, !pair))
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 }
 for (uint j = 0; MSL_STEP(j < 4); j++)
@@ -178,14 +289,14 @@ float peak = highest;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
 const uint column = j * 4 + part;
 float v = scores[row * score_stride + column] * scoring.scale;
-if (MSL_BRANCH(34, scoring.cap > 0.0f))
+if (MSL_BRANCH(44, scoring.cap > 0.0f))
 v = scoring.cap * tanh(v / scoring.cap);
-if (MSL_BRANCH(35, scoring.slope != 0.0f))
+if (MSL_BRANCH(45, scoring.slope != 0.0f))
 v += scoring.slope * float(MSL_CAST(float, int(MSL_CAST(int, key + column)) - scoring.position));
 v *= 1.44269504f;
-if (MSL_BRANCH(36, key + column < sight.first || key + column >= sight.end)) {
+if (MSL_BRANCH(46, key + column < sight.first || key + column >= sight.end)) {
 v = lowest;
-} else if (MSL_BRANCH(37, !is_finite(v))) {
+} else if (MSL_BRANCH(47, !is_finite(v))) {
 v = lowest;
 total = NAN;
 }
@@ -197,21 +308,21 @@ peak = max(peak, simd_shuffle_xor(peak, 2, 8));
 const float keep = exp2(highest - peak);
 total *= keep;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-weight[j] = MSL_BRANCH(38, weight[j] > lowest )? exp2(weight[j] - peak) : 0.0f;
+weight[j] = MSL_BRANCH(48, weight[j] > lowest )? exp2(weight[j] - peak) : 0.0f;
 total += weight[j];
 scores[row * score_stride + j * 4 + part] = weight[j];
 }
-if (MSL_BRANCH(39, part == 0))
+if (MSL_BRANCH(49, part == 0))
 factors[row * 9] = keep;
 const bool rescale = simd_any(highest < peak, 9);
 highest = peak;
 simdgroup_barrier(mem_flags::mem_threadgroup, 10);
 
-if (MSL_BRANCH(40, rescale)) {
+if (MSL_BRANCH(50, rescale)) {
 simdgroup_float8x8 factor;
 simdgroup_load(factor, factors, 8);
 for (uint i = 0; MSL_STEP(i < 32); i++) {
-if (MSL_BRANCH(41, i * 8 < head))
+if (MSL_BRANCH(51, i * 8 < head))
 simdgroup_multiply(sum[i], factor, sum[i]);
 }
 }
@@ -219,18 +330,18 @@ simdgroup_float8x8 probability[4];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 simdgroup_load(probability[j], scores + j * 8, score_stride);
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
-if (MSL_BRANCH(42, d0 >= head))
+if (MSL_BRANCH(52, d0 >= head))
 break;
-if (MSL_BRANCH(43, !pair)) {
+if (MSL_BRANCH(53, !pair)) {
 load_rows(rows.values, step, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
 threadgroup_barrier(mem_flags::mem_threadgroup, 11);
 }
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(44, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
+if (MSL_BRANCH(54, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
 total = NAN;
 }
 for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
-if (MSL_BRANCH(45, d0 + i * 8 >= head))
+if (MSL_BRANCH(55, d0 + i * 8 >= head))
 break;
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 simdgroup_matrix<A, 8, 8> v;
@@ -244,25 +355,27 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 12);
 
 total += simd_shuffle_xor(total, 1, 13);
 total += simd_shuffle_xor(total, 2, 14);
-const float norm = MSL_BRANCH(46, total == 0.0f )? 0.0f : 1.0f / total;
+const float norm = MSL_BRANCH(56, total == 0.0f )? 0.0f : 1.0f / total;
 float norms[4];
 for (uint i = 0; MSL_STEP(i < 4); i++)
 norms[i] = simd_shuffle(norm, (i * 2 + lane / 16) * 4, 15);
 float *results = ( float *)tile + sg * 8 * result_stride;
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += 64) {
-if (MSL_BRANCH(47, d0 >= head))
+if (MSL_BRANCH(57, d0 >= head))
 break;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(48, d0 + j * 8 < head))
+if (MSL_BRANCH(58, d0 + j * 8 < head))
 simdgroup_store(sum[d0 / 8 + j], results + j * 8, result_stride);
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 16);
 const uint d = lane % 16 * 4;
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 const uint r = i * 2 + lane / 16;
-if (MSL_BRANCH(49, sg * 8 + r < q.count && d0 + d < head)) {
+if (MSL_BRANCH(59, sg * 8 + r < q.count && d0 + d < head)) {
 const float4 v = *( const float4 *)(results + r * result_stride + d);
-store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, v * norms[i]);
+HeadGate<A> gate = q.gate;
+gate.at += ulong(MSL_CAST(ulong, sg * 8 + r)) * q.gate_stride;
+store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, gated(gate, q.q_head, head, d0 + d, v * norms[i]));
 }
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 17);
@@ -281,12 +394,16 @@ static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
 static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
 static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
 static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(7); }
+static inline uint msl_constant_fc_gate() { return msl::constant<uint>(13); }
+static inline bool msl_constant_fc_head_gate() { return msl::constant<bool>(14); }
 
 static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
 static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
 static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
 static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
 static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(7) ? msl_constant_fc_slopes() : false); }
+static inline uint msl_constant_gate_kind() { return ( msl::is_constant_defined(13) ? msl_constant_fc_gate() : 0); }
+static inline bool msl_constant_gate_by_head() { return ( msl::is_constant_defined(14) ? msl_constant_fc_head_gate() : false); }
 
 
 template <typename C> struct PagedRows {
@@ -298,7 +415,7 @@ CacheStrides strides;
 template <typename C> inline ulong row_at( const PagedRows<C> &rows, uint key) {
 return cache_row(uint(MSL_CAST(uint, rows.pages[key / rows.block])), key % rows.block, rows.kv_head, rows.strides);
 }
-#line 51 "kernels/attention_tile.metal"
+#line 55 "kernels/attention_tile.metal"
 template <typename A, typename C>
 void attention_tile( const A *q,
 const C *k_cache,
@@ -312,6 +429,7 @@ const AttentionParams &p,
 const float *sinks,
 const int *map,
 const float *slopes,
+const A *gate,
 uint3 group, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = float4[2 * sizeof(A) * tile_stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0, 0); 
@@ -324,12 +442,12 @@ memory.scores = ( float *)score_rows;
 memory.factors = factor_rows;
 memory.marks = key_marks;
 
-if (MSL_BRANCH(50, msl_constant_has_map() && map[group.x] < 0))
+if (MSL_BRANCH(60, msl_constant_has_map() && map[group.x] < 0))
 return;
 const uint seq = msl_constant_has_map() ? uint(MSL_CAST(uint, map[group.x])) : sequence_of_tile(cu_seqlens, p.seqs, group.x, 32);
 const uint seq_start = uint(MSL_CAST(uint, cu_seqlens[seq])), seq_end = uint(MSL_CAST(uint, cu_seqlens[seq + 1]));
 const uint first_token = seq_start + (group.x - first_tile(cu_seqlens[seq], seq, 32)) * 32;
-if (MSL_BRANCH(51, first_token >= seq_end))
+if (MSL_BRANCH(61, first_token >= seq_end))
 return;
 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
@@ -341,6 +459,9 @@ queries.to = out + at;
 queries.stride = ulong(MSL_CAST(ulong, p.heads)) * head;
 queries.count = min(32u, seq_end - first_token);
 queries.head = head;
+queries.gate = gate_row(msl_constant_gate_kind(), msl_constant_gate_by_head(), gate, first_token, p.gate_stride, p.gate_from);
+queries.gate_stride = p.gate_stride;
+queries.q_head = q_head;
 
 PagedRows<C> rows;
 rows.keys = k_cache;
@@ -357,13 +478,13 @@ const int context = context_lens[seq];
 const uint window = msl_constant_has_window() ? p.window : 0;
 Sight sight;
 sight.first = sight.end = 0;
-if (MSL_BRANCH(52, token < seq_end)) {
+if (MSL_BRANCH(62, token < seq_end)) {
 const KeyRange seen = keys_seen(positions[token], context, window);
 sight.first = seen.begin;
 sight.end = seen.end;
 }
 uint earliest = UINT_MAX, latest = 0;
-if (MSL_BRANCH(53, other < seq_end)) {
+if (MSL_BRANCH(63, other < seq_end)) {
 const KeyRange seen = keys_seen(positions[other], context, window);
 earliest = seen.begin;
 latest = seen.end;
@@ -376,10 +497,10 @@ scoring.scale = p.scale;
 scoring.cap = msl_constant_has_soft_cap() ? p.soft_cap : 0.0f;
 scoring.sink = msl_constant_has_sinks() ? sinks[q_head] * 1.44269504f : lowest;
 scoring.slope = msl_constant_has_slopes() ? slopes[q_head] : 0.0f;
-scoring.position = MSL_BRANCH(54, token < seq_end )? positions[token] : 0;
+scoring.position = MSL_BRANCH(64, token < seq_end )? positions[token] : 0;
 attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 383 "kernels/emulated/attention_tile.gen.cc"
+#line 504 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -393,12 +514,13 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_0[] = {17408, 4608, 1024, 256};
 void thread_1(const msl::Thread &t) {
     attention_tile<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -413,12 +535,13 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_1[] = {17408, 4608, 1024, 256};
 void thread_2(const msl::Thread &t) {
     attention_tile<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -433,12 +556,13 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const half *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_2[] = {8704, 4608, 1024, 256};
 void thread_3(const msl::Thread &t) {
     attention_tile<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -453,12 +577,13 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const half *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_3[] = {8704, 4608, 1024, 256};
 void thread_4(const msl::Thread &t) {
     attention_tile<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -473,12 +598,13 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const bfloat *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_4[] = {8704, 4608, 1024, 256};
 void thread_5(const msl::Thread &t) {
     attention_tile<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
@@ -493,12 +619,13 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const half *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_5[] = {8704, 4608, 1024, 256};
 void thread_6(const msl::Thread &t) {
     attention_tile<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
@@ -513,21 +640,22 @@ void thread_6(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_6[] = {17408, 4608, 1024, 256};
 const msl::Kernel kernels[] = {
-    {"attention_tile_f32_f32", "kernels/attention_tile.metal", 132, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 12, variables_0, 4},
-    {"attention_tile_f32_f16", "kernels/attention_tile.metal", 134, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 12, variables_1, 4},
-    {"attention_tile_f16_f32", "kernels/attention_tile.metal", 136, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 12, variables_2, 4},
-    {"attention_tile_f16_f16", "kernels/attention_tile.metal", 138, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 12, variables_3, 4},
-    {"attention_tile_bf16_bf16", "kernels/attention_tile.metal", 140, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 12, variables_4, 4},
-    {"attention_tile_f16_q8_0", "kernels/attention_tile.metal", 142, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 12, variables_5, 4},
-    {"attention_tile_f32_q8_0", "kernels/attention_tile.metal", 144, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 12, variables_6, 4},
+    {"attention_tile_f32_f32", "kernels/attention_tile.metal", 140, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 4},
+    {"attention_tile_f32_f16", "kernels/attention_tile.metal", 142, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 4},
+    {"attention_tile_f16_f32", "kernels/attention_tile.metal", 144, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 4},
+    {"attention_tile_f16_f16", "kernels/attention_tile.metal", 146, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 4},
+    {"attention_tile_bf16_bf16", "kernels/attention_tile.metal", 148, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 4},
+    {"attention_tile_f16_q8_0", "kernels/attention_tile.metal", 150, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 4},
+    {"attention_tile_f32_q8_0", "kernels/attention_tile.metal", 152, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 13, variables_6, 4},
 };
 } // namespace
 namespace msl {

@@ -3,8 +3,121 @@
 #include "runtime/msl/metal_stdlib"
 namespace {
 #include "../abi/params.gen.h"
-#include "paged.gen.h"
-#line 7 "kernels/attention_vec.metal"
+#include "activation.gen.h"
+#line 9 "kernels/paged.h"
+using namespace metal;
+
+
+struct CacheBlock {
+half d;
+int8_t qs[32];
+};
+static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
+
+
+inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
+inline float4 load_four( const half *cache, ulong i) { return float4(MSL_CAST(float4, *( const half4 *)(cache + i))); }
+inline float4 load_four( const bfloat *cache, ulong i) { return float4(MSL_CAST(float4, *( const bfloat4 *)(cache + i))); }
+inline float4 load_four( const CacheBlock *cache, ulong i) {
+const CacheBlock *b = cache + i / 32;
+const ushort *q = ( const ushort *)(b->qs + i % 32);
+return float4(MSL_CAST(float4, float2(MSL_CAST(float2, as_type<char2>(q[0]))), float2(MSL_CAST(float2, as_type<char2>(q[1]))))) * float(MSL_CAST(float, b->d));
+}
+
+
+inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
+inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(MSL_CAST(half4, v)); }
+inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(MSL_CAST(bfloat4, v)); }
+
+
+inline float load_one( const float *cache, ulong i) { return cache[i]; }
+inline float load_one( const half *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
+inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
+inline float load_one( const CacheBlock *cache, ulong i) {
+return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
+}
+
+
+struct BlockElement {
+half d;
+int8_t q;
+};
+#line 51 "kernels/paged.h"
+inline BlockElement block_element(float v) {
+const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
+const float d = as_type<float>(bits) / 127.0f;
+const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
+const float inverse = 1.0f / d;
+return {MSL_BRANCH(9, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d)), int8_t(MSL_BRANCH(10, lost || isinf(inverse) )? 0.0f : round(v * inverse))};
+}
+
+
+inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+const BlockElement e = block_element(v);
+CacheBlock *b = cache + i / 32;
+b->qs[lane] = e.q;
+if (MSL_BRANCH(11, lane == 0))
+b->d = e.d;
+}
+
+
+struct CacheStrides {
+uint block, head, row;
+};
+
+
+inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
+return ulong(MSL_CAST(ulong, page)) * strides.block + ulong(MSL_CAST(ulong, kv_head)) * strides.head + ulong(MSL_CAST(ulong, within)) * strides.row;
+}
+
+
+inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
+return ((ulong(MSL_CAST(ulong, page)) * kv_heads + kv_head) * block + within) * head;
+}
+
+
+
+inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
+uint low = 0, high = seqs;
+MSL_LOOP(12) while (MSL_TURN(13, high - low > 1)) {
+const uint mid = (low + high) / 2;
+if (MSL_BRANCH(14, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
+low = mid;
+} else {
+high = mid;
+}
+}
+return low;
+}
+#line 102 "kernels/paged.h"
+inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
+
+
+inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
+uint low = 0, high = seqs;
+MSL_LOOP(15) while (MSL_TURN(16, high - low > 1)) {
+const uint mid = (low + high) / 2;
+if (MSL_BRANCH(17, first_tile(cu_seqlens[mid], mid, size) <= tile)) {
+low = mid;
+} else {
+high = mid;
+}
+}
+return low;
+}
+
+
+struct KeyRange {
+uint begin, end;
+};
+
+
+
+inline KeyRange keys_seen(int position, int context, uint window) {
+const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
+return {MSL_BRANCH(18, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
+}
+#line 8 "kernels/attention_vec.metal"
 using namespace metal;
 
 
@@ -21,11 +134,15 @@ static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
 static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
 static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
 static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(7); }
+static inline uint msl_constant_fc_gate() { return msl::constant<uint>(13); }
+static inline bool msl_constant_fc_head_gate() { return msl::constant<bool>(14); }
 static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
 static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
 static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
 static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
 static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(7) ? msl_constant_fc_slopes() : false); }
+static inline uint msl_constant_gate_kind() { return ( msl::is_constant_defined(13) ? msl_constant_fc_gate() : 0); }
+static inline bool msl_constant_gate_by_head() { return ( msl::is_constant_defined(14) ? msl_constant_fc_head_gate() : false); }
 
 
 
@@ -35,7 +152,35 @@ static inline uint msl_constant_fc_heads() { return msl::constant<uint>(12); }
 static inline uint msl_constant_token_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
 static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) && msl_constant_fc_heads() > 1 ? msl_constant_fc_heads() : 1); }
 static inline uint msl_constant_row_count() { return ( msl_constant_token_count() * msl_constant_head_count()); }
-#line 27 "kernels/attention_rows.h"
+#line 9 "kernels/head_gate.h"
+using namespace metal;
+
+
+
+template <typename A> struct HeadGate {
+uint kind;
+bool by_head;
+const A *at;
+};
+
+
+template <typename A>
+inline HeadGate<A> gate_row(uint kind, bool by_head, const A *gate, uint token, uint stride, uint from) {
+return {kind, by_head, gate + ulong(MSL_CAST(ulong, token)) * stride + from};
+}
+
+
+template <typename A> inline float4 gated(HeadGate<A> gate, uint q_head, uint head, uint d, float4 v) {
+if (MSL_BRANCH(19, gate.kind == 0))
+return v;
+if (MSL_BRANCH(20, gate.by_head))
+return v * activation_of(gate.kind, float(MSL_CAST(float, gate.at[q_head])));
+const float4 g = load_four(gate.at, ulong(MSL_CAST(ulong, q_head)) * head + d);
+for (uint i = 0; MSL_STEP(i < 4); i++)
+v[i] *= activation_of(gate.kind, g[i]);
+return v;
+}
+#line 28 "kernels/attention_rows.h"
 using namespace metal;
 
 
@@ -43,7 +188,7 @@ using namespace metal;
 static const float lowest = -3.0e38f;
 
 static const float log2_e = 1.44269504f;
-#line 39 "kernels/attention_rows.h"
+#line 40 "kernels/attention_rows.h"
 struct Fours {
 float4 first, second;
 };
@@ -54,7 +199,7 @@ return i / 2 * 64 + lane % 8 * 8 + i % 2 * 4;
 }
 
 inline Fours load_fours( const float *cache, ulong at, uint d, uint head) {
-return {load_four(cache, at + d), MSL_BRANCH(11, d + 32 < head )? load_four(cache, at + d + 32) : float4(0.0f)};
+return {load_four(cache, at + d), MSL_BRANCH(21, d + 32 < head )? load_four(cache, at + d + 32) : float4(0.0f)};
 }
 template <typename T> inline Fours load_fours( const T *cache, ulong at, uint d, uint) {
 const uint4 words = *( const uint4 *)(cache + at + d);
@@ -68,9 +213,9 @@ return {load_four(cache, at + d), load_four(cache, at + d + 4)};
 
 inline float fold(float4 low, float4 high, uint lane) {
 const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
-const float4 four = (MSL_BRANCH(12, upper )? high : low) + simd_shuffle_xor(MSL_BRANCH(13, upper )? low : high, 4, 2);
-const float2 two = (MSL_BRANCH(14, later )? four.template swizzle<2, 3>() : four.template swizzle<0, 1>()) + simd_shuffle_xor(MSL_BRANCH(15, later )? four.template swizzle<0, 1>() : four.template swizzle<2, 3>(), 2, 3);
-return (MSL_BRANCH(16, odd )? two.y : two.x) + simd_shuffle_xor(MSL_BRANCH(17, odd )? two.x : two.y, 1, 4);
+const float4 four = (MSL_BRANCH(22, upper )? high : low) + simd_shuffle_xor(MSL_BRANCH(23, upper )? low : high, 4, 2);
+const float2 two = (MSL_BRANCH(24, later )? four.template swizzle<2, 3>() : four.template swizzle<0, 1>()) + simd_shuffle_xor(MSL_BRANCH(25, later )? four.template swizzle<0, 1>() : four.template swizzle<2, 3>(), 2, 3);
+return (MSL_BRANCH(26, odd )? two.y : two.x) + simd_shuffle_xor(MSL_BRANCH(27, odd )? two.x : two.y, 1, 4);
 }
 
 
@@ -80,20 +225,20 @@ float4 low, high;
 inline Eight spread(float own, uint lane) {
 const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
 const float one = simd_shuffle_xor(own, 1, 5);
-const float2 two = MSL_BRANCH(18, odd )? float2(MSL_CAST(float2, one, own)) : float2(MSL_CAST(float2, own, one));
+const float2 two = MSL_BRANCH(28, odd )? float2(MSL_CAST(float2, one, own)) : float2(MSL_CAST(float2, own, one));
 const float2 more = simd_shuffle_xor(two, 2, 6);
-const float4 four = MSL_BRANCH(19, later )? float4(MSL_CAST(float4, more, two)) : float4(MSL_CAST(float4, two, more));
+const float4 four = MSL_BRANCH(29, later )? float4(MSL_CAST(float4, more, two)) : float4(MSL_CAST(float4, two, more));
 const float4 rest = simd_shuffle_xor(four, 4, 7);
-return {MSL_BRANCH(20, upper )? rest : four, MSL_BRANCH(21, upper )? four : rest};
+return {MSL_BRANCH(30, upper )? rest : four, MSL_BRANCH(31, upper )? four : rest};
 }
 
 
 
 inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
 const bool upper = (lane & 16) != 0, later = (lane & 8) != 0;
-const float4 even = (MSL_BRANCH(22, upper )? c : a) + simd_shuffle_xor(MSL_BRANCH(23, upper )? a : c, 16, 8);
-const float4 odd = (MSL_BRANCH(24, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(25, upper )? b : d, 16, 9);
-return (MSL_BRANCH(26, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(27, later )? even : odd, 8, 10);
+const float4 even = (MSL_BRANCH(32, upper )? c : a) + simd_shuffle_xor(MSL_BRANCH(33, upper )? a : c, 16, 8);
+const float4 odd = (MSL_BRANCH(34, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(35, upper )? b : d, 16, 9);
+return (MSL_BRANCH(36, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(37, later )? even : odd, 8, 10);
 }
 
 
@@ -155,18 +300,18 @@ template <typename C>
 inline Fours own_fours( const C *cache, const float *row, uint i, uint lane, uint head) {
 const uint first = first_four(cache, i, lane), second = first_four(cache, i + 1, lane);
 return {*( const float4 *)(row + first),
-MSL_BRANCH(28, second < head )? *( const float4 *)(row + second) : float4(0.0f)};
+MSL_BRANCH(38, second < head )? *( const float4 *)(row + second) : float4(0.0f)};
 }
 
 template <typename C>
 inline Fours key_fours( const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
-if (MSL_BRANCH(29, key == pages.own))
+if (MSL_BRANCH(39, key == pages.own))
 return own_fours(pages.keys, pages.own_key, i, lane, head);
 return load_fours(pages.keys, at, first_four(pages.keys, i, lane), head);
 }
 template <typename C>
 inline Fours value_fours( const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
-if (MSL_BRANCH(30, key == pages.own))
+if (MSL_BRANCH(40, key == pages.own))
 return own_fours(pages.values, pages.own_value, i, lane, head);
 return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
 }
@@ -181,7 +326,7 @@ float cap;
 inline Scoring scoring_of(float scale, float cap) {
 
 const bool capped = msl_constant_has_soft_cap() && cap > 0.0f;
-return {MSL_BRANCH(31, capped )? scale / cap : scale * log2_e, MSL_BRANCH(32, capped )? cap : 0.0f};
+return {MSL_BRANCH(41, capped )? scale / cap : scale * log2_e, MSL_BRANCH(42, capped )? cap : 0.0f};
 }
 
 
@@ -204,7 +349,7 @@ rows.sum[r][i] = 0.0f;
 template <uint R> inline KeyRange seen_by_any( const Rows<R> &rows) {
 KeyRange any = {0xffffffffu, 0};
 for (uint r = 0; MSL_STEP(r < R); r++) {
-if (MSL_BRANCH(33, rows.seen[r].begin < rows.seen[r].end))
+if (MSL_BRANCH(43, rows.seen[r].begin < rows.seen[r].end))
 any = {min(any.begin, rows.seen[r].begin), max(any.end, rows.seen[r].end)};
 }
 return any;
@@ -219,22 +364,22 @@ uint sg, uint lane) {
 const KeyRange any = seen_by_any(rows);
 const uint team = lane / 8;
 uint first = sg * 32 + start;
-if (MSL_BRANCH(34, any.begin < any.end)) {
+if (MSL_BRANCH(44, any.begin < any.end)) {
 first += (any.begin - start) / 256 * 256;
-first += MSL_BRANCH(35, first + 32 <= any.begin )? 256 : 0;
+first += MSL_BRANCH(45, first + 32 <= any.begin )? 256 : 0;
 }
 const bool has_keys = first < any.end;
-MSL_LOOP(36) for (; MSL_TURN(37, first < any.end); first += 256) {
+MSL_LOOP(46) for (; MSL_TURN(47, first < any.end); first += 256) {
 
 const uint key = first + team * 8;
 ulong at[8];
 uint within = key % pages.block;
 const int *page = pages.table + key / pages.block;
-ulong own = MSL_BRANCH(38, key < any.end )? cache_row(uint(MSL_CAST(uint, *page)), within, pages.kv_head, pages.strides) : 0;
+ulong own = MSL_BRANCH(48, key < any.end )? cache_row(uint(MSL_CAST(uint, *page)), within, pages.kv_head, pages.strides) : 0;
 for (uint s = 0; MSL_STEP(s < 8); s++) {
 at[s] = own;
 own += pages.strides.row;
-if (MSL_BRANCH(39, ++within == pages.block && key + s + 1 < any.end)) {
+if (MSL_BRANCH(49, ++within == pages.block && key + s + 1 < any.end)) {
 within = 0;
 page++;
 own = cache_row(uint(MSL_CAST(uint, *page)), 0, pages.kv_head, pages.strides);
@@ -245,10 +390,10 @@ float score[R][8];
 for (uint s = 0; MSL_STEP(s < 8); s++) {
 for (uint r = 0; MSL_STEP(r < R); r++)
 score[r][s] = 0.0f;
-if (MSL_BRANCH(40, key + s < any.begin || key + s >= any.end))
+if (MSL_BRANCH(50, key + s < any.begin || key + s >= any.end))
 continue;
 for (uint i = 0; MSL_STEP(i < 8); i += 2) {
-if (MSL_BRANCH(41, first_four(pages.keys, i, lane) >= head))
+if (MSL_BRANCH(51, first_four(pages.keys, i, lane) >= head))
 continue;
 const Fours k = key_fours(pages, key + s, at[s], i, lane, head);
 for (uint r = 0; MSL_STEP(r < R); r++)
@@ -261,17 +406,17 @@ Eight weights[R];
 for (uint r = 0; MSL_STEP(r < R); r++) {
 const float *v = score[r];
 float own = fold(float4(MSL_CAST(float4, v[0], v[1], v[2], v[3])), float4(MSL_CAST(float4, v[4], v[5], v[6], v[7])), lane);
-if (MSL_BRANCH(42, msl_constant_has_soft_cap() && scoring.cap > 0.0f))
+if (MSL_BRANCH(52, msl_constant_has_soft_cap() && scoring.cap > 0.0f))
 own = scoring.cap * log2_e * precise::tanh(own);
 if (msl_constant_has_slopes())
 own += rows.slope[r] * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - rows.position[r]));
 const bool sees = first + lane >= rows.seen[r].begin && first + lane < rows.seen[r].end;
-const float peak = simd_max(MSL_BRANCH(43, sees )? max(rows.highest[r], own) : rows.highest[r], 11);
+const float peak = simd_max(MSL_BRANCH(53, sees )? max(rows.highest[r], own) : rows.highest[r], 11);
 const float keep = exp2(rows.highest[r] - peak);
-const float weight = MSL_BRANCH(44, sees )? exp2(own - peak) : 0.0f;
+const float weight = MSL_BRANCH(54, sees )? exp2(own - peak) : 0.0f;
 rows.highest[r] = peak;
 rows.total[r] = rows.total[r] * keep + weight;
-if (MSL_BRANCH(45, keep != 1.0f)) {
+if (MSL_BRANCH(55, keep != 1.0f)) {
 for (uint i = 0; MSL_STEP(i < 8); i++)
 rows.sum[r][i] *= keep;
 }
@@ -285,14 +430,14 @@ for (uint r = 0; MSL_STEP(r < R); r++) {
 weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
 wanted = wanted || weight[r] != 0.0f;
 }
-if (MSL_BRANCH(46, !wanted))
+if (MSL_BRANCH(56, !wanted))
 continue;
 for (uint i = 0; MSL_STEP(i < 8); i += 2) {
-if (MSL_BRANCH(47, first_four(pages.values, i, lane) >= head))
+if (MSL_BRANCH(57, first_four(pages.values, i, lane) >= head))
 continue;
 const Fours v = value_fours(pages, key + s, at[s], i, lane, head);
 for (uint r = 0; MSL_STEP(r < R); r++) {
-if (MSL_BRANCH(48, weight[r] == 0.0f))
+if (MSL_BRANCH(58, weight[r] == 0.0f))
 continue;
 rows.sum[r][i] += weight[r] * v.first;
 rows.sum[r][i + 1] += weight[r] * v.second;
@@ -310,19 +455,19 @@ States &states, uint sg, uint lane) {
 
 
 float total = rows.total[r];
-if (MSL_BRANCH(49, has_keys)) {
+if (MSL_BRANCH(59, has_keys)) {
 total = simd_sum(total, 12);
 for (uint i = 0; MSL_STEP(i < 8); i += 4) {
-if (MSL_BRANCH(50, first_four(values, i, 0) >= head))
+if (MSL_BRANCH(60, first_four(values, i, 0) >= head))
 continue;
 const float4 whole =
 fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);
 const uint d = first_four(values, i + lane / 8, lane);
-if (MSL_BRANCH(51, d < head))
+if (MSL_BRANCH(61, d < head))
 states.sums[sg][d / 4] = whole;
 }
 }
-if (MSL_BRANCH(52, lane == 0)) {
+if (MSL_BRANCH(62, lane == 0)) {
 states.maxima[sg] = rows.highest[r];
 states.totals[sg] = total;
 }
@@ -346,7 +491,7 @@ for (uint i = 0; MSL_STEP(i < 8); i++)
 all.peak = max(all.peak, states.maxima[i]);
 all.norm = sinks_here ? exp2(sink - all.peak) : 0.0f;
 for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(53, states.totals[i] == 0.0f))
+if (MSL_BRANCH(63, states.totals[i] == 0.0f))
 continue;
 const float weight = exp2(states.maxima[i] - all.peak);
 all.norm += weight * states.totals[i];
@@ -360,30 +505,34 @@ template <typename A> struct Results {
 A *out;
 float *part, *statistics;
 const float *sinks;
+const A *gate;
+uint heads, gate_stride, gate_from;
 };
 
 
 
 template <typename A>
-inline void put( const Results<A> &to, const States &states, ulong row, uint q_head, uint head,
+inline void put( const Results<A> &to, const States &states, uint token, uint q_head, uint head,
 uint partition, uint partitions, uint tid) {
+const ulong row = ulong(MSL_CAST(ulong, token)) * to.heads + q_head;
 const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? to.sinks[q_head] * log2_e : lowest;
 Merged all = merge(states, sink, tid);
 if (msl_constant_is_split()) {
 const ulong at = row * partitions + partition;
-if (MSL_BRANCH(54, tid == 0)) {
+if (MSL_BRANCH(64, tid == 0)) {
 to.statistics[at * 2] = all.peak;
 to.statistics[at * 2 + 1] = all.norm;
 }
-if (MSL_BRANCH(55, all.norm != 0.0f))
+if (MSL_BRANCH(65, all.norm != 0.0f))
 *( float4 *)(to.part + at * head + tid * 4) = all.sum;
 } else {
-if (MSL_BRANCH(56, all.norm != 0.0f))
+if (MSL_BRANCH(66, all.norm != 0.0f))
 all.sum /= all.norm;
-store_four(to.out, row * head + tid * 4, all.sum);
+const HeadGate<A> gate = gate_row(msl_constant_gate_kind(), msl_constant_gate_by_head(), to.gate, token, to.gate_stride, to.gate_from);
+store_four(to.out, row * head + tid * 4, gated(gate, q_head, head, tid * 4, all.sum));
 }
 }
-#line 41 "kernels/attention_vec.metal"
+#line 46 "kernels/attention_vec.metal"
 template <typename A, typename C> struct Arguments {
 const A *q;
 const C *k_cache;
@@ -404,7 +553,7 @@ inline void attend( const Arguments<A, C> &a, const AttentionParams &p, States &
 uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const Heads heads = heads_of(group.x, p.heads, p.kv_heads, msl_constant_head_count());
-if (MSL_BRANCH(57, group.y >= (msl_constant_token_count() == 1 ? p.tokens : first_tile(int(MSL_CAST(int, p.tokens)), p.seqs, msl_constant_token_count()))))
+if (MSL_BRANCH(67, group.y >= (msl_constant_token_count() == 1 ? p.tokens : first_tile(int(MSL_CAST(int, p.tokens)), p.seqs, msl_constant_token_count()))))
 return;
 int owner;
 if (msl_constant_has_map()) {
@@ -414,7 +563,7 @@ owner = int(MSL_CAST(int, sequence_of(a.cu_seqlens, p.seqs, group.y)));
 } else {
 owner = int(MSL_CAST(int, sequence_of_tile(a.cu_seqlens, p.seqs, group.y, msl_constant_token_count())));
 }
-if (MSL_BRANCH(58, owner < 0))
+if (MSL_BRANCH(68, owner < 0))
 return;
 const uint seq = uint(MSL_CAST(uint, owner));
 uint token = group.y, tokens = 1;
@@ -422,7 +571,7 @@ if (msl_constant_token_count() != 1) {
 const int seq_start = a.cu_seqlens[seq];
 token = uint(MSL_CAST(uint, seq_start)) + (group.y - first_tile(seq_start, seq, msl_constant_token_count())) * msl_constant_token_count();
 const uint seq_end = uint(MSL_CAST(uint, a.cu_seqlens[seq + 1]));
-if (MSL_BRANCH(59, token >= seq_end))
+if (MSL_BRANCH(69, token >= seq_end))
 return;
 tokens = min(msl_constant_token_count(), seq_end - token);
 }
@@ -444,8 +593,8 @@ const uint t = r / msl_constant_head_count(), h = r % msl_constant_head_count();
 const bool exists = t < tokens && h < heads.count;
 rows.seen[r] = {0, 0};
 rows.position[r] = 0;
-rows.slope[r] = MSL_BRANCH(60, msl_constant_has_slopes() && exists )? a.slopes[heads.first + h] * log2_e : 0.0f;
-if (MSL_BRANCH(61, exists)) {
+rows.slope[r] = MSL_BRANCH(70, msl_constant_has_slopes() && exists )? a.slopes[heads.first + h] * log2_e : 0.0f;
+if (MSL_BRANCH(71, exists)) {
 rows.position[r] = a.positions[token + t];
 rows.seen[r] = keys_seen(rows.position[r], a.context_lens[seq], msl_constant_has_window() ? p.window : 0);
 }
@@ -455,7 +604,7 @@ const A *from = a.q + (ulong(MSL_CAST(ulong, token + t)) * p.heads + heads.first
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint d = first_four(a.k_cache, i, lane);
 rows.query[r][i] = 0.0f;
-if (MSL_BRANCH(62, exists && d < head))
+if (MSL_BRANCH(72, exists && d < head))
 rows.query[r][i] = float4(MSL_CAST(float4, *( const vec<A, 4> *)(from + d))) * scoring.scale;
 }
 }
@@ -463,18 +612,18 @@ const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
 
 for (uint r = 0; MSL_STEP(r < R); r++) {
 const uint t = r / msl_constant_head_count(), h = r % msl_constant_head_count();
-if (MSL_BRANCH(63, t >= tokens || h >= heads.count))
+if (MSL_BRANCH(73, t >= tokens || h >= heads.count))
 continue;
 if (r > 0)
 threadgroup_barrier(mem_flags::mem_threadgroup, 13);
 share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
 threadgroup_barrier(mem_flags::mem_threadgroup, 14);
 const uint q_head = heads.first + h;
-if (MSL_BRANCH(64, tid * 4 < head))
-put(a.results, states, ulong(MSL_CAST(ulong, token + t)) * p.heads + q_head, q_head, head, group.z, groups.z, tid);
+if (MSL_BRANCH(74, tid * 4 < head))
+put(a.results, states, token + t, q_head, head, group.z, groups.z, tid);
 }
 }
-#line 160 "kernels/attention_vec.metal"
+#line 165 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -490,6 +639,7 @@ float *statistics,
 const float *sinks,
 const int *map,
 const float *slopes,
+const A *gate,
 uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
@@ -502,7 +652,7 @@ a.positions = positions;
 a.cu_seqlens = cu_seqlens;
 a.context_lens = context_lens;
 a.block_table = block_table;
-a.results = {out, part, statistics, sinks};
+a.results = {out, part, statistics, sinks, gate, p.heads, p.gate_stride, p.gate_from};
 a.map = map;
 a.slopes = slopes;
 
@@ -525,23 +675,24 @@ break;
 }
 
 }
-#line 217 "kernels/attention_vec.metal"
+#line 222 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
 A *out,
 const ReduceParams &p,
 const float *sinks,
+const A *gate,
 uint3 group, uint tid,
 uint lane) {
-if (MSL_BRANCH(65, group.y >= p.tokens))
+if (MSL_BRANCH(75, group.y >= p.tokens))
 return;
 const ulong row = ulong(MSL_CAST(ulong, group.y)) * p.heads + group.x;
 const float2 *of = ( const float2 *)statistics + row * p.partitions;
 const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
 float peak = max(lowest, sink);
-MSL_LOOP(66) for (uint i = lane; MSL_TURN(67, i < p.partitions); i += 32) {
-if (MSL_BRANCH(68, of[i].y != 0.0f))
+MSL_LOOP(76) for (uint i = lane; MSL_TURN(77, i < p.partitions); i += 32) {
+if (MSL_BRANCH(78, of[i].y != 0.0f))
 peak = max(peak, of[i].x);
 }
 peak = simd_max(peak, 15);
@@ -549,25 +700,27 @@ const bool writes = tid * 4 < p.head;
 const float *from = part + row * p.partitions * p.head + tid * 4;
 float norm = 0.0f;
 float4 sum = 0.0f;
-MSL_LOOP(69) for (uint first = 0; MSL_TURN(70, first < p.partitions); first += 32) {
+MSL_LOOP(79) for (uint first = 0; MSL_TURN(80, first < p.partitions); first += 32) {
 float own = 0.0f;
-if (MSL_BRANCH(71, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
+if (MSL_BRANCH(81, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
 own = exp2(of[first + lane].x - peak);
 norm += own * of[first + lane].y;
 }
-MSL_LOOP(72) for (uint i = 0; MSL_TURN(73, i < min(32u, p.partitions - first)); i++) {
+MSL_LOOP(82) for (uint i = 0; MSL_TURN(83, i < min(32u, p.partitions - first)); i++) {
 const float weight = simd_broadcast(own, ushort(MSL_CAST(ushort, i)), 16);
-if (MSL_BRANCH(74, writes && weight != 0.0f))
+if (MSL_BRANCH(84, writes && weight != 0.0f))
 sum += weight * *( const float4 *)(from + ulong(MSL_CAST(ulong, first + i)) * p.head);
 }
 }
 norm = simd_sum(norm, 17);
 if (msl_constant_has_sinks())
 norm += exp2(sink - peak);
-if (MSL_BRANCH(75, writes))
-store_four(out, row * p.head + tid * 4, MSL_BRANCH(76, norm != 0.0f )? sum / norm : float4(0.0f));
+const HeadGate<A> own = gate_row(msl_constant_gate_kind(), msl_constant_gate_by_head(), gate, group.y, p.gate_stride, p.gate_from);
+if (MSL_BRANCH(85, writes))
+store_four(out, row * p.head + tid * 4,
+gated(own, group.x, p.head, tid * 4, MSL_BRANCH(86, norm != 0.0f )? sum / norm : float4(0.0f)));
 }
-#line 571 "kernels/emulated/attention_vec.gen.cc"
+#line 724 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -583,13 +736,14 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_0[] = {8256};
 void thread_1(const msl::Thread &t) {
     attention_vec<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -606,13 +760,14 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_1[] = {8256};
 void thread_2(const msl::Thread &t) {
     attention_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -629,13 +784,14 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const half *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_2[] = {8256};
 void thread_3(const msl::Thread &t) {
     attention_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -652,13 +808,14 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const half *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_3[] = {8256};
 void thread_4(const msl::Thread &t) {
     attention_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -675,13 +832,14 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const bfloat *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_4[] = {8256};
 void thread_5(const msl::Thread &t) {
     attention_vec<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
@@ -698,13 +856,14 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const half *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_5[] = {8256};
 void thread_6(const msl::Thread &t) {
     attention_vec<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
@@ -721,13 +880,14 @@ void thread_6(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const float *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_6[] = {8256};
 void thread_7(const msl::Thread &t) {
     attention_reduce<float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -735,44 +895,47 @@ void thread_7(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ReduceParams *>(t.worker->buffers[3]),
         static_cast<const float *>(t.worker->buffers[4]),
+        static_cast<const float *>(t.worker->buffers[5]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
+const msl::BufferArgument buffers_7[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}, {5, 0, "gate"}};
 void thread_8(const msl::Thread &t) {
     attention_reduce<half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ReduceParams *>(t.worker->buffers[3]),
         static_cast<const float *>(t.worker->buffers[4]),
+        static_cast<const half *>(t.worker->buffers[5]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
+const msl::BufferArgument buffers_8[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}, {5, 0, "gate"}};
 void thread_9(const msl::Thread &t) {
     attention_reduce<bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ReduceParams *>(t.worker->buffers[3]),
         static_cast<const float *>(t.worker->buffers[4]),
+        static_cast<const bfloat *>(t.worker->buffers[5]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
+const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}, {5, 0, "gate"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 259, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 1},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 261, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 1},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 263, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 1},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 265, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 1},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 267, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 1},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 269, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 1},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 271, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 1},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 273, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 275, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 277, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 267, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 15, variables_0, 1},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 269, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 15, variables_1, 1},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 271, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 15, variables_2, 1},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 273, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 15, variables_3, 1},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 275, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 15, variables_4, 1},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 277, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 15, variables_5, 1},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 279, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 15, variables_6, 1},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 281, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 283, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 285, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 6, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -4,7 +4,88 @@
 namespace {
 #include "../abi/params.gen.h"
 #include "pairs.gen.h"
-#line 8 "kernels/attention_write.metal"
+#line 8 "kernels/activation.h"
+using namespace metal;
+
+inline float sigmoid_of(float v) { return 1.0f / (1.0f + exp(-v)); }
+
+inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
+
+
+
+
+inline float erf_of(float v) {
+const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
+const float sum =
+((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+const float e = 1.0f - sum * exp(-x * x);
+return MSL_BRANCH(26, v < 0.0f )? -e : e;
+}
+
+
+inline float gelu_range(float v) { return MSL_BRANCH(27, v < -20.0f )? -20.0f : v; }
+
+
+inline float gelu_of(float v) {
+const float x = gelu_range(v);
+return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
+}
+
+
+
+
+inline float gelu_tanh_of(float v) {
+const float x = gelu_range(v);
+return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
+}
+
+
+inline float relu2_of(float v) {
+const float x = MSL_BRANCH(28, v < 0.0f )? 0.0f : v;
+return x * x;
+}
+
+
+inline float softplus_of(float v) {
+return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
+}
+
+
+
+inline float activation_of(uint kind, float v) {
+switch (MSL_CHOOSE(29, kind)) {
+case 1:
+return silu_of(v);
+case 2:
+return gelu_of(v);
+case 3:
+return gelu_tanh_of(v);
+case 4:
+return relu2_of(v);
+case 6:
+return sigmoid_of(v);
+case 7:
+return softplus_of(v);
+default:
+return v;
+}
+}
+
+
+inline float clamped_swiglu_of(float a, float b) {
+const float g = MSL_BRANCH(30, a > 7.0f )? 7.0f : a;
+const float u = MSL_BRANCH(31, b > 7.0f )? 7.0f : (MSL_BRANCH(32, b < -7.0f )? -7.0f : b);
+return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
+}
+
+
+
+inline float gate_of(uint kind, float a, float b) {
+if (MSL_BRANCH(33, kind == 5))
+return clamped_swiglu_of(a, b);
+return activation_of(kind, a) * b;
+}
+#line 9 "kernels/attention_write.metal"
 using namespace metal;
 
 
@@ -14,6 +95,8 @@ static inline bool msl_constant_fc_window() { return msl::constant<bool>(2); }
 static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
 static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
 static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(7); }
+static inline uint msl_constant_fc_gate() { return msl::constant<uint>(13); }
+static inline bool msl_constant_fc_head_gate() { return msl::constant<bool>(14); }
 
 static inline bool msl_constant_fc_interleaved() { return msl::constant<bool>(8); }
 static inline bool msl_constant_fc_factors() { return msl::constant<bool>(9); }
@@ -27,11 +110,41 @@ static inline bool msl_constant_has_window() { return ( msl::is_constant_defined
 static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
 static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
 static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(7) ? msl_constant_fc_slopes() : false); }
+static inline uint msl_constant_gate_kind() { return ( msl::is_constant_defined(13) ? msl_constant_fc_gate() : 0); }
+static inline bool msl_constant_gate_by_head() { return ( msl::is_constant_defined(14) ? msl_constant_fc_head_gate() : false); }
 static inline bool msl_constant_from_table() { return ( msl::is_constant_defined(10) ? msl_constant_fc_table() : false); }
 static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(9) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
 static inline bool msl_constant_has_norms() { return ( msl::is_constant_defined(11) ? msl_constant_fc_norms() : false); }
 static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) && msl_constant_fc_heads() > 1 ? msl_constant_fc_heads() : 1); }
-#line 27 "kernels/attention_rows.h"
+#line 9 "kernels/head_gate.h"
+using namespace metal;
+
+
+
+template <typename A> struct HeadGate {
+uint kind;
+bool by_head;
+const A *at;
+};
+
+
+template <typename A>
+inline HeadGate<A> gate_row(uint kind, bool by_head, const A *gate, uint token, uint stride, uint from) {
+return {kind, by_head, gate + ulong(MSL_CAST(ulong, token)) * stride + from};
+}
+
+
+template <typename A> inline float4 gated(HeadGate<A> gate, uint q_head, uint head, uint d, float4 v) {
+if (MSL_BRANCH(34, gate.kind == 0))
+return v;
+if (MSL_BRANCH(35, gate.by_head))
+return v * activation_of(gate.kind, float(MSL_CAST(float, gate.at[q_head])));
+const float4 g = load_four(gate.at, ulong(MSL_CAST(ulong, q_head)) * head + d);
+for (uint i = 0; MSL_STEP(i < 4); i++)
+v[i] *= activation_of(gate.kind, g[i]);
+return v;
+}
+#line 28 "kernels/attention_rows.h"
 using namespace metal;
 
 
@@ -39,7 +152,7 @@ using namespace metal;
 static const float lowest = -3.0e38f;
 
 static const float log2_e = 1.44269504f;
-#line 39 "kernels/attention_rows.h"
+#line 40 "kernels/attention_rows.h"
 struct Fours {
 float4 first, second;
 };
@@ -50,7 +163,7 @@ return i / 2 * 64 + lane % 8 * 8 + i % 2 * 4;
 }
 
 inline Fours load_fours( const float *cache, ulong at, uint d, uint head) {
-return {load_four(cache, at + d), MSL_BRANCH(26, d + 32 < head )? load_four(cache, at + d + 32) : float4(0.0f)};
+return {load_four(cache, at + d), MSL_BRANCH(36, d + 32 < head )? load_four(cache, at + d + 32) : float4(0.0f)};
 }
 template <typename T> inline Fours load_fours( const T *cache, ulong at, uint d, uint) {
 const uint4 words = *( const uint4 *)(cache + at + d);
@@ -64,9 +177,9 @@ return {load_four(cache, at + d), load_four(cache, at + d + 4)};
 
 inline float fold(float4 low, float4 high, uint lane) {
 const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
-const float4 four = (MSL_BRANCH(27, upper )? high : low) + simd_shuffle_xor(MSL_BRANCH(28, upper )? low : high, 4, 2);
-const float2 two = (MSL_BRANCH(29, later )? four.template swizzle<2, 3>() : four.template swizzle<0, 1>()) + simd_shuffle_xor(MSL_BRANCH(30, later )? four.template swizzle<0, 1>() : four.template swizzle<2, 3>(), 2, 3);
-return (MSL_BRANCH(31, odd )? two.y : two.x) + simd_shuffle_xor(MSL_BRANCH(32, odd )? two.x : two.y, 1, 4);
+const float4 four = (MSL_BRANCH(37, upper )? high : low) + simd_shuffle_xor(MSL_BRANCH(38, upper )? low : high, 4, 2);
+const float2 two = (MSL_BRANCH(39, later )? four.template swizzle<2, 3>() : four.template swizzle<0, 1>()) + simd_shuffle_xor(MSL_BRANCH(40, later )? four.template swizzle<0, 1>() : four.template swizzle<2, 3>(), 2, 3);
+return (MSL_BRANCH(41, odd )? two.y : two.x) + simd_shuffle_xor(MSL_BRANCH(42, odd )? two.x : two.y, 1, 4);
 }
 
 
@@ -76,20 +189,20 @@ float4 low, high;
 inline Eight spread(float own, uint lane) {
 const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
 const float one = simd_shuffle_xor(own, 1, 5);
-const float2 two = MSL_BRANCH(33, odd )? float2(MSL_CAST(float2, one, own)) : float2(MSL_CAST(float2, own, one));
+const float2 two = MSL_BRANCH(43, odd )? float2(MSL_CAST(float2, one, own)) : float2(MSL_CAST(float2, own, one));
 const float2 more = simd_shuffle_xor(two, 2, 6);
-const float4 four = MSL_BRANCH(34, later )? float4(MSL_CAST(float4, more, two)) : float4(MSL_CAST(float4, two, more));
+const float4 four = MSL_BRANCH(44, later )? float4(MSL_CAST(float4, more, two)) : float4(MSL_CAST(float4, two, more));
 const float4 rest = simd_shuffle_xor(four, 4, 7);
-return {MSL_BRANCH(35, upper )? rest : four, MSL_BRANCH(36, upper )? four : rest};
+return {MSL_BRANCH(45, upper )? rest : four, MSL_BRANCH(46, upper )? four : rest};
 }
 
 
 
 inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
 const bool upper = (lane & 16) != 0, later = (lane & 8) != 0;
-const float4 even = (MSL_BRANCH(37, upper )? c : a) + simd_shuffle_xor(MSL_BRANCH(38, upper )? a : c, 16, 8);
-const float4 odd = (MSL_BRANCH(39, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(40, upper )? b : d, 16, 9);
-return (MSL_BRANCH(41, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(42, later )? even : odd, 8, 10);
+const float4 even = (MSL_BRANCH(47, upper )? c : a) + simd_shuffle_xor(MSL_BRANCH(48, upper )? a : c, 16, 8);
+const float4 odd = (MSL_BRANCH(49, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(50, upper )? b : d, 16, 9);
+return (MSL_BRANCH(51, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(52, later )? even : odd, 8, 10);
 }
 
 
@@ -151,18 +264,18 @@ template <typename C>
 inline Fours own_fours( const C *cache, const float *row, uint i, uint lane, uint head) {
 const uint first = first_four(cache, i, lane), second = first_four(cache, i + 1, lane);
 return {*( const float4 *)(row + first),
-MSL_BRANCH(43, second < head )? *( const float4 *)(row + second) : float4(0.0f)};
+MSL_BRANCH(53, second < head )? *( const float4 *)(row + second) : float4(0.0f)};
 }
 
 template <typename C>
 inline Fours key_fours( const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
-if (MSL_BRANCH(44, key == pages.own))
+if (MSL_BRANCH(54, key == pages.own))
 return own_fours(pages.keys, pages.own_key, i, lane, head);
 return load_fours(pages.keys, at, first_four(pages.keys, i, lane), head);
 }
 template <typename C>
 inline Fours value_fours( const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
-if (MSL_BRANCH(45, key == pages.own))
+if (MSL_BRANCH(55, key == pages.own))
 return own_fours(pages.values, pages.own_value, i, lane, head);
 return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
 }
@@ -177,7 +290,7 @@ float cap;
 inline Scoring scoring_of(float scale, float cap) {
 
 const bool capped = msl_constant_has_soft_cap() && cap > 0.0f;
-return {MSL_BRANCH(46, capped )? scale / cap : scale * log2_e, MSL_BRANCH(47, capped )? cap : 0.0f};
+return {MSL_BRANCH(56, capped )? scale / cap : scale * log2_e, MSL_BRANCH(57, capped )? cap : 0.0f};
 }
 
 
@@ -200,7 +313,7 @@ rows.sum[r][i] = 0.0f;
 template <uint R> inline KeyRange seen_by_any( const Rows<R> &rows) {
 KeyRange any = {0xffffffffu, 0};
 for (uint r = 0; MSL_STEP(r < R); r++) {
-if (MSL_BRANCH(48, rows.seen[r].begin < rows.seen[r].end))
+if (MSL_BRANCH(58, rows.seen[r].begin < rows.seen[r].end))
 any = {min(any.begin, rows.seen[r].begin), max(any.end, rows.seen[r].end)};
 }
 return any;
@@ -215,22 +328,22 @@ uint sg, uint lane) {
 const KeyRange any = seen_by_any(rows);
 const uint team = lane / 8;
 uint first = sg * 32 + start;
-if (MSL_BRANCH(49, any.begin < any.end)) {
+if (MSL_BRANCH(59, any.begin < any.end)) {
 first += (any.begin - start) / 256 * 256;
-first += MSL_BRANCH(50, first + 32 <= any.begin )? 256 : 0;
+first += MSL_BRANCH(60, first + 32 <= any.begin )? 256 : 0;
 }
 const bool has_keys = first < any.end;
-MSL_LOOP(51) for (; MSL_TURN(52, first < any.end); first += 256) {
+MSL_LOOP(61) for (; MSL_TURN(62, first < any.end); first += 256) {
 
 const uint key = first + team * 8;
 ulong at[8];
 uint within = key % pages.block;
 const int *page = pages.table + key / pages.block;
-ulong own = MSL_BRANCH(53, key < any.end )? cache_row(uint(MSL_CAST(uint, *page)), within, pages.kv_head, pages.strides) : 0;
+ulong own = MSL_BRANCH(63, key < any.end )? cache_row(uint(MSL_CAST(uint, *page)), within, pages.kv_head, pages.strides) : 0;
 for (uint s = 0; MSL_STEP(s < 8); s++) {
 at[s] = own;
 own += pages.strides.row;
-if (MSL_BRANCH(54, ++within == pages.block && key + s + 1 < any.end)) {
+if (MSL_BRANCH(64, ++within == pages.block && key + s + 1 < any.end)) {
 within = 0;
 page++;
 own = cache_row(uint(MSL_CAST(uint, *page)), 0, pages.kv_head, pages.strides);
@@ -241,10 +354,10 @@ float score[R][8];
 for (uint s = 0; MSL_STEP(s < 8); s++) {
 for (uint r = 0; MSL_STEP(r < R); r++)
 score[r][s] = 0.0f;
-if (MSL_BRANCH(55, key + s < any.begin || key + s >= any.end))
+if (MSL_BRANCH(65, key + s < any.begin || key + s >= any.end))
 continue;
 for (uint i = 0; MSL_STEP(i < 8); i += 2) {
-if (MSL_BRANCH(56, first_four(pages.keys, i, lane) >= head))
+if (MSL_BRANCH(66, first_four(pages.keys, i, lane) >= head))
 continue;
 const Fours k = key_fours(pages, key + s, at[s], i, lane, head);
 for (uint r = 0; MSL_STEP(r < R); r++)
@@ -257,17 +370,17 @@ Eight weights[R];
 for (uint r = 0; MSL_STEP(r < R); r++) {
 const float *v = score[r];
 float own = fold(float4(MSL_CAST(float4, v[0], v[1], v[2], v[3])), float4(MSL_CAST(float4, v[4], v[5], v[6], v[7])), lane);
-if (MSL_BRANCH(57, msl_constant_has_soft_cap() && scoring.cap > 0.0f))
+if (MSL_BRANCH(67, msl_constant_has_soft_cap() && scoring.cap > 0.0f))
 own = scoring.cap * log2_e * precise::tanh(own);
 if (msl_constant_has_slopes())
 own += rows.slope[r] * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - rows.position[r]));
 const bool sees = first + lane >= rows.seen[r].begin && first + lane < rows.seen[r].end;
-const float peak = simd_max(MSL_BRANCH(58, sees )? max(rows.highest[r], own) : rows.highest[r], 11);
+const float peak = simd_max(MSL_BRANCH(68, sees )? max(rows.highest[r], own) : rows.highest[r], 11);
 const float keep = exp2(rows.highest[r] - peak);
-const float weight = MSL_BRANCH(59, sees )? exp2(own - peak) : 0.0f;
+const float weight = MSL_BRANCH(69, sees )? exp2(own - peak) : 0.0f;
 rows.highest[r] = peak;
 rows.total[r] = rows.total[r] * keep + weight;
-if (MSL_BRANCH(60, keep != 1.0f)) {
+if (MSL_BRANCH(70, keep != 1.0f)) {
 for (uint i = 0; MSL_STEP(i < 8); i++)
 rows.sum[r][i] *= keep;
 }
@@ -281,14 +394,14 @@ for (uint r = 0; MSL_STEP(r < R); r++) {
 weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
 wanted = wanted || weight[r] != 0.0f;
 }
-if (MSL_BRANCH(61, !wanted))
+if (MSL_BRANCH(71, !wanted))
 continue;
 for (uint i = 0; MSL_STEP(i < 8); i += 2) {
-if (MSL_BRANCH(62, first_four(pages.values, i, lane) >= head))
+if (MSL_BRANCH(72, first_four(pages.values, i, lane) >= head))
 continue;
 const Fours v = value_fours(pages, key + s, at[s], i, lane, head);
 for (uint r = 0; MSL_STEP(r < R); r++) {
-if (MSL_BRANCH(63, weight[r] == 0.0f))
+if (MSL_BRANCH(73, weight[r] == 0.0f))
 continue;
 rows.sum[r][i] += weight[r] * v.first;
 rows.sum[r][i + 1] += weight[r] * v.second;
@@ -306,19 +419,19 @@ States &states, uint sg, uint lane) {
 
 
 float total = rows.total[r];
-if (MSL_BRANCH(64, has_keys)) {
+if (MSL_BRANCH(74, has_keys)) {
 total = simd_sum(total, 12);
 for (uint i = 0; MSL_STEP(i < 8); i += 4) {
-if (MSL_BRANCH(65, first_four(values, i, 0) >= head))
+if (MSL_BRANCH(75, first_four(values, i, 0) >= head))
 continue;
 const float4 whole =
 fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);
 const uint d = first_four(values, i + lane / 8, lane);
-if (MSL_BRANCH(66, d < head))
+if (MSL_BRANCH(76, d < head))
 states.sums[sg][d / 4] = whole;
 }
 }
-if (MSL_BRANCH(67, lane == 0)) {
+if (MSL_BRANCH(77, lane == 0)) {
 states.maxima[sg] = rows.highest[r];
 states.totals[sg] = total;
 }
@@ -342,7 +455,7 @@ for (uint i = 0; MSL_STEP(i < 8); i++)
 all.peak = max(all.peak, states.maxima[i]);
 all.norm = sinks_here ? exp2(sink - all.peak) : 0.0f;
 for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(68, states.totals[i] == 0.0f))
+if (MSL_BRANCH(78, states.totals[i] == 0.0f))
 continue;
 const float weight = exp2(states.maxima[i] - all.peak);
 all.norm += weight * states.totals[i];
@@ -356,30 +469,34 @@ template <typename A> struct Results {
 A *out;
 float *part, *statistics;
 const float *sinks;
+const A *gate;
+uint heads, gate_stride, gate_from;
 };
 
 
 
 template <typename A>
-inline void put( const Results<A> &to, const States &states, ulong row, uint q_head, uint head,
+inline void put( const Results<A> &to, const States &states, uint token, uint q_head, uint head,
 uint partition, uint partitions, uint tid) {
+const ulong row = ulong(MSL_CAST(ulong, token)) * to.heads + q_head;
 const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? to.sinks[q_head] * log2_e : lowest;
 Merged all = merge(states, sink, tid);
 if (msl_constant_is_split()) {
 const ulong at = row * partitions + partition;
-if (MSL_BRANCH(69, tid == 0)) {
+if (MSL_BRANCH(79, tid == 0)) {
 to.statistics[at * 2] = all.peak;
 to.statistics[at * 2 + 1] = all.norm;
 }
-if (MSL_BRANCH(70, all.norm != 0.0f))
+if (MSL_BRANCH(80, all.norm != 0.0f))
 *( float4 *)(to.part + at * head + tid * 4) = all.sum;
 } else {
-if (MSL_BRANCH(71, all.norm != 0.0f))
+if (MSL_BRANCH(81, all.norm != 0.0f))
 all.sum /= all.norm;
-store_four(to.out, row * head + tid * 4, all.sum);
+const HeadGate<A> gate = gate_row(msl_constant_gate_kind(), msl_constant_gate_by_head(), to.gate, token, to.gate_stride, to.gate_from);
+store_four(to.out, row * head + tid * 4, gated(gate, q_head, head, tid * 4, all.sum));
 }
 }
-#line 39 "kernels/attention_write.metal"
+#line 44 "kernels/attention_write.metal"
 static constexpr uint key_row = 0, value_row = 1, query_row = 2;
 
 
@@ -398,18 +515,18 @@ inline float4 rounded( const CacheBlock *, float4 v) { return v; }
 
 template <typename C>
 inline void store_row( C *cache, ulong at, bool writes, float *row, uint head, uint lane) {
-MSL_LOOP(72) for (uint d = lane * 4; MSL_TURN(73, writes && d < head); d += 128)
+MSL_LOOP(82) for (uint d = lane * 4; MSL_TURN(83, writes && d < head); d += 128)
 store_four(cache, at + d, *( const float4 *)(row + d));
 }
 inline void store_row( CacheBlock *cache, ulong at, bool writes, float *row, uint head, uint lane) {
-MSL_LOOP(74) for (uint d = 0; MSL_TURN(75, d < head); d += 32) {
+MSL_LOOP(84) for (uint d = 0; MSL_TURN(85, d < head); d += 32) {
 const BlockElement e = block_element(row[d + lane]);
 row[d + lane] = float(MSL_CAST(float, e.q)) * float(MSL_CAST(float, e.d));
-if (MSL_BRANCH(76, !writes))
+if (MSL_BRANCH(86, !writes))
 continue;
 CacheBlock *b = cache + (at + d) / 32;
 b->qs[lane] = e.q;
-if (MSL_BRANCH(77, lane == 0))
+if (MSL_BRANCH(87, lane == 0))
 b->d = e.d;
 }
 }
@@ -421,29 +538,29 @@ template <typename A, typename T>
 inline void make_row(const AttentionWriteParams &p, const A *from, const T *as,
 const float *factors, const float *gains, int position, bool turns,
 float *to, uint head, uint lane) {
-const bool whole = (p.rotated & 3) == 0;
-const uint rotated = MSL_BRANCH(78, turns )? p.rotated : 0;
+const bool whole = ((p.rotated | p.qkv_stride) & 3) == 0;
+const uint rotated = MSL_BRANCH(88, turns )? p.rotated : 0;
 float4 x[2];
 float squares = 0.0f;
 for (uint s = 0; MSL_STEP(s < 2); s++) {
 const uint i = (s * 32 + lane) * 2;
 x[s] = 0.0f;
-if (MSL_BRANCH(79, 2 * i < head))
+if (MSL_BRANCH(89, 2 * i < head))
 x[s] = load_pairs(from, pairs_of(i, rotated, msl_constant_fc_interleaved()), whole);
 squares += dot(x[s], x[s]);
 }
 float scale = 1.0f;
-if (MSL_BRANCH(80, msl_constant_has_norms() && turns))
+if (MSL_BRANCH(90, msl_constant_has_norms() && turns))
 scale = precise::rsqrt(simd_sum(squares, 13) / float(MSL_CAST(float, head)) + p.eps);
 for (uint s = 0; MSL_STEP(s < 2); s++) {
 const uint i = (s * 32 + lane) * 2;
-if (MSL_BRANCH(81, 2 * i >= head))
+if (MSL_BRANCH(91, 2 * i >= head))
 continue;
 const Pairs at = pairs_of(i, rotated, msl_constant_fc_interleaved());
 float4 v = x[s];
-if (MSL_BRANCH(82, msl_constant_has_norms() && turns))
+if (MSL_BRANCH(92, msl_constant_has_norms() && turns))
 v *= scale * load_pairs(gains, at, whole);
-if (MSL_BRANCH(83, turns))
+if (MSL_BRANCH(93, turns))
 v = turn_pairs(v, at, rotations(p, position, i, at, factors, msl_constant_has_factors(), msl_constant_from_table()));
 store_pairs(to, at, rounded(as, v), whole);
 }
@@ -473,23 +590,23 @@ C *v_slots;
 template <typename A, typename C>
 inline void make_rows( const Arguments<A, C> &a, const AttentionWriteParams &p, const Heads &heads,
 uint token, bool sees_own, bool writes, uint head, Made &made, uint sg, uint lane) {
-if (MSL_BRANCH(84, sg >= query_row + heads.count))
+if (MSL_BRANCH(94, sg >= query_row + heads.count))
 return;
 const int position = a.positions[token];
 const bool is_query = sg >= query_row;
-const uint source = MSL_BRANCH(85, is_query )? heads.first + sg - query_row : p.heads + sg * p.kv_heads + heads.kv;
-const A *from = a.qkv + (ulong(MSL_CAST(ulong, token)) * (p.heads + 2 * p.kv_heads) + source) * head;
-if (MSL_BRANCH(86, is_query)) {
+const uint source = MSL_BRANCH(95, is_query )? heads.first + sg - query_row : p.heads + sg * p.kv_heads + heads.kv;
+const A *from = a.qkv + ulong(MSL_CAST(ulong, token)) * p.qkv_stride + ulong(MSL_CAST(ulong, source)) * head;
+if (MSL_BRANCH(96, is_query)) {
 float *query = ( float *)made.queries + (sg - query_row) * head;
 make_row(p, from, a.results.out, a.factors, a.q_norm, position, true, query, head, lane);
-} else if (MSL_BRANCH(87, sees_own || writes)) {
-float *own = ( float *)(MSL_BRANCH(88, sg == key_row )? made.key : made.value);
+} else if (MSL_BRANCH(97, sees_own || writes)) {
+float *own = ( float *)(MSL_BRANCH(98, sg == key_row )? made.key : made.value);
 const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
 const uint slot = uint(MSL_CAST(uint, a.slots[token]));
-const ulong at = MSL_BRANCH(89, writes )? cache_row(slot / p.block, slot % p.block, heads.kv, strides) : 0;
+const ulong at = MSL_BRANCH(99, writes )? cache_row(slot / p.block, slot % p.block, heads.kv, strides) : 0;
 make_row(p, from, a.k_slots, a.factors, a.k_norm, position, sg == key_row, own, head, lane);
 simdgroup_barrier(mem_flags::mem_threadgroup, 14);
-store_row(MSL_BRANCH(90, sg == key_row )? a.k_slots : a.v_slots, at, writes, own, head, lane);
+store_row(MSL_BRANCH(100, sg == key_row )? a.k_slots : a.v_slots, at, writes, own, head, lane);
 }
 }
 
@@ -500,7 +617,7 @@ Made &made, uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const uint token = group.y;
 const Heads heads = heads_of(group.x, p.heads, p.kv_heads, R);
-if (MSL_BRANCH(91, token >= p.tokens))
+if (MSL_BRANCH(101, token >= p.tokens))
 return;
 const uint seq = sequence_of(a.cu_seqlens, p.seqs, token);
 const int position = a.positions[token], slot = a.slots[token];
@@ -525,7 +642,7 @@ const bool writes = heads.first == heads.kv * (p.heads / p.kv_heads) && slot >= 
 (!msl_constant_is_split() || (pages.own >= start && pages.own - start < msl_constant_fc_split()));
 
 
-if (MSL_BRANCH(92, seen.begin < seen.end || writes)) {
+if (MSL_BRANCH(102, seen.begin < seen.end || writes)) {
 make_rows(a, p, heads, token, sees_own, writes, head, made, sg, lane);
 threadgroup_barrier(mem_flags::mem_threadgroup, 15);
 }
@@ -534,32 +651,32 @@ clear(rows);
 for (uint r = 0; MSL_STEP(r < R); r++) {
 const bool exists = r < heads.count;
 rows.position[r] = position;
-rows.slope[r] = MSL_BRANCH(93, msl_constant_has_slopes() && exists )? a.slopes[heads.first + r] * log2_e : 0.0f;
+rows.slope[r] = MSL_BRANCH(103, msl_constant_has_slopes() && exists )? a.slopes[heads.first + r] * log2_e : 0.0f;
 rows.seen[r] = {0, 0};
-if (MSL_BRANCH(94, exists))
+if (MSL_BRANCH(104, exists))
 rows.seen[r] = seen;
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint d = first_four(a.k_cache, i, lane);
 rows.query[r][i] = 0.0f;
-if (MSL_BRANCH(95, exists && seen.begin < seen.end && d < head))
+if (MSL_BRANCH(105, exists && seen.begin < seen.end && d < head))
 rows.query[r][i] = made.queries[(r * head + d) / 4] * scoring.scale;
 }
 }
 
 const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
 for (uint r = 0; MSL_STEP(r < R); r++) {
-if (MSL_BRANCH(96, r >= heads.count))
+if (MSL_BRANCH(106, r >= heads.count))
 break;
 if (r > 0)
 threadgroup_barrier(mem_flags::mem_threadgroup, 16);
 share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
 threadgroup_barrier(mem_flags::mem_threadgroup, 17);
 const uint q_head = heads.first + r;
-if (MSL_BRANCH(97, tid * 4 < head))
-put(a.results, states, ulong(MSL_CAST(ulong, token)) * p.heads + q_head, q_head, head, group.z, groups.z, tid);
+if (MSL_BRANCH(107, tid * 4 < head))
+put(a.results, states, token, q_head, head, group.z, groups.z, tid);
 }
 }
-#line 234 "kernels/attention_write.metal"
+#line 239 "kernels/attention_write.metal"
 template <typename A, typename C>
 void attention_write( const A *qkv,
 const C *k_cache,
@@ -580,6 +697,7 @@ const float *q_norm,
 const float *k_norm,
 C *k_slots,
 C *v_slots,
+const A *gate,
 uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
@@ -593,7 +711,7 @@ a.positions = positions;
 a.cu_seqlens = cu_seqlens;
 a.context_lens = context_lens;
 a.block_table = block_table;
-a.results = {out, part, statistics, sinks};
+a.results = {out, part, statistics, sinks, gate, p.heads, p.gate_stride, p.gate_from};
 a.slots = slots;
 a.slopes = slopes;
 a.factors = factors;
@@ -617,7 +735,7 @@ break;
 }
 
 }
-#line 621 "kernels/emulated/attention_write.gen.cc"
+#line 739 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -638,13 +756,14 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[16]),
         static_cast<float *>(t.worker->buffers[17]),
         static_cast<float *>(t.worker->buffers[18]),
+        static_cast<const float *>(t.worker->buffers[19]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
 const uint32_t variables_0[] = {8256, 4096};
 void thread_1(const msl::Thread &t) {
     attention_write<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -666,13 +785,14 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[16]),
         static_cast<half *>(t.worker->buffers[17]),
         static_cast<half *>(t.worker->buffers[18]),
+        static_cast<const float *>(t.worker->buffers[19]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
 const uint32_t variables_1[] = {8256, 4096};
 void thread_2(const msl::Thread &t) {
     attention_write<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -694,13 +814,14 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[16]),
         static_cast<float *>(t.worker->buffers[17]),
         static_cast<float *>(t.worker->buffers[18]),
+        static_cast<const half *>(t.worker->buffers[19]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
 const uint32_t variables_2[] = {8256, 4096};
 void thread_3(const msl::Thread &t) {
     attention_write<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -722,13 +843,14 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[16]),
         static_cast<half *>(t.worker->buffers[17]),
         static_cast<half *>(t.worker->buffers[18]),
+        static_cast<const half *>(t.worker->buffers[19]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
 const uint32_t variables_3[] = {8256, 4096};
 void thread_4(const msl::Thread &t) {
     attention_write<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -750,13 +872,14 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[16]),
         static_cast<bfloat *>(t.worker->buffers[17]),
         static_cast<bfloat *>(t.worker->buffers[18]),
+        static_cast<const bfloat *>(t.worker->buffers[19]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
 const uint32_t variables_4[] = {8256, 4096};
 void thread_5(const msl::Thread &t) {
     attention_write<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
@@ -778,13 +901,14 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[16]),
         static_cast<CacheBlock *>(t.worker->buffers[17]),
         static_cast<CacheBlock *>(t.worker->buffers[18]),
+        static_cast<const half *>(t.worker->buffers[19]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
 const uint32_t variables_5[] = {8256, 4096};
 void thread_6(const msl::Thread &t) {
     attention_write<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
@@ -806,22 +930,23 @@ void thread_6(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[16]),
         static_cast<CacheBlock *>(t.worker->buffers[17]),
         static_cast<CacheBlock *>(t.worker->buffers[18]),
+        static_cast<const float *>(t.worker->buffers[19]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
 const uint32_t variables_6[] = {8256, 4096};
 const msl::Kernel kernels[] = {
-    {"attention_write_f32_f32", "kernels/attention_write.metal", 292, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 19, variables_0, 2},
-    {"attention_write_f32_f16", "kernels/attention_write.metal", 294, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 19, variables_1, 2},
-    {"attention_write_f16_f32", "kernels/attention_write.metal", 296, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 19, variables_2, 2},
-    {"attention_write_f16_f16", "kernels/attention_write.metal", 298, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 19, variables_3, 2},
-    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 300, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 19, variables_4, 2},
-    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 302, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 19, variables_5, 2},
-    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 304, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 19, variables_6, 2},
+    {"attention_write_f32_f32", "kernels/attention_write.metal", 298, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 20, variables_0, 2},
+    {"attention_write_f32_f16", "kernels/attention_write.metal", 300, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 20, variables_1, 2},
+    {"attention_write_f16_f32", "kernels/attention_write.metal", 302, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 20, variables_2, 2},
+    {"attention_write_f16_f16", "kernels/attention_write.metal", 304, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 20, variables_3, 2},
+    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 306, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 20, variables_4, 2},
+    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 308, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 20, variables_5, 2},
+    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 310, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 20, variables_6, 2},
 };
 } // namespace
 namespace msl {

@@ -92,6 +92,7 @@ using namespace metal;
 static inline uint msl_constant_fc_type0() { return msl::constant<uint>(0); }
 static inline uint msl_constant_fc_type1() { return msl::constant<uint>(1); }
 static inline uint msl_constant_fc_type2() { return msl::constant<uint>(2); }
+static inline uint msl_constant_fc_type3() { return msl::constant<uint>(17); }
 static inline bool msl_constant_fc_residual() { return msl::constant<bool>(3); }
 static inline uint msl_constant_fc_activation() { return msl::constant<uint>(4); }
 
@@ -105,6 +106,7 @@ static inline bool msl_constant_fc_each() { return msl::constant<bool>(15); }
 
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
+static inline uint msl_constant_type3() { return ( msl::is_constant_defined(17) ? msl_constant_fc_type3() : 0); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
 static inline uint msl_constant_activation() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() : 0); }
 static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(8) ? msl_constant_fc_bias() : false); }
@@ -114,7 +116,7 @@ static inline uint msl_constant_expert_count() { return ( msl::is_constant_defin
 static inline uint msl_constant_chosen() { return ( msl::is_constant_defined(14) ? msl_constant_fc_top() : 1); }
 static inline bool msl_constant_has_each() { return ( msl::is_constant_defined(15) ? msl_constant_fc_each() : false); }
 static inline uint msl_constant_tile_tokens() { return ( msl::is_constant_defined(6) ? msl_constant_fc_tile() : 32); }
-#line 43 "kernels/linear_mat.metal"
+#line 45 "kernels/linear_mat.metal"
 struct Row {
 Stored at;
 uint weight;
@@ -143,6 +145,8 @@ if (MSL_BRANCH(28, msl_constant_type1() != 0 && msl_constant_type1() != msl_cons
 decode_as<Whole>(msl_constant_type1(), row, run, k, v);
 else if (MSL_BRANCH(29, msl_constant_type2() != 0 && msl_constant_type2() != msl_constant_fc_type0() && row.weight == 2))
 decode_as<Whole>(msl_constant_type2(), row, run, k, v);
+else if (MSL_BRANCH(30, msl_constant_type3() != 0 && msl_constant_type3() != msl_constant_fc_type0() && row.weight == 3))
+decode_as<Whole>(msl_constant_type3(), row, run, k, v);
 else
 decode_as<Whole>(msl_constant_fc_type0(), row, run, k, v);
 }
@@ -150,10 +154,12 @@ decode_as<Whole>(msl_constant_fc_type0(), row, run, k, v);
 
 inline uint elems_of( const Row &row) {
 const uint first = block_elems(msl_constant_fc_type0());
-if (MSL_BRANCH(30, msl_constant_type1() != 0 && block_elems(msl_constant_type1()) != first && row.weight == 1))
+if (MSL_BRANCH(31, msl_constant_type1() != 0 && block_elems(msl_constant_type1()) != first && row.weight == 1))
 return block_elems(msl_constant_type1());
-if (MSL_BRANCH(31, msl_constant_type2() != 0 && block_elems(msl_constant_type2()) != first && row.weight == 2))
+if (MSL_BRANCH(32, msl_constant_type2() != 0 && block_elems(msl_constant_type2()) != first && row.weight == 2))
 return block_elems(msl_constant_type2());
+if (MSL_BRANCH(33, msl_constant_type3() != 0 && block_elems(msl_constant_type3()) != first && row.weight == 3))
+return block_elems(msl_constant_type3());
 return first;
 }
 
@@ -192,9 +198,9 @@ for (uint i = 0; MSL_STEP(i < M / 2); i += 8) {
 const uint at = first + part * (M / 2) + i;
 float v[8];
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-v[j] = MSL_BRANCH(32, Whole || at + j < k )? float(MSL_CAST(float, x[at + j])) : 0.0f;
+v[j] = MSL_BRANCH(34, Whole || at + j < k )? float(MSL_CAST(float, x[at + j])) : 0.0f;
 if (Normed)
-v[j] = v[j] * norm.scale * (MSL_BRANCH(33, Whole || at + j < k )? norm.gain[at + j] : 0.0f);
+v[j] = v[j] * norm.scale * (MSL_BRANCH(35, Whole || at + j < k )? norm.gain[at + j] : 0.0f);
 }
 put8(x_to + i, v);
 }
@@ -228,7 +234,7 @@ simdgroup_matrix<X, 8, 8> right[4];
 for (uint i = 0; MSL_STEP(i < 4); i++)
 simdgroup_load(right[i], w_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)), ulong2(0, 0), true);
 for (uint i = 0; MSL_STEP(i < M / 16); i++) {
-if (MSL_BRANCH(34, !Full && i >= live))
+if (MSL_BRANCH(36, !Full && i >= live))
 break;
 simdgroup_matrix<X, 8, 8> left;
 simdgroup_load(left, x_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)));
@@ -244,9 +250,9 @@ inline void step( const I *x, const Norm &norm, const Row &w, uint k, uint first
 X *x_tile, X *w_tile, uint tid, uint sg, uint live, Part<M> &acc) {
 load_tiles<I, X, M, Whole, Normed>(x, norm, w, k, first, x_tile, w_tile, tid);
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-if (MSL_BRANCH(35, live == M / 16))
+if (MSL_BRANCH(37, live == M / 16))
 accumulate<X, M, true>(x_tile, w_tile, sg, live, acc);
-else if (MSL_BRANCH(36, live > 0))
+else if (MSL_BRANCH(38, live > 0))
 accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
@@ -269,8 +275,8 @@ return min(uint(MSL_CAST(uint, rows[place])), p.tokens - 1);
 
 
 template <typename I> inline const I *row_at( const Input<I> &in, const LinearParams &p, uint token) {
-const uint row = MSL_BRANCH(37, in.sharing != 0 )? routed_row(in.rows, p, token) : msl_constant_has_rows() ? uint(MSL_CAST(uint, in.rows[token])) : token;
-return in.x + ulong(MSL_CAST(ulong, MSL_BRANCH(38, in.sharing > 1 )? row / in.sharing : row)) * p.x_stride;
+const uint row = MSL_BRANCH(39, in.sharing != 0 )? routed_row(in.rows, p, token) : msl_constant_has_rows() ? uint(MSL_CAST(uint, in.rows[token])) : token;
+return in.x + ulong(MSL_CAST(ulong, MSL_BRANCH(40, in.sharing > 1 )? row / in.sharing : row)) * p.x_stride;
 }
 
 
@@ -279,7 +285,7 @@ uint first, count;
 };
 
 
-template <typename X> inline uint tile_size() { return MSL_BRANCH(39, sizeof(X) == 2 && msl_constant_tile_tokens() == 64 )? 64 : 32; }
+template <typename X> inline uint tile_size() { return MSL_BRANCH(41, sizeof(X) == 2 && msl_constant_tile_tokens() == 64 )? 64 : 32; }
 
 
 inline Tile tile_of(const LinearParams &p, uint size, uint index) {
@@ -293,13 +299,13 @@ return tile;
 template <typename I>
 inline void find_scales( const Input<I> &in, const LinearParams &p, uint first, uint count, uint sg,
 uint lane) {
-MSL_LOOP(40) for (uint row = sg; MSL_TURN(41, row < count); row += 4) {
+MSL_LOOP(42) for (uint row = sg; MSL_TURN(43, row < count); row += 4) {
 const I *x = row_at(in, p, first + row);
 float4 sums[2] = {float4(0.0f), float4(0.0f)};
-MSL_LOOP(42) for (uint start = lane * 4; MSL_TURN(43, start < p.k); start += 1024) {
+MSL_LOOP(44) for (uint start = lane * 4; MSL_TURN(45, start < p.k); start += 1024) {
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint at = start + i * 128, end = min(at + 4, p.k);
-MSL_LOOP(44) for (uint j = at; MSL_TURN(45, j < end); j++)
+MSL_LOOP(46) for (uint j = at; MSL_TURN(47, j < end); j++)
 sums[i / 4][i % 4] += float(MSL_CAST(float, x[j])) * float(MSL_CAST(float, x[j]));
 }
 }
@@ -308,7 +314,7 @@ sums[1] = simd_sum(sums[1], 4);
 float squares = 0.0f;
 for (uint i = 0; MSL_STEP(i < 8); i++)
 squares += sums[i / 4][i % 4];
-if (MSL_BRANCH(46, lane == 0))
+if (MSL_BRANCH(48, lane == 0))
 in.scales[row] = precise::rsqrt(squares / float(MSL_CAST(float, p.k)) + p.eps);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
@@ -320,16 +326,19 @@ const float *residual;
 const float *bias0;
 const float *bias1;
 const float *bias2;
+const float *bias3;
 };
 
 
 
 inline float bias_of( const Epilogue &e, const LinearParams &p, uint c) {
-if (MSL_BRANCH(47, c < p.n0))
+if (MSL_BRANCH(49, c < p.n0))
 return e.bias0[c];
-if (MSL_BRANCH(48, c < p.n0 + p.n1))
+if (MSL_BRANCH(50, c < p.n0 + p.n1))
 return e.bias1[c - p.n0];
+if (MSL_BRANCH(51, c < p.n0 + p.n1 + p.n2))
 return e.bias2[c - p.n0 - p.n1];
+return e.bias3[c - p.n0 - p.n1 - p.n2];
 }
 
 
@@ -357,9 +366,9 @@ Part<M> acc;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 const uint whole = p.k & ~63u;
-MSL_LOOP(49) for (uint k = 0; MSL_TURN(50, k < whole); k += 64)
+MSL_LOOP(52) for (uint k = 0; MSL_TURN(53, k < whole); k += 64)
 step<I, X, M, true, Normed>(x_row, norm, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
-if (MSL_BRANCH(51, whole < p.k))
+if (MSL_BRANCH(54, whole < p.k))
 step<I, X, M, false, Normed>(x_row, norm, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
 
 float *quarter = memory + sg / 2 * (M / 2) * 68 + sg % 2 * 32;
@@ -367,12 +376,12 @@ for (uint i = 0; MSL_STEP(i < M / 4); i++)
 simdgroup_store(acc.at[i], quarter + i / 4 * 8 * 68 + i % 4 * 8, 68);
 threadgroup_barrier(mem_flags::mem_threadgroup, 6);
 const uint width = msl_constant_is_gated() ? 32 : 64;
-MSL_LOOP(52) for (uint e = tid; MSL_TURN(53, e < M * width); e += 128) {
+MSL_LOOP(55) for (uint e = tid; MSL_TURN(56, e < M * width); e += 128) {
 const uint row = e / width, column = e % width;
-if (MSL_BRANCH(54, row >= tile.count || first_column + column >= columns))
+if (MSL_BRANCH(57, row >= tile.count || first_column + column >= columns))
 continue;
 const uint own = first_column + column;
-const uint to = MSL_BRANCH(55, in.sharing != 0 )? routed_row(in.rows, p, tile.first + row) : tile.first + row;
+const uint to = MSL_BRANCH(58, in.sharing != 0 )? routed_row(in.rows, p, tile.first + row) : tile.first + row;
 const ulong at = ulong(MSL_CAST(ulong, to)) * p.out_stride + own;
 float v = memory[row * 68 + column], linear = 0.0f;
 if (msl_constant_is_gated())
@@ -394,31 +403,34 @@ struct Weights {
 const uchar *w0;
 const uchar *w1;
 const uchar *w2;
+const uchar *w3;
 };
 
 
 inline Row weight_row( const Weights &w, const LinearParams &p, uint first_column, uint columns, uint tid) {
 if (msl_constant_is_gated()) {
 const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
-return MSL_BRANCH(56, tid / 64 == 0 )? row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n) : row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n);
+return MSL_BRANCH(59, tid / 64 == 0 )? row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n) : row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n);
 }
 const uint n = min(first_column + tid / 2, columns - 1);
-if (MSL_BRANCH(57, n < p.n0))
+if (MSL_BRANCH(60, n < p.n0))
 return row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n);
-if (MSL_BRANCH(58, n < p.n0 + p.n1))
+if (MSL_BRANCH(61, n < p.n0 + p.n1))
 return row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n - p.n0);
+if (MSL_BRANCH(62, n < p.n0 + p.n1 + p.n2))
 return row_of(w.w2, 2, msl_constant_type2(), p.n2, p.k, n - p.n0 - p.n1);
+return row_of(w.w3, 3, msl_constant_type3(), p.n3, p.k, n - p.n0 - p.n1 - p.n2);
 }
-#line 342 "kernels/linear_mat.metal"
+#line 354 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O, bool Normed>
 inline void threadgroup_tile( const Input<I> &in, const Weights &weights, O *out,
 const LinearParams &p, const Epilogue &end, Tile tile,
 float4 *memory, uint3 group, uint tid, uint sg) {
-const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
+const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2 + p.n3;
 const uint first_column = group.y * (msl_constant_is_gated() ? 32 : 64);
 const Row w = weight_row(weights, p, first_column, columns, tid);
 float *tiles = ( float *)memory;
-if (MSL_BRANCH(59, tile_size<X>() == 64))
+if (MSL_BRANCH(63, tile_size<X>() == 64))
 multiply<I, X, O, 64, Normed>(in, w, out, p, end, tile, first_column, columns, tiles, tid, sg);
 else
 multiply<I, X, O, 32, Normed>(in, w, out, p, end, tile, first_column, columns, tiles, tid, sg);
@@ -429,16 +441,16 @@ struct ExpertTile {
 uint expert;
 Tile tile;
 };
-#line 366 "kernels/linear_mat.metal"
+#line 378 "kernels/linear_mat.metal"
 inline ExpertTile expert_tile( const int *starts, const LinearParams &p, uint size, uint index, uint lane) {
 uint begun = 0;
-MSL_LOOP(60) for (uint e = lane; MSL_TURN(61, e <= msl_constant_expert_count()); e += 32)
-begun += MSL_BRANCH(62, uint(MSL_CAST(uint, starts[e])) / size + e <= index )? 1 : 0;
+MSL_LOOP(64) for (uint e = lane; MSL_TURN(65, e <= msl_constant_expert_count()); e += 32)
+begun += MSL_BRANCH(66, uint(MSL_CAST(uint, starts[e])) / size + e <= index )? 1 : 0;
 ExpertTile own;
 own.expert = min(simd_sum(begun, 7) - 1, msl_constant_expert_count());
 const uint start = uint(MSL_CAST(uint, starts[own.expert])), end = min(uint(MSL_CAST(uint, starts[own.expert + 1])), p.tokens);
 own.tile.first = start + (index - start / size - own.expert) * size;
-own.tile.count = MSL_BRANCH(63, own.tile.first < end )? min(size, end - own.tile.first) : 0;
+own.tile.count = MSL_BRANCH(67, own.tile.first < end )? min(size, end - own.tile.first) : 0;
 return own;
 }
 
@@ -459,13 +471,13 @@ template <typename O>
 inline void lose_rows( O *out, const int *rows, uint count, const LinearParams &p, uint column_tile,
 uint tid) {
 const uint width = msl_constant_is_gated() ? 32 : 64;
-MSL_LOOP(64) for (uint e = tid; MSL_TURN(65, e < count * width); e += 128) {
+MSL_LOOP(68) for (uint e = tid; MSL_TURN(69, e < count * width); e += 128) {
 const uint column = column_tile * width + e % width;
-if (MSL_BRANCH(66, column < p.n0))
+if (MSL_BRANCH(70, column < p.n0))
 out[ulong(MSL_CAST(ulong, routed_row(rows, p, e / width))) * p.out_stride + column] = O(NAN);
 }
 }
-#line 430 "kernels/linear_mat.metal"
+#line 442 "kernels/linear_mat.metal"
 template <typename X, typename O>
 void linear_mat( const X *x,
 const uchar *w0,
@@ -479,6 +491,8 @@ const float *bias1,
 const float *bias2,
 const int *rows,
 const int *starts,
+const uchar *w3,
+const float *bias3,
 uint3 group, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = float4[(sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16)]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
@@ -486,15 +500,15 @@ Input<X> in;
 in.x = x;
 in.rows = rows;
 in.sharing = 0;
-Weights weights = {w0, w1, w2};
-Epilogue end = {residual, bias0, bias1, bias2};
+Weights weights = {w0, w1, w2, w3};
+Epilogue end = {residual, bias0, bias1, bias2, bias3};
 Tile tile;
 if (msl_constant_expert_count() != 0) {
 const ExpertTile own = expert_tile(starts, p, tile_size<X>(), group.x, lane);
 tile = own.tile;
-if (MSL_BRANCH(68, tile.count == 0))
+if (MSL_BRANCH(72, tile.count == 0))
 return;
-if (MSL_BRANCH(69, own.expert == msl_constant_expert_count())) {
+if (MSL_BRANCH(73, own.expert == msl_constant_expert_count())) {
 lose_rows(out, rows + tile.first, tile.count, p, group.y, tid);
 return;
 }
@@ -505,7 +519,7 @@ tile = tile_of(p, tile_size<X>(), group.x);
 }
 threadgroup_tile<X, X, O, false>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 485 "kernels/linear_mat.metal"
+#line 499 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O>
 void norm_linear_mat( const I *x,
 const uchar *w0,
@@ -519,17 +533,19 @@ const float *bias0,
 const float *bias1,
 const float *bias2,
 const int *rows,
+const uchar *w3,
+const float *bias3,
 uint3 group, uint tid,
 uint sg) {
 using msl_type_0 = float4[(sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16)]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = float[64]; static_assert(sizeof(msl_type_1) == 256, "scales"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &scales = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 const Input<I> in = {x, rows, 0, gain, scales};
-const Weights weights = {w0, w1, w2};
-const Epilogue end = {residual, bias0, bias1, bias2};
+const Weights weights = {w0, w1, w2, w3};
+const Epilogue end = {residual, bias0, bias1, bias2, bias3};
 const Tile tile = tile_of(p, tile_size<X>(), group.x);
 threadgroup_tile<I, X, O, true>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 533 "kernels/emulated/linear_mat.gen.cc"
+#line 549 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -543,12 +559,14 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_0[] = {26112};
 void thread_1(const msl::Thread &t) {
     linear_mat<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -563,12 +581,14 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_1[] = {26112};
 void thread_2(const msl::Thread &t) {
     linear_mat<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
@@ -583,12 +603,14 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_2[] = {26112};
 void thread_3(const msl::Thread &t) {
     linear_mat<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -603,12 +625,14 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_3[] = {18432};
 void thread_4(const msl::Thread &t) {
     linear_mat<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -623,12 +647,14 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_4[] = {18432};
 void thread_5(const msl::Thread &t) {
     linear_mat<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -643,12 +669,14 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_5[] = {18432};
 void thread_6(const msl::Thread &t) {
     linear_mat<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -663,12 +691,14 @@ void thread_6(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_6[] = {18432};
 void thread_7(const msl::Thread &t) {
     norm_linear_mat<float, float, float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -683,11 +713,13 @@ void thread_7(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_7[] = {26112, 256};
 void thread_8(const msl::Thread &t) {
     norm_linear_mat<float, half, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -702,11 +734,13 @@ void thread_8(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_8[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_8[] = {18432, 256};
 void thread_9(const msl::Thread &t) {
     norm_linear_mat<float, half, float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -721,11 +755,13 @@ void thread_9(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_9[] = {18432, 256};
 void thread_10(const msl::Thread &t) {
     norm_linear_mat<half, half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -740,11 +776,13 @@ void thread_10(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_10[] = {18432, 256};
 void thread_11(const msl::Thread &t) {
     norm_linear_mat<half, half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -759,11 +797,13 @@ void thread_11(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_11[] = {18432, 256};
 void thread_12(const msl::Thread &t) {
     norm_linear_mat<float, bfloat, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
@@ -778,11 +818,13 @@ void thread_12(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_12[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_12[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_12[] = {18432, 256};
 void thread_13(const msl::Thread &t) {
     norm_linear_mat<float, bfloat, float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -797,11 +839,13 @@ void thread_13(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_13[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_13[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_13[] = {18432, 256};
 void thread_14(const msl::Thread &t) {
     norm_linear_mat<bfloat, bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -816,11 +860,13 @@ void thread_14(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_14[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_14[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_14[] = {18432, 256};
 void thread_15(const msl::Thread &t) {
     norm_linear_mat<bfloat, bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -835,29 +881,31 @@ void thread_15(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_15[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_15[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const uint32_t variables_15[] = {18432, 256};
 const msl::Kernel kernels[] = {
-    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 470, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 12, variables_0, 1},
-    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 471, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 12, variables_1, 1},
-    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 472, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 12, variables_2, 1},
-    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 473, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 12, variables_3, 1},
-    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 474, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 12, variables_4, 1},
-    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 475, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 12, variables_5, 1},
-    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 476, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 12, variables_6, 1},
-    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 509, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 12, variables_7, 2},
-    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 511, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 12, variables_8, 2},
-    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 513, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 12, variables_9, 2},
-    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 515, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 12, variables_10, 2},
-    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 517, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 12, variables_11, 2},
-    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 519, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 12, variables_12, 2},
-    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 521, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 12, variables_13, 2},
-    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 523, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 12, variables_14, 2},
-    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 525, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 12, variables_15, 2},
+    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 484, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 14, variables_0, 1},
+    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 485, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 14, variables_1, 1},
+    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 486, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 14, variables_2, 1},
+    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 487, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 14, variables_3, 1},
+    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 488, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 14, variables_4, 1},
+    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 489, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 14, variables_5, 1},
+    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 490, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 14, variables_6, 1},
+    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 525, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 14, variables_7, 2},
+    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 527, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 14, variables_8, 2},
+    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 529, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 14, variables_9, 2},
+    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 531, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 14, variables_10, 2},
+    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 533, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 14, variables_11, 2},
+    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 535, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 14, variables_12, 2},
+    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 537, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 14, variables_13, 2},
+    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 539, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 14, variables_14, 2},
+    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 541, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 14, variables_15, 2},
 };
 } // namespace
 namespace msl {

@@ -92,6 +92,7 @@ using namespace metal;
 static inline uint msl_constant_fc_type0() { return msl::constant<uint>(0); }
 static inline uint msl_constant_fc_type1() { return msl::constant<uint>(1); }
 static inline uint msl_constant_fc_type2() { return msl::constant<uint>(2); }
+static inline uint msl_constant_fc_type3() { return msl::constant<uint>(17); }
 
 static inline bool msl_constant_fc_residual() { return msl::constant<bool>(3); }
 
@@ -123,6 +124,7 @@ static inline bool msl_constant_fc_mixed() { return msl::constant<bool>(16); }
 
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
+static inline uint msl_constant_type3() { return ( msl::is_constant_defined(17) ? msl_constant_fc_type3() : 0); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
 static inline uint msl_constant_activation() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() : 0); }
 static inline uint msl_constant_norm() { return ( msl::is_constant_defined(5) ? msl_constant_fc_norm() : 0); }
@@ -189,7 +191,7 @@ rest += float2(MSL_CAST(float2, d, d * d));
 rest = float2(MSL_CAST(float2, simd_sum(rest.x, 2), simd_sum(rest.y, 3))) / n;
 return {mean, rest.x, precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + eps)};
 }
-#line 114 "kernels/linear_vec.metal"
+#line 116 "kernels/linear_vec.metal"
 static inline bool msl_constant_reads_gain() { return ( msl_constant_norm() == 1 || (msl_constant_norm() == 2 && msl_constant_has_gain())); }
 static inline bool msl_constant_reads_shift() { return ( msl_constant_norm() == 2 && msl_constant_has_shift()); }
 
@@ -271,7 +273,7 @@ for (uint r = 0; MSL_STEP(r < R); r++)
 sums.product[t * R + r] += product(type, w[r], x);
 }
 }
-#line 200 "kernels/linear_vec.metal"
+#line 202 "kernels/linear_vec.metal"
 template <typename X, uint R, uint T>
 inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
@@ -344,10 +346,12 @@ const X *x;
 const uchar *w0;
 const uchar *w1;
 const uchar *w2;
+const uchar *w3;
 const float *gain;
 const float *bias0;
 const float *bias1;
 const float *bias2;
+const float *bias3;
 const float *shift;
 const int *rows;
 };
@@ -360,7 +364,9 @@ if (MSL_BRANCH(51, c < p.n0))
 return a.bias0[c];
 if (MSL_BRANCH(52, c < p.n0 + p.n1))
 return a.bias1[c - p.n0];
+if (MSL_BRANCH(53, c < p.n0 + p.n1 + p.n2))
 return a.bias2[c - p.n0 - p.n1];
+return a.bias3[c - p.n0 - p.n1 - p.n2];
 }
 
 
@@ -403,6 +409,8 @@ if (msl_constant_type1() != 0)
 add_rows<X, R, T>(msl_constant_type1(), a.w1, column, p.n0, p.n1, in, sums);
 if (msl_constant_type2() != 0)
 add_rows<X, R, T>(msl_constant_type2(), a.w2, column, p.n0 + p.n1, p.n2, in, sums);
+if (msl_constant_type3() != 0)
+add_rows<X, R, T>(msl_constant_type3(), a.w3, column, p.n0 + p.n1 + p.n2, p.n3, in, sums);
 }
 
 float2 v = 0.0f;
@@ -434,7 +442,7 @@ default:
 return multiply<X, O, 2, 8>(a, p, first, column, lane);
 }
 }
-#line 391 "kernels/linear_vec.metal"
+#line 399 "kernels/linear_vec.metal"
 template <typename X, typename O>
 void linear_vec( const X *x,
 const uchar *w0,
@@ -451,6 +459,8 @@ const float *shift,
 const int *rows,
 const int *expert,
 const float *share,
+const uchar *w3,
+const float *bias3,
 uint3 group, uint sg,
 uint lane, uint simdgroups) {
 Arguments<X, O> a;
@@ -458,15 +468,17 @@ a.x = x;
 a.w0 = w0;
 a.w1 = w1;
 a.w2 = w2;
+a.w3 = w3;
 a.gain = gain;
 a.bias0 = bias0;
 a.bias1 = bias1;
 a.bias2 = bias2;
+a.bias3 = bias3;
 a.shift = shift;
 a.rows = rows;
-const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
+const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2 + p.n3;
 const uint column = (group.x * simdgroups + sg) * msl_constant_columns_of(), first = group.y * msl_constant_token_count();
-if (MSL_BRANCH(53, column >= columns))
+if (MSL_BRANCH(54, column >= columns))
 return;
 const uint token = first + lane / msl_constant_columns_of(), own = column + lane % msl_constant_columns_of();
 const bool keeps = lane < msl_constant_token_count() * msl_constant_columns_of() && token < p.tokens && own < columns;
@@ -478,14 +490,14 @@ if (msl_constant_expert_count() != 0) {
 pair = msl_constant_is_mixed() ? first * msl_constant_chosen() + pick : first;
 row = msl_constant_has_each() ? pair : pair / msl_constant_chosen();
 const uint index = uint(MSL_CAST(uint, expert[pair]));
-if (MSL_BRANCH(54, index >= msl_constant_expert_count())) {
+if (MSL_BRANCH(55, index >= msl_constant_expert_count())) {
 result = NAN;
 continue;
 }
 turn_to(of, p, index);
 }
 float2 v = multiply_all(of, p, row, column, lane);
-if (MSL_BRANCH(55, msl_constant_has_bias() && keeps)) {
+if (MSL_BRANCH(56, msl_constant_has_bias() && keeps)) {
 v.x += bias_of(of, p, own);
 if (msl_constant_is_gated())
 v.y += of.bias1[own];
@@ -493,14 +505,14 @@ v.y += of.bias1[own];
 v.x = msl_constant_is_gated() ? gate_of(msl_constant_activation(), v.x, v.y) : activation_of(msl_constant_activation(), v.x);
 result = msl_constant_is_mixed() ? result + share[pair] * v.x : v.x;
 }
-if (MSL_BRANCH(56, !keeps))
+if (MSL_BRANCH(57, !keeps))
 return;
 const ulong at = ulong(MSL_CAST(ulong, token)) * p.out_stride + own;
 if (msl_constant_has_residual())
 result += residual[at];
 out[at] = O(result);
 }
-#line 504 "kernels/emulated/linear_vec.gen.cc"
+#line 516 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -517,12 +529,14 @@ void thread_0(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const float *>(t.worker->buffers[14]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 void thread_1(const msl::Thread &t) {
     linear_vec<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -539,12 +553,14 @@ void thread_1(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const float *>(t.worker->buffers[14]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 void thread_2(const msl::Thread &t) {
     linear_vec<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -561,12 +577,14 @@ void thread_2(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const float *>(t.worker->buffers[14]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 void thread_3(const msl::Thread &t) {
     linear_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -583,12 +601,14 @@ void thread_3(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const float *>(t.worker->buffers[14]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 void thread_4(const msl::Thread &t) {
     linear_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -605,12 +625,14 @@ void thread_4(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const float *>(t.worker->buffers[14]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 void thread_5(const msl::Thread &t) {
     linear_vec<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -627,12 +649,14 @@ void thread_5(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const float *>(t.worker->buffers[14]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 void thread_6(const msl::Thread &t) {
     linear_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -649,20 +673,22 @@ void thread_6(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const float *>(t.worker->buffers[14]),
+        static_cast<const uchar *>(t.worker->buffers[15]),
+        static_cast<const float *>(t.worker->buffers[16]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}, {15, 0, "w3"}, {16, 0, "bias3"}};
 const msl::Kernel kernels[] = {
-    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 457, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 15, nullptr, 0},
-    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 458, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 15, nullptr, 0},
-    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 459, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 15, nullptr, 0},
-    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 460, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 15, nullptr, 0},
-    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 461, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 15, nullptr, 0},
-    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 462, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 15, nullptr, 0},
-    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 463, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 15, nullptr, 0},
+    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 469, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 17, nullptr, 0},
+    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 470, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 17, nullptr, 0},
+    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 471, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 17, nullptr, 0},
+    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 472, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 17, nullptr, 0},
+    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 473, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 17, nullptr, 0},
+    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 474, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 17, nullptr, 0},
+    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 475, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 17, nullptr, 0},
 };
 } // namespace
 namespace msl {

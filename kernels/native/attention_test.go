@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/dtype"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/models/quant"
@@ -38,10 +39,12 @@ type featured struct {
 	sinks  []float32 // by head; nil for none
 	bySlot bool      // the cache is [blocks, block, kv_heads, head]
 	slopes []float32 // by head; nil for none
+	gate   ir.Activation
+	byHead bool // the gate has an element for each head
 }
 
 func (c featured) String() string {
-	return fmt.Sprintf("%v/window=%d/cap=%v/sinks=%v/slots=%t/slopes=%v", c.attention, c.window, c.cap, c.sinks, c.bySlot, c.slopes)
+	return fmt.Sprintf("%v/window=%d/cap=%v/sinks=%v/slots=%t/slopes=%v/gate=%v/heads=%t", c.attention, c.window, c.cap, c.sinks, c.bySlot, c.slopes, c.gate, c.byHead)
 }
 
 // constants returns the function constants that enable the features.
@@ -52,7 +55,40 @@ func (c featured) constants() map[string]uint32 {
 			set[name] = 1
 		}
 	}
+	if c.gate != ir.NoActivation {
+		set["fc_gate"] = uint32(c.gate)
+		if c.byHead {
+			set["fc_head_gate"] = 1
+		}
+	}
 	return set
+}
+
+// gateFrom is the first column of gates, and gateRest the columns behind them.
+const gateFrom, gateRest = 8, 4
+
+// gates returns a gate for each token, in rows of stride elements.
+func (c featured) gates(tokens int) (gate []float32, stride int) {
+	stride = gateFrom + c.heads + gateRest
+	if !c.byHead {
+		stride += c.heads * (c.head - 1)
+	}
+	gate = make([]float32, tokens*stride)
+	for i := range gate {
+		gate[i] = float32(4 * math.Sin(1.7*float64(i)))
+	}
+	return gate, stride
+}
+
+// gated returns element d of a head of a token's result, multiplied by its gate.
+func (c featured) gated(x float64, gate []float32, h, d int) float64 {
+	switch {
+	case c.gate == ir.NoActivation:
+		return x
+	case c.byHead:
+		return x * activation(c.gate, float64(gate[gateFrom+h]))
+	}
+	return x * activation(c.gate, float64(gate[gateFrom+h*c.head+d]))
 }
 
 func (c featured) strides() (block, head, row int) {
@@ -83,6 +119,7 @@ func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 	kBytes, k := stored(t, rng, n, c.cache)
 	vBytes, v := stored(t, rng, n, c.cache)
 	q := normals(rng, tokens*c.heads*c.head)
+	gate, gateStride := c.gates(tokens)
 	scale := 1 / math.Sqrt(float64(c.head))
 	var positions, lengths, table []int32
 	starts := []int32{0}
@@ -126,11 +163,11 @@ func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 						out[d] += w * float64(v[key+d])
 					}
 				}
-				for _, x := range out {
+				for d, x := range out {
 					if total > 0 {
 						x /= total
 					}
-					want = append(want, x)
+					want = append(want, c.gated(x, gate[(int(starts[b])+i)*gateStride:], h, d))
 				}
 			}
 		}
@@ -139,6 +176,9 @@ func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 		KvHeads: uint32(c.kvHeads), Head: uint32(c.head), Block: uint32(c.block), TableStride: uint32(perSeq),
 		BlockStride: uint32(blockStride), HeadStride: uint32(headStride), RowStride: uint32(rowStride), Scale: float32(scale),
 		Window: uint32(c.window), SoftCap: float32(c.cap)}
+	if c.gate != ir.NoActivation {
+		params.GateStride, params.GateFrom = uint32(gateStride), gateFrom
+	}
 	d := dispatch{
 		kernel: "attention_vec_f32_" + c.cache.String(),
 		args: map[string][]byte{"q": floatBytes(q), "k_cache": kBytes, "v_cache": vBytes, "positions": intBytes(positions...),
@@ -146,6 +186,9 @@ func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 		params: params,
 		writes: []string{"out"}, grid: [3]uint32{uint32(c.heads), uint32(tokens), 1}, group: [3]uint32{256, 1, 1},
 		constants: c.constants(),
+	}
+	if c.gate != ir.NoActivation {
+		d.args["gate"] = floatBytes(gate)
 	}
 	if c.sinks != nil {
 		d.args["sinks"] = floatBytes(c.sinks)
@@ -213,19 +256,23 @@ func TestAttentionEmulated(t *testing.T) {
 }
 
 var featuredCases = []featured{
-	{attention{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, nil},
-	{attention{8, 2, 128, 512, dtype.F16, []sequence{{1, 500}}}, 128, 50, nil, false, nil},
-	{attention{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 190}}}, 1, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, nil},
-	{attention{3, 3, 56, 64, dtype.F16, []sequence{{65, 200}}}, 0, 1, nil, false, nil},
-	{attention{2, 1, 256, 100, dtype.F32, []sequence{{2, 1700}, {32, 32}}}, 900, 0, []float32{3, 20}, false, nil},
-	{attention{2, 1, 96, 16, dtype.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}}, 0, 0, []float32{float32(math.Inf(-1)), -2}, true, nil},
-	{attention{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 20, 30, []float32{0, 1, 2, 3, 4, 5, 6, 7}, true, nil},
-	{attention{6, 1, 256, 512, dtype.Q8_0, []sequence{{1, 900}}}, 512, 0, nil, false, nil},
-	{attention{2, 1, 64, 16, dtype.F16, []sequence{{1, 0}, {2, 40}}}, 5, 0, []float32{1, 2}, false, nil}, // nothing but its sink
-	{attention{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, []float32{0.5, 0.25, 0.125, 1.0 / 16}},
-	{attention{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 190}}}, 0, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, []float32{0.7, 0, 0.01, -0.02, 0.3, 1}},
-	{attention{12, 2, 128, 512, dtype.Q8_0, []sequence{{1, 1500}}}, 0, 0, nil, false, slices.Repeat([]float32{0.01, 0.002}, 6)},
-	{attention{3, 1, 64, 16, dtype.F16, []sequence{{1, 0}, {2, 40}}}, 0, 0, nil, false, []float32{1, 0.5, 0.25}},
+	{attention{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, nil, ir.NoActivation, false},
+	{attention{8, 2, 128, 512, dtype.F16, []sequence{{1, 500}}}, 128, 50, nil, false, nil, ir.NoActivation, false},
+	{attention{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 190}}}, 1, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, nil, ir.NoActivation, false},
+	{attention{3, 3, 56, 64, dtype.F16, []sequence{{65, 200}}}, 0, 1, nil, false, nil, ir.NoActivation, false},
+	{attention{2, 1, 256, 100, dtype.F32, []sequence{{2, 1700}, {32, 32}}}, 900, 0, []float32{3, 20}, false, nil, ir.NoActivation, false},
+	{attention{2, 1, 96, 16, dtype.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}}, 0, 0, []float32{float32(math.Inf(-1)), -2}, true, nil, ir.NoActivation, false},
+	{attention{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 20, 30, []float32{0, 1, 2, 3, 4, 5, 6, 7}, true, nil, ir.NoActivation, false},
+	{attention{6, 1, 256, 512, dtype.Q8_0, []sequence{{1, 900}}}, 512, 0, nil, false, nil, ir.NoActivation, false},
+	{attention{2, 1, 64, 16, dtype.F16, []sequence{{1, 0}, {2, 40}}}, 5, 0, []float32{1, 2}, false, nil, ir.NoActivation, false}, // nothing but its sink
+	{attention{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, []float32{0.5, 0.25, 0.125, 1.0 / 16}, ir.NoActivation, false},
+	{attention{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 190}}}, 0, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, []float32{0.7, 0, 0.01, -0.02, 0.3, 1}, ir.NoActivation, false},
+	{attention{12, 2, 128, 512, dtype.Q8_0, []sequence{{1, 1500}}}, 0, 0, nil, false, slices.Repeat([]float32{0.01, 0.002}, 6), ir.NoActivation, false},
+	{attention{3, 1, 64, 16, dtype.F16, []sequence{{1, 0}, {2, 40}}}, 0, 0, nil, false, []float32{1, 0.5, 0.25}, ir.NoActivation, false},
+	{attention{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, nil, ir.Sigmoid, false},
+	{attention{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 190}}}, 0, 2, nil, false, nil, ir.Softplus, false},
+	{attention{6, 2, 72, 512, dtype.F16, []sequence{{1, 1500}}}, 0, 0, []float32{1, 2, 3, 0, -1, 5}, false, nil, ir.Softplus, true},
+	{attention{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 0, 0, nil, false, nil, ir.SiLU, true},
 }
 
 func TestAttentionFeatures(t *testing.T) {
@@ -253,6 +300,8 @@ func (c featured) inParts(d dispatch, keys int) dispatch {
 	d = d.clone()
 	delete(d.args, "out")
 	delete(d.args, "sinks")
+	delete(d.args, "gate")
+	delete(d.constants, "fc_gate")
 	d.args["part"], d.args["statistics"] = nan(rows*parts*c.head), nan(rows*parts*2)
 	d.constants["fc_split"] = uint32(keys)
 	d.grid[2] = uint32(parts)
@@ -269,8 +318,15 @@ func (c featured) reduce(of dispatch, part, statistics []byte) dispatch {
 		params: kernels.ReduceParams{Tokens: tokens, Heads: uint32(c.heads), Head: uint32(c.head), Partitions: of.grid[2]},
 		writes: []string{"out"}, grid: [3]uint32{uint32(c.heads), tokens, 1}, group: [3]uint32{64, 1, 1},
 	}
+	d.constants = map[string]uint32{}
 	if c.sinks != nil {
-		d.args["sinks"], d.constants = floatBytes(c.sinks), map[string]uint32{"fc_sinks": 1}
+		d.args["sinks"], d.constants["fc_sinks"] = floatBytes(c.sinks), 1
+	}
+	if c.gate != ir.NoActivation {
+		gate, stride := c.gates(int(tokens))
+		p := d.params.(kernels.ReduceParams)
+		p.GateStride, p.GateFrom = uint32(stride), gateFrom
+		d.args["gate"], d.constants["fc_gate"], d.constants["fc_head_gate"], d.params = floatBytes(gate), uint32(c.gate), c.constants()["fc_head_gate"], p
 	}
 	return d
 }
@@ -342,7 +398,7 @@ func TestAttentionMap(t *testing.T) {
 func TestAttentionKeepsNaNToItself(t *testing.T) {
 	for _, window := range []int{0, 20} {
 		for _, elem := range []dtype.Type{dtype.F32, dtype.F16, dtype.Q8_0} {
-			c := featured{attention{4, 2, 32, 128, elem, []sequence{{40, 110}}}, window, 0, nil, false, nil}
+			c := featured{attention: attention{4, 2, 32, 128, elem, []sequence{{40, 110}}}, window: window}
 			each(t, func(t *testing.T, l Library) {
 				for _, kind := range []string{"vec", "tile", "split"} {
 					d, _ := c.build(t, kind == "tile")

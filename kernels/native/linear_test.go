@@ -130,12 +130,12 @@ func (c linear) build(t testing.TB, vec bool) built {
 	p := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(c.k + c.padding), Eps: eps}
 	args := map[string][]byte{}
 	constants := map[string]uint32{}
-	values, biases := make([][]float32, 3), make([][]float32, 3)
+	values, biases := make([][]float32, 4), make([][]float32, 4)
 	n := 0
 	for i, rows := range c.rows {
 		args[fmt.Sprintf("w%d", i)], values[i] = stored(t, rng, rows*c.k, c.types[i])
 		constants[fmt.Sprintf("fc_type%d", i)] = uint32(c.types[i])
-		*[]*uint32{&p.N0, &p.N1, &p.N2}[i] = uint32(rows)
+		*[]*uint32{&p.N0, &p.N1, &p.N2, &p.N3}[i] = uint32(rows)
 		n += rows
 		if biases[i] = normals(rng, rows); c.bias {
 			args[fmt.Sprintf("bias%d", i)], constants["fc_bias"] = floatBytes(biases[i]), 1
@@ -281,11 +281,11 @@ func linearCases() []linear {
 			}
 		}
 	}
-	mixed := []dtype.Type{dtype.Q4_0, dtype.Q6_K, dtype.F16}
+	mixed := []dtype.Type{dtype.Q4_0, dtype.Q6_K, dtype.F16, dtype.Q4_K} // each with a correction of its own, or none
 	for _, tokens := range []int{1, 6, 33, 101} {
 		for _, norm := range []bool{false, true} {
 			cases = append(cases,
-				linear{tokens: tokens, k: 256, rows: []int{24, 17, 5}, types: mixed, norm: norm, padding: 3},
+				linear{tokens: tokens, k: 256, rows: []int{24, 17, 5, 9}, types: mixed, norm: norm, padding: 3},
 				linear{tokens: tokens, k: 256, rows: []int{40, 8, 8}, types: []dtype.Type{dtype.Q4_K, dtype.Q4_K, dtype.Q6_K}, residual: true, norm: norm},
 				linear{tokens: tokens, k: 320, rows: []int{35, 35}, types: []dtype.Type{dtype.Q8_0, dtype.Q4_1}, pair: true, activation: ir.SiLU, norm: norm},
 				linear{tokens: tokens, k: 256, rows: []int{40, 9, 33}, types: []dtype.Type{dtype.MXFP4, dtype.Q4_1, dtype.IQ4_XS}, residual: true, norm: norm},
@@ -304,7 +304,7 @@ func linearCases() []linear {
 			mixed.rows, mixed.types = []int{7, 7}, []dtype.Type{dtype.Q4_K, dtype.Q8_0}
 			cases = append(cases, gated, mixed)
 			if !a.OnlyGated() {
-				beside.rows, beside.types, beside.padding = []int{40, 33, 5}, []dtype.Type{dtype.Q8_0, dtype.F32, dtype.Q6_K}, 3
+				beside.rows, beside.types, beside.padding = []int{40, 33, 5, 18}, []dtype.Type{dtype.Q8_0, dtype.F32, dtype.Q6_K, dtype.Q4_K}, 3
 				cases = append(cases, beside)
 			}
 		}

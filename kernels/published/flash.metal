@@ -57,6 +57,7 @@ kernel void flash_attention(device const A *q [[buffer(0)]],       // [batch, he
                      ulong(first) * p.q_row_stride;
     queries.from = q + at;
     queries.to = out + at;
+    queries.gate.kind = SMELT_ACTIVATION_NONE;
 
     DenseRows<A> rows;
     const ulong kv_at = ulong(group.z) * p.kv_heads * p.seq_kv * queries.head + ulong(kv_head) * p.kv_head_stride;

@@ -9,7 +9,7 @@ var typeConstants = map[string]map[string]string{
 	"linear_vec": linearTypes, "linear_mat": linearTypes, "norm_linear_mat": linearTypes, "embed": {"table": "fc_type"},
 }
 
-var linearTypes = map[string]string{"w0": "fc_type0", "w1": "fc_type1", "w2": "fc_type2"}
+var linearTypes = map[string]string{"w0": "fc_type0", "w1": "fc_type1", "w2": "fc_type2", "w3": "fc_type3"}
 
 // TellsTypes reports whether kernels of a family have function constants for the types of weights.
 func TellsTypes(family string) bool { return typeConstants[family] != nil }

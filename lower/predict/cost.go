@@ -240,17 +240,17 @@ var costRules = map[string]costRule{
 	"cache_read":              {part: map[string]extent{"cache": params("seqs", "context", "kv_heads", "head")}},
 
 	"attention_vec": {
-		part: map[string]extent{"k_cache": cached, "v_cache": cached, "part": partial("head"), "statistics": each(2, partial())},
+		part: map[string]extent{"k_cache": cached, "v_cache": cached, "part": partial("head"), "statistics": each(2, partial()), "gate": gates},
 		ops:  attentionOps, readers: keyReaders,
 	},
-	"attention_tile": {part: caches(cached), ops: attentionOps},
+	"attention_tile": {part: map[string]extent{"k_cache": cached, "v_cache": cached, "gate": gates}, ops: attentionOps},
 	"attention_write": {
 		part: map[string]extent{"k_cache": cachedBefore, "v_cache": cachedBefore, "k_slots": tokenKeys, "v_slots": tokenKeys,
-			"part": partial("head"), "statistics": each(2, partial())},
+			"part": partial("head"), "statistics": each(2, partial()), "gate": gates},
 		ops: attentionWriteOps, readers: keyReaders,
 	},
 	"attention_reduce": {
-		part: map[string]extent{"part": partitioned, "statistics": each(2, params("tokens", "heads", "partitions"))},
+		part: map[string]extent{"part": partitioned, "statistics": each(2, params("tokens", "heads", "partitions")), "gate": gates},
 		ops:  work(partitioned, ir.OpMul, ir.OpAdd),
 	},
 
@@ -364,6 +364,17 @@ func rotatedHeads(k *kernels.Kernel) tally {
 	return func(l *launch) int64 { return l.param(tokens) * (l.param(heads) + l.param(kvHeads)) * l.param(head) }
 }
 
+// gates counts the elements of attention's gate, one for each head or for each of its elements.
+func gates(k *kernels.Kernel) tally {
+	heads, head, byHead := params("tokens", "heads")(k), word(k, "head"), constantOf(k, "fc_head_gate")
+	return func(l *launch) int64 {
+		if l.constant(byHead) {
+			return heads(l)
+		}
+		return heads(l) * l.param(head)
+	}
+}
+
 // cached counts the elements of K in all sequences, limited to the windows of the step's tokens.
 func cached(k *kernels.Kernel) tally {
 	tokens, window, kvHeads, head := word(k, "tokens"), word(k, "window"), word(k, "kv_heads"), word(k, "head")
@@ -430,12 +441,12 @@ func stacked(rows string) extent {
 
 // linearOps counts the operations of a product with its prologue and epilogue.
 func linearOps(k *kernels.Kernel) tally {
-	tokens, width, n0, n1, n2 := word(k, "tokens"), word(k, "k"), word(k, "n0"), word(k, "n1"), word(k, "n2")
+	tokens, width, n0, n1, n2, n3 := word(k, "tokens"), word(k, "k"), word(k, "n0"), word(k, "n1"), word(k, "n2"), word(k, "n3")
 	each, residual, bias, norm := mixedRows(k), constantOf(k, "fc_residual"), constantOf(k, "fc_bias"), constantOf(k, "fc_norm")
 	activation, gated := constantOf(k, "fc_activation"), constantOf(k, "fc_gated")
 	return func(l *launch) int64 {
 		tokens, width, first := l.param(tokens)*each(l), l.param(width), l.param(n0)
-		n := first + l.param(n1) + l.param(n2)
+		n := first + l.param(n1) + l.param(n2) + l.param(n3)
 		ops := ir.OpLinear.Work(nil) * tokens * width * n
 		if l.constant(residual) {
 			ops += ir.OpAdd.Work(nil) * tokens * n
@@ -468,7 +479,7 @@ func normLinearOps(k *kernels.Kernel) tally {
 func linearShifts(k *kernels.Kernel) tally {
 	width := word(k, "k")
 	each := mixedRows(k)
-	var rows, types [3]int
+	var rows, types [4]int
 	for i := range rows {
 		rows[i], types[i] = word(k, fmt.Sprintf("n%d", i)), constantOf(k, fmt.Sprintf("fc_type%d", i))
 	}

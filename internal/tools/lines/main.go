@@ -24,8 +24,9 @@ import (
 
 // most is the number of lines of the product that the sum must be below: a fence, which a commit
 // that moves it gives a reason for. The product had 115,459 before constraints, templates and the
-// server took in what others reported, and 121,985 after; each further family takes some 60.
-const most = 125_200
+// server took in what others reported, and 121,985 after; each further family takes some 60, and
+// gates of attention in fused products took 500.
+const most = 125_700
 
 var counted = []string{".go", ".h", ".cc", ".c", ".m", ".metal"}
 

@@ -16,7 +16,7 @@ constexpr uint32_t SCRATCH = 30, PANEL_ROWS = 128, PANEL_TOKENS = 256;
 struct Gemm : Linear {
     uint32_t sides;                  // panels that meet in one result: 2 of a pair
     uint64_t widened, lane, lanes;   // floats of a panel, floats of a lane, number of lanes
-    uint64_t panels[3], panel_count; // by weight
+    uint64_t panels[4], panel_count; // by weight
 
     Gemm(const smelt_launch *l, const LinearArguments &of, void *shared) : Linear(l, of, shared) {
         sides = pair ? 2 : 1;

@@ -28,6 +28,7 @@ struct AttentionArguments {
     uint32_t params, q, k_cache, v_cache, positions, cu_seqlens, context_lens, block_table, out, sinks, map, slopes;
     uint32_t fc_window, fc_soft_cap, fc_sinks, fc_map, fc_slopes;
     uint32_t part, statistics, fc_split, fc_rows;
+    uint32_t gate, fc_gate, fc_head_gate;
 };
 #define ATTENTION_ARGUMENTS(FAMILY, PART, STATISTICS, FC_SPLIT, FC_ROWS)                                               \
     {FAMILY##_PARAMS,                                                                                                  \
@@ -50,7 +51,10 @@ struct AttentionArguments {
      PART,                                                                                                             \
      STATISTICS,                                                                                                       \
      FC_SPLIT,                                                                                                         \
-     FC_ROWS}
+     FC_ROWS,                                                                                                          \
+     FAMILY##_GATE,                                                                                                    \
+     FAMILY##_FC_GATE,                                                                                                 \
+     FAMILY##_FC_HEAD_GATE}
 constexpr AttentionArguments ATTENTION_VEC =
     ATTENTION_ARGUMENTS(SMELT_ATTENTION_VEC, SMELT_ATTENTION_VEC_PART, SMELT_ATTENTION_VEC_STATISTICS,
                         SMELT_ATTENTION_VEC_FC_SPLIT, SMELT_ATTENTION_VEC_FC_ROWS);
@@ -69,6 +73,42 @@ struct Tilt {
     float slope, distance;
 };
 
+// The gate that results are multiplied by: one for each element of each head, or for each head.
+struct HeadGate {
+    const float *first; // that of token 0, or null
+    uint64_t stride;
+    uint32_t kind, heads, head;
+    bool by_head;
+
+    HeadGate(const smelt_launch *l, uint32_t gate, uint32_t fc_gate, uint32_t fc_head_gate, uint32_t stride,
+             uint32_t from, uint32_t heads, uint32_t head)
+        : first(optional<const float>(l, fc_gate, gate)), stride(stride), kind(constant(l, fc_gate)), heads(heads),
+          head(head), by_head(constant(l, fc_head_gate) != 0) {
+        first = first == nullptr ? nullptr : first + from;
+    }
+    // Writes the result of a row, a head of a token, from its sums of values.
+    NOINLINE void put(uint64_t row, const float *sums, float by, float *out) const {
+        const F scale = set1(by);
+        if (first == nullptr)
+            return map1(sums, out, head, [=](F x) { return x * scale; });
+        const uint64_t h = row % heads;
+        const float *gate = first + row / heads * stride + h * (by_head ? 1 : head);
+        with_activation(kind, [=](auto act) {
+            const F of_head = act(set1(*gate));
+            if (by_head)
+                map1(sums, out, head, [=](F x) { return x * scale * of_head; });
+            else
+                map2(sums, gate, out, head, [=](F x, F g) { return x * scale * act(g); });
+        });
+    }
+};
+static bool holds_gate(const smelt_launch *l, uint32_t gate, uint32_t fc_gate, uint32_t fc_head_gate, uint64_t tokens,
+                       uint64_t stride, uint64_t from, uint64_t heads, uint64_t head) {
+    const uint64_t width = constant(l, fc_head_gate) != 0 ? heads : heads * head;
+    return constant(l, fc_gate) == 0 ||
+           (is_activation(constant(l, fc_gate), false) && holds(l, gate, from * 4 + span(tokens, stride, width, 4)));
+}
+
 struct Attention {
     AttentionParams p;
     const float *q;
@@ -81,9 +121,11 @@ struct Attention {
     uint32_t group;  // query heads that share a KV head
     int64_t window;  // keys that a token sees; 0 for all
     float cap;       // of scores; 0 for none
+    HeadGate gate;
 
     Attention(const smelt_launch *l, const AttentionArguments &of, uint64_t row)
-        : p(params<AttentionParams>(l, of.params)), row(row) {
+        : p(params<AttentionParams>(l, of.params)), row(row),
+          gate(l, of.gate, of.fc_gate, of.fc_head_gate, p.gate_stride, p.gate_from, p.heads, p.head) {
         q = buffer<const float>(l, of.q);
         k = buffer<const uint8_t>(l, of.k_cache), v = buffer<const uint8_t>(l, of.v_cache);
         positions = buffer<const int32_t>(l, of.positions), starts = buffer<const int32_t>(l, of.cu_seqlens);
@@ -189,6 +231,8 @@ static int attention_supports(const smelt_launch *l, const AttentionArguments &o
     if (split ? !holds_rows(l, of.part, rows, l->grid[2] * bytes) ||
                     !holds_rows(l, of.statistics, rows, uint64_t{l->grid[2]} * 8)
               : !holds_rows(l, of.out, rows, bytes) ||
+                    !holds_gate(l, of.gate, of.fc_gate, of.fc_head_gate, p.tokens, p.gate_stride, p.gate_from, p.heads,
+                                p.head) ||
                     (constant(l, of.fc_sinks) != 0 && !holds(l, of.sinks, uint64_t{p.heads} * 4)))
         return 0;
     return holds_rows(l, of.q, rows, bytes) && holds(l, of.k_cache, 1) && holds(l, of.v_cache, 1) &&
@@ -721,8 +765,9 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
             }
             if (share.whole)
                 partial.statistics[2 * row(share, h) * ranges.parts] = DONE;
-            F inverse = set1(normaliser(whole_maximum[h], whole_total[h], a.sink(row(share, h) % a.p.heads)));
-            map1(values, a.out + row(share, h) * head, head, [=](F x) { return x * inverse; });
+            a.gate.put(row(share, h), values,
+                       normaliser(whole_maximum[h], whole_total[h], a.sink(row(share, h) % a.p.heads)),
+                       a.out + row(share, h) * head);
         }
     };
 
@@ -801,7 +846,7 @@ INLINE void fold_parts(float *sums, const float *const *parts, uint32_t d, uint3
 // Folds the parts of a row in their order, as Softmax::fold and fold_values do: W parts at a
 // time, because the steps of one wait for those of the one before.
 static void join(const Partials &partial, uint64_t row, uint64_t stride, uint64_t parts, uint32_t head,
-                 const float *sink, float *out) {
+                 const float *sink, const HeadGate &gate, float *out) {
     const float *sums = partial.sums + row * stride * head, *statistics = partial.statistics + row * stride * 2;
     alignas(64) float folded[MAX_HEAD] = {}, before[W] = {}, now[W] = {}, highest[W] = {}, weights[W] = {};
     alignas(64) float kept[W], added[W];
@@ -832,8 +877,7 @@ static void join(const Partials &partial, uint64_t row, uint64_t stride, uint64_
             for (uint32_t j = 0; j < n; j++)
                 fold_values(folded + d, values[j] + d, head - d, kept[j], added[j]);
     }
-    F inverse = set1(normaliser(reduce_max(maximum), reduce_max(total), sink));
-    map1(folded, out, head, [=](F x) { return x * inverse; });
+    gate.put(row, folded, normaliser(reduce_max(maximum), reduce_max(total), sink), out);
 }
 
 static uint64_t combine_units(const smelt_launch *l) {
@@ -850,7 +894,7 @@ static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_
             continue;
         const uint64_t parts = Ranges::parts_of(a.seen(token, seq));
         if (parts == 0 || partial.statistics[2 * row * ranges.parts] != DONE)
-            join(partial, row, ranges.parts, parts, a.p.head, a.sink(row % a.p.heads), a.out + row * a.p.head);
+            join(partial, row, ranges.parts, parts, a.p.head, a.sink(row % a.p.heads), a.gate, a.out + row * a.p.head);
     }
 }
 
@@ -868,6 +912,8 @@ static int reduce_supports(const smelt_launch *l) {
     return holds_rows(l, SMELT_ATTENTION_REDUCE_PART, rows, p.partitions * bytes) &&
            holds_rows(l, SMELT_ATTENTION_REDUCE_STATISTICS, rows, uint64_t{p.partitions} * 8) &&
            holds_rows(l, SMELT_ATTENTION_REDUCE_OUT, rows, bytes) &&
+           holds_gate(l, SMELT_ATTENTION_REDUCE_GATE, SMELT_ATTENTION_REDUCE_FC_GATE,
+                      SMELT_ATTENTION_REDUCE_FC_HEAD_GATE, p.tokens, p.gate_stride, p.gate_from, p.heads, p.head) &&
            (constant(l, SMELT_ATTENTION_REDUCE_FC_SINKS) == 0 ||
             holds(l, SMELT_ATTENTION_REDUCE_SINKS, uint64_t{p.heads} * 4));
 }
@@ -876,8 +922,10 @@ static void reduce(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     Partials partial = {buffer<float>(l, SMELT_ATTENTION_REDUCE_PART),
                         buffer<float>(l, SMELT_ATTENTION_REDUCE_STATISTICS), LN_2};
     const float *sinks = optional<const float>(l, SMELT_ATTENTION_REDUCE_FC_SINKS, SMELT_ATTENTION_REDUCE_SINKS);
+    const HeadGate gate(l, SMELT_ATTENTION_REDUCE_GATE, SMELT_ATTENTION_REDUCE_FC_GATE,
+                        SMELT_ATTENTION_REDUCE_FC_HEAD_GATE, p.gate_stride, p.gate_from, p.heads, p.head);
     for (uint64_t row = begin; row < end; row++)
-        join(partial, row, p.partitions, p.partitions, p.head, sinks == nullptr ? nullptr : sinks + row % p.heads,
+        join(partial, row, p.partitions, p.partitions, p.head, sinks == nullptr ? nullptr : sinks + row % p.heads, gate,
              buffer<float>(l, SMELT_ATTENTION_REDUCE_OUT) + row * p.head);
 }
 
@@ -1227,8 +1275,8 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
             if (!begun)
                 memset(folded, 0, uint64_t{count} * padded * 4);
             for (uint32_t r = 0; r < count; r++) {
-                F inverse = set1(normaliser(whole_maximum[r], whole_total[r], a.sink(head_of(r))));
-                map1(folded + r * padded, a.out + place(r), head, [=](F x) { return x * inverse; });
+                a.gate.put(place(r) / head, folded + r * padded,
+                           normaliser(whole_maximum[r], whole_total[r], a.sink(head_of(r))), a.out + place(r));
             }
         }
     }

@@ -82,17 +82,22 @@ INLINE F clamped_swiglu(F a, F b) {
     const F g = min(set1(7.0f), a), u = max(set1(-7.0f), min(set1(7.0f), b));
     return (u + set1(1.0f)) * (g / (set1(1.0f) + exp(set1(-1.702f) * g)));
 }
-// One element at a time: it is for gates of a head each.
+// max(x, 0) + ln(1 + y) with y = e^−|x|: ln(1 + y) = 2·artanh(s) with s = y / (2 + y) ≤ 1/3, by its
+// series, whose next term is below 2e-8.
 INLINE F softplus(F x) {
-    float v[W];
-    store(v, x);
-    for (int i = 0; i < W; i++)
-        v[i] = (v[i] < 0.0f ? 0.0f : v[i]) + __builtin_log1pf(__builtin_expf(-__builtin_fabsf(v[i])));
-    return load(v);
+    const F y = exp(zero() - abs(x)), s = y / (set1(2.0f) + y), square = s * s;
+    F series = set1(1.0f / 13);
+    series = fma(series, square, set1(1.0f / 11));
+    series = fma(series, square, set1(1.0f / 9));
+    series = fma(series, square, set1(1.0f / 7));
+    series = fma(series, square, set1(1.0f / 5));
+    series = fma(series, square, set1(1.0f / 3));
+    series = fma(series, square, set1(1.0f));
+    return fma(s + s, series, max(zero(), x));
 }
 INLINE bool is_activation(uint32_t number, bool gated) {
-    return number <= SMELT_ACTIVATION_RELU2 || number == SMELT_ACTIVATION_SIGMOID || number == SMELT_ACTIVATION_SOFTPLUS ||
-           (gated && number == SMELT_ACTIVATION_CLAMPED_SWIGLU);
+    return number <= SMELT_ACTIVATION_RELU2 || number == SMELT_ACTIVATION_SIGMOID ||
+           number == SMELT_ACTIVATION_SOFTPLUS || (gated && number == SMELT_ACTIVATION_CLAMPED_SWIGLU);
 }
 // Calls f with the activation of a number, as a function of a vector and, for gates, as a
 // function of two.

@@ -59,7 +59,7 @@ struct Quantized {
     bool few;
     int8_t *q;          // of each element
     float *scale;       // of 32
-    uint32_t *extra[3]; // of 32, the words of each weight's Correction
+    uint32_t *extra[4]; // of 32, the words of each weight's Correction
 
     // Elements of a slice that begins at element `at`.
     MEMBER uint64_t slice(uint64_t at) const { return few ? k : least(panel, k - at); }

@@ -1,4 +1,4 @@
-// linear_vec and linear_mat: out = W·x for up to three weights side by side, or a gate of two.
+// linear_vec and linear_mat: out = W·x for up to four weights side by side, or a gate of two.
 //
 // Both names run the same code, in groups of ROWS rows of a weight, so a token gives
 // the same bits alone and among others. Two stages: `prepare` normalises and
@@ -23,25 +23,25 @@ constexpr uint64_t MOST_CHOSEN = 256;
 // What the kernels take.
 struct LinearArguments {
     const char *kernel;
-    uint32_t params, x, w[3], bias[3], out, residual, gain, shift;
-    uint32_t fc_type[3], fc_residual, fc_bias, fc_activation, fc_gated, fc_norm, fc_gain, fc_shift;
+    uint32_t params, x, w[4], bias[4], out, residual, gain, shift;
+    uint32_t fc_type[4], fc_residual, fc_bias, fc_activation, fc_gated, fc_norm, fc_gain, fc_shift;
     uint32_t refused[2];                                           // constants that are left to the emulation
     uint32_t expert, share, fc_experts, fc_top, fc_each, fc_mixed; // see routed.h
 
     // Weights may be interleaved.
-    constexpr uint32_t interleaved() const { return 1u << w[0] | 1u << w[1] | 1u << w[2]; }
+    constexpr uint32_t interleaved() const { return 1u << w[0] | 1u << w[1] | 1u << w[2] | 1u << w[3]; }
 };
 #define LINEAR_ARGUMENTS(KERNEL, FAMILY, GAIN, SHIFT, FC_NORM, FC_GAIN, FC_SHIFT, REFUSED, ...)                        \
     {KERNEL,                                                                                                           \
      FAMILY##_PARAMS,                                                                                                  \
      FAMILY##_X,                                                                                                       \
-     {FAMILY##_W0, FAMILY##_W1, FAMILY##_W2},                                                                          \
-     {FAMILY##_BIAS0, FAMILY##_BIAS1, FAMILY##_BIAS2},                                                                 \
+     {FAMILY##_W0, FAMILY##_W1, FAMILY##_W2, FAMILY##_W3},                                                             \
+     {FAMILY##_BIAS0, FAMILY##_BIAS1, FAMILY##_BIAS2, FAMILY##_BIAS3},                                                 \
      FAMILY##_OUT,                                                                                                     \
      FAMILY##_RESIDUAL,                                                                                                \
      GAIN,                                                                                                             \
      SHIFT,                                                                                                            \
-     {FAMILY##_FC_TYPE0, FAMILY##_FC_TYPE1, FAMILY##_FC_TYPE2},                                                        \
+     {FAMILY##_FC_TYPE0, FAMILY##_FC_TYPE1, FAMILY##_FC_TYPE2, FAMILY##_FC_TYPE3},                                     \
      FAMILY##_FC_RESIDUAL,                                                                                             \
      FAMILY##_FC_BIAS,                                                                                                 \
      FAMILY##_FC_ACTIVATION,                                                                                           \
@@ -122,13 +122,13 @@ struct Linear {
     };
     const LinearArguments &of;
     LinearParams p;
-    Weight weights[3] = {};
+    Weight weights[4] = {};
     int count;        // weights bound
     uint32_t streams; // of a token, at most
     uint64_t piece;
     bool residual, pair, quantized, any_columns, any_shorts;
     uint32_t activation, norm;
-    Correction corrections[3];
+    Correction corrections[4];
     int correction_count;
     uint64_t scratch;
     float *normalised; // [tokens][k], or null; of experts also where they are only put in order
@@ -145,11 +145,11 @@ struct Linear {
         residual = constant(l, of.fc_residual) != 0, pair = constant(l, of.fc_gated) != 0;
         activation = constant(l, of.fc_activation), norm = constant(l, of.fc_norm);
         count = 0, quantized = false, correction_count = 0;
-        const uint32_t n[3] = {p.n0, p.n1, p.n2};
+        const uint32_t n[4] = {p.n0, p.n1, p.n2, p.n3};
         uint32_t column = 0;
         bool rows = false, any_float = false, any_half = false; // rows of a file
         uint64_t panel = PANEL;
-        for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t i = 0; i < 4; i++) {
             const WeightType *type = find_weight_type(constant(l, of.fc_type[i]));
             if (type == nullptr || n[i] == 0)
                 continue;
@@ -246,7 +246,7 @@ struct Linear {
 
 static int mixture_supports(const smelt_launch *l, const LinearArguments &of, const LinearParams &p) {
     const uint64_t top = constant(l, of.fc_top), each = constant(l, of.fc_each), mixed = constant(l, of.fc_mixed);
-    if (top == 0 || top > MOST_CHOSEN || p.n2 != 0 || (p.n1 != 0 && constant(l, of.fc_gated) == 0) ||
+    if (top == 0 || top > MOST_CHOSEN || p.n2 != 0 || p.n3 != 0 || (p.n1 != 0 && constant(l, of.fc_gated) == 0) ||
         (mixed == 0 && (p.tokens % top != 0 || constant(l, of.fc_residual) != 0)))
         return 0;
     const uint64_t pairs = mixed != 0 ? p.tokens * top : p.tokens, rows = each != 0 ? pairs : pairs / top;
@@ -259,9 +259,9 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
         constant(l, of.refused[1]) != 0)
         return 0;
     const LinearParams &p = params<LinearParams>(l, of.params);
-    const uint32_t n[3] = {p.n0, p.n1, p.n2};
+    const uint32_t n[4] = {p.n0, p.n1, p.n2, p.n3};
     uint64_t columns = 0;
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 4; i++) {
         uint32_t number = constant(l, of.fc_type[i]);
         if (number == SMELT_NONE) {
             if (n[i] != 0)
@@ -282,7 +282,7 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
     if (!is_activation(constant(l, of.fc_activation), gated))
         return 0;
     if (gated) {
-        if (p.n0 != p.n1 || p.n2 != 0)
+        if (p.n0 != p.n1 || p.n2 != 0 || p.n3 != 0)
             return 0;
         columns = p.n0;
     }

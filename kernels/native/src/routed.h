@@ -164,9 +164,9 @@ static smelt_units readers(const smelt_launch *l, const LinearArguments &of, uin
     if (constant(l, of.fc_experts) != 0 && constant(l, of.fc_mixed) == 0)
         return {0, 0};
     const LinearParams &p = params<LinearParams>(l, of.params);
-    const uint32_t n[3] = {p.n0, p.n1, p.n2};
+    const uint32_t n[4] = {p.n0, p.n1, p.n2, p.n3};
     uint64_t first = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const uint64_t groups = ceil_div(n[i], ROWS);
         if (of.w[i] == argument)
             return {first, groups};
