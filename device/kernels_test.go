@@ -63,7 +63,7 @@ func TestGatedUnit(t *testing.T) {
 	elementwise := words{"rows": tokens, "width": num(k), "a_stride": num(k), "b_stride": num(k), "value": num(0)}
 	linear := func(w, to stretch) {
 		d := s.launch("linear_vec_f32_f32", words{"tokens": tokens, "k": num(k), "n0": num(n), "n1": num(0), "n2": num(0), "n3": num(0),
-			"x_stride": num(k), "out_stride": num(n), "eps": num(0)}, args{"x": x, "w0": w, "out": to})
+			"x_stride": num(k), "out_stride": num(n), "eps": num(0), "gate_stride": num(0), "gate_from": num(0)}, args{"x": x, "w0": w, "out": to})
 		d.Constants = set(d.Kernel, map[string]uint32{"fc_type0": uint32(dtype.F32)})
 		launch(d, 64, num(n/8), tokens, num(1))
 	}

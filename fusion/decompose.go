@@ -97,6 +97,15 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 		parts = []*ir.Value{e.EmitAs(t, ir.OpConcat, nil, parts...)}
 	}
 	out := activated(e, a, t, parts)
+	if a.RowGate != ir.NoActivation {
+		gate, rows := o.Gate, v.Type.Shape
+		if gate.Type.Shape.Last() > 1 {
+			gate = e.Emit(ir.OpSlice, ir.SliceAttr{Start: a.GateColumn, End: a.GateColumn + 1}, gate)
+		}
+		gate = e.Emit(ir.OpActivate, ir.ActivationAttr{Activation: a.RowGate}, e.Cast(gate, dtype.F32))
+		products := e.Reshape(e.Cast(out, dtype.F32), rows[0], ir.Const(1), rows[1])
+		out = e.Cast(e.Emit(ir.OpWeightedSum, nil, products, gate), t)
+	}
 	if a.Residual {
 		out = e.EmitAs(t, ir.OpAdd, nil, o.Residual, out)
 	}

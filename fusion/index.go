@@ -83,7 +83,7 @@ func (g *index) admits(r *Rule, m Match) bool {
 	}
 	precision := dtype.Invalid
 	for _, v := range g.region {
-		if t := v.Type; t.Kind == ir.Tensor {
+		if t := v.Type; t.Kind == ir.Tensor && t.DType.IsFloat() {
 			if precision != dtype.Invalid && precision != t.DType {
 				return false
 			}

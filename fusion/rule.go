@@ -78,6 +78,8 @@ func All() []*Rule {
 		GatedDeltaNet(),
 		AttentionGate(),
 		QKVGate(),
+		RowGate(),
+		RouterGate(),
 		RepeatKVPair(),
 		GatedActivation(),
 		GateUp(),

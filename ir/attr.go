@@ -142,6 +142,7 @@ type RouterAttr struct {
 	Floor      float64 // what they are divided by is at least Floor
 	Scale      float64 // factor of the weights; 0: 1
 	Gains      bool    // the weight of expert e is multiplied by gains[e]
+	Others     int     // columns behind the logits, which are not for the router
 }
 
 // SliceAttr selects columns [Start, End) of the innermost axis.
@@ -163,6 +164,8 @@ type LinearAttr struct {
 	Shift      bool       // the norm then adds a vector; LayerNorm only
 	Narrow     bool       // the norm's result is rounded to the target's activation type
 	Gather     bool       // the product gathers rows of X by index
+	RowGate    Activation // of one element of each row of Gate, which multiplies that row of products; NoActivation: none does
+	GateColumn int        // which element
 	Residual   bool       // a residual is added to the result
 }
 
@@ -171,7 +174,8 @@ type LinearOperands struct {
 	X               *Value
 	Weights, Biases []*Value
 	Gain, Shift     *Value
-	Rows, Residual  *Value
+	Rows            *Value
+	Gate, Residual  *Value
 }
 
 // operands returns the number of operands.
@@ -180,7 +184,7 @@ func (a LinearAttr) operands() int {
 	if a.Bias {
 		n += a.Weights
 	}
-	for _, has := range []bool{a.Gain, a.Shift, a.Gather, a.Residual} {
+	for _, has := range []bool{a.Gain, a.Shift, a.Gather, a.RowGate != NoActivation, a.Residual} {
 		if has {
 			n++
 		}
@@ -198,7 +202,7 @@ func (a LinearAttr) Operands(in []*Value) LinearOperands {
 	for _, next := range []struct {
 		has bool
 		to  **Value
-	}{{a.Gain, &o.Gain}, {a.Shift, &o.Shift}, {a.Gather, &o.Rows}, {a.Residual, &o.Residual}} {
+	}{{a.Gain, &o.Gain}, {a.Shift, &o.Shift}, {a.Gather, &o.Rows}, {a.RowGate != NoActivation, &o.Gate}, {a.Residual, &o.Residual}} {
 		if next.has {
 			*next.to, in = in[0], in[1:]
 		}
@@ -210,7 +214,7 @@ func (a LinearAttr) Operands(in []*Value) LinearOperands {
 func (o LinearOperands) List() []*Value {
 	list := append([]*Value{o.X}, o.Weights...)
 	list = append(list, o.Biases...)
-	for _, v := range []*Value{o.Gain, o.Shift, o.Rows, o.Residual} {
+	for _, v := range []*Value{o.Gain, o.Shift, o.Rows, o.Gate, o.Residual} {
 		if v != nil {
 			list = append(list, v)
 		}

@@ -754,7 +754,8 @@ func inferRouter(in []*Value, attr any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	experts, constant := x.Shape[1].IsConst()
+	columns, constant := x.Shape[1].IsConst()
+	experts := columns - int64(a.Others)
 	from := experts
 	if a.Groups > 0 && a.UsedGroups > 0 && a.UsedGroups <= a.Groups && experts%int64(a.Groups) == 0 {
 		from = experts / int64(a.Groups) * int64(a.UsedGroups)
@@ -762,8 +763,8 @@ func inferRouter(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, fmt.Errorf("%d of %d groups of %s experts", a.UsedGroups, a.Groups, x.Shape[1])
 	}
 	switch rest := in[1:]; {
-	case !constant || a.Chosen < 1 || int64(a.Chosen) > from:
-		return Type{}, fmt.Errorf("%d of %s experts", a.Chosen, x.Shape[1])
+	case !constant || a.Others < 0 || a.Chosen < 1 || int64(a.Chosen) > from:
+		return Type{}, fmt.Errorf("%d of %s experts, %d other columns", a.Chosen, x.Shape[1], a.Others)
 	case a.Score == NoScore || a.Score >= numScores:
 		return Type{}, fmt.Errorf("%s is no score", a.Score)
 	case !(a.Floor >= 0) || math.IsInf(a.Floor, 0) || math.IsNaN(a.Scale) || math.IsInf(a.Scale, 0):
@@ -772,7 +773,7 @@ func inferRouter(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
 	default:
 		for i := range rest {
-			if err := vector(in, 1+i, "vector", x.Shape[1]); err != nil {
+			if err := vector(in, 1+i, "vector", Const(int(experts))); err != nil {
 				return Type{}, err
 			}
 		}
@@ -832,6 +833,9 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 		rows = t.Shape
 	}
 	out := TensorOf(x.DType, withLast(rows, Const(int(n)))...)
+	if err := a.checkRowGate(o.Gate, rows); err != nil {
+		return Type{}, err
+	}
 	if o.Residual == nil {
 		return out, nil
 	}
@@ -844,6 +848,28 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	}
 	out.DType = r.DType
 	return out, nil
+}
+
+// checkRowGate rejects a gate of rows whose column or number of rows is wrong, or beside another
+// epilogue than a residual.
+func (a LinearAttr) checkRowGate(v *Value, rows Shape) error {
+	if v == nil {
+		if a.GateColumn != 0 {
+			return fmt.Errorf("column %d of no gate", a.GateColumn)
+		}
+		return nil
+	}
+	if a.Bias || a.Gated || a.Activation != NoActivation || len(rows) != 2 {
+		return fmt.Errorf("a gate of rows of %+v", a)
+	}
+	gate, err := floats([]*Value{v}, 0, "gate", 2)
+	if err != nil {
+		return err
+	}
+	if gate.Shape[0] != rows[0] || a.GateColumn < 0 || int64(a.GateColumn) >= gate.Shape.Last() {
+		return fmt.Errorf("column %d of the gate %s, for %s rows", a.GateColumn, gate, rows[0])
+	}
+	return a.RowGate.check(false)
 }
 
 // checkNorm rejects an unknown norm, and one with the wrong set of gain, shift and narrow.
@@ -917,7 +943,7 @@ func inferWeightedSum(in []*Value, _ any, _ Type) (Type, error) {
 func inferRoutedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	a := attr.(RoutedAttr)
 	l := a.Linear
-	if (l.Weights == 2) != l.Gated || l.Weights < 1 || l.Weights > 2 || l.Gather || l.Residual && !a.Mixed || len(in) != a.operands() {
+	if (l.Weights == 2) != l.Gated || l.Weights < 1 || l.Weights > 2 || l.Gather || l.RowGate != NoActivation || l.Residual && !a.Mixed || len(in) != a.operands() {
 		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
 	}
 	if err := errors.Join(epsilon(l.Eps), l.Activation.check(l.Gated), l.checkNorm()); err != nil {

@@ -139,7 +139,7 @@ func init() {
 		OpGatherRows: {name: "gather_rows", category: RowOps, shares: 1, min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]: row r of the result is row rows[r] of x"},
 		OpArgmax:     {name: "argmax", category: RowOps, work: flops(1), shares: 1, float: true, min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first among equals; −1 for a row with a NaN"},
 		OpRouter: {name: "router", category: RowOps, rows: 1, work: flops(6), shares: 1, float: true, min: 1, max: 3, attr: RouterAttr{}, stage: Source, infer: inferRouter,
-			doc: "logits[T,E], bias[E]?, gains[E]? → (weights[T,S], experts i32[T,S]): the S experts with the largest Score(logit) + bias, and their weights by Score alone, the largest first, equals by the smaller index; NaN and −1 for a row with a NaN"},
+			doc: "logits[T,E+Others], bias[E]?, gains[E]? → (weights[T,S], experts i32[T,S]): the S experts with the largest Score(logit) + bias, and their weights by Score alone, the largest first, equals by the smaller index; NaN and −1 for a row with a NaN"},
 		OpCast:   {name: "cast", category: MoveOps, rows: 1, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
 		OpSelect: {name: "select", category: MoveOps, rows: 1, alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 
@@ -148,8 +148,8 @@ func init() {
 		OpWeightedSum: {name: "weighted_sum", category: RowOps, rows: 3, work: flops(2), shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferWeightedSum,
 			doc: "x[T,S,N], weights[T,S] → [T,N]: Σ weights[t,s] · x[t,s]"},
 
-		OpFusedLinear: {name: "fused_linear", category: ProductOps, min: 2, max: 13, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
-			doc: "x[…,K], w…, b…?, gain[K]?, shift[K]?, rows[R]?, residual[…,N]? → […,N]: one to four products side by side, with the prologue and epilogue of the attribute"},
+		OpFusedLinear: {name: "fused_linear", category: ProductOps, min: 2, max: 14, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
+			doc: "x[…,K], w…, b…?, gain[K]?, shift[K]?, rows[R]?, gate[…,G]?, residual[…,N]? → […,N]: one to four products side by side, with the prologue and epilogue of the attribute"},
 		OpRoutedLinear: {name: "routed_linear", category: ProductOps, min: 3, max: 10, attr: RoutedAttr{}, stage: Fused, free: true, infer: inferRoutedLinear,
 			doc: "x[T,K] or x[T,S,K], w…[E,N,K], b…[E,N]?, gain[K]?, shift[K]?, residual[T,N]?, experts[T,S], weights[T,S]? → [T,S,N], or [T,N] with weights: expert_linear of one w, or a gate of two, with the prologue and epilogue of the attribute; weights add a weighted_sum"},
 		OpNormResidual: {name: "norm_residual", category: NormOps, shares: 5, float: true, min: 3, max: 3, attr: NormAttr{}, stage: Fused, free: true, infer: inferNormResidual,

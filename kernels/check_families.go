@@ -61,6 +61,13 @@ func checkLinear(c *checker) {
 			}
 		}
 	}
+	if kind, _ := c.constant("fc_row_gate"); kind != 0 {
+		if c.require(int(kind) < len(activations), "fc_row_gate", "%d is unknown", kind); int(kind) < len(activations) {
+			c.require(!activations[kind].gated, "fc_row_gate", "%s exists as a gate of two products only", activations[kind].name)
+		}
+		c.require(experts == 0, "fc_row_gate", "of experts, which are mixed by shares")
+		c.rowsFrom("gate", p.Tokens, p.GateStride, p.GateFrom, 1)
+	}
 	norm, _ := c.constant("fc_norm")
 	c.require(int(norm) < len(norms), "fc_norm", "%d is unknown", norm)
 	if norm == rmsNorm || c.on("fc_gain") || c.kernel.Family == "norm_linear_mat" {
@@ -246,7 +253,7 @@ func checkRouter(c *checker) {
 	}
 	c.require(p.Chosen <= min(from, MaxChosen), "chosen", "%d, at most %d", p.Chosen, min(from, MaxChosen))
 	c.choice("fc_score", 1, 2, 3, 4)
-	c.dense("logits", p.Rows, p.Experts)
+	c.rows("logits", p.Rows, p.Stride, p.Experts)
 	c.dense("weights", p.Rows, p.Chosen)
 	c.dense("experts", p.Rows, p.Chosen)
 	for _, name := range []string{"bias", "gains"} {

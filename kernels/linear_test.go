@@ -141,6 +141,7 @@ type linearCase struct {
 	norm      ir.NormKind
 	gain      bool // of a LayerNorm
 	shift     bool
+	rowGate   ir.Activation
 	lines     bool // weights of types that have them are in lines
 	xStride   int  // 0: dense
 	outStride int
@@ -207,6 +208,9 @@ func (c linearCase) String() string {
 	if c.norm != ir.NoNorm {
 		s += "+" + c.norm.String()
 	}
+	if c.rowGate != ir.NoActivation {
+		s += "·" + c.rowGate.String()
+	}
 	return s
 }
 
@@ -240,6 +244,7 @@ func linearCases(vec bool) []linearCase {
 		out = append(out,
 			linearCase{tokens: 2, k: k, rows: rows, types: mixed[:len(rows)]},
 			linearCase{tokens: 2, k: k, rows: rows, types: mixed[:len(rows)], residual: true, xStride: 300, outStride: 131},
+			linearCase{tokens: 3, k: k, rows: rows[:1], types: mixed[:1], residual: len(rows) > 2, rowGate: []ir.Activation{ir.Sigmoid, ir.Softplus}[len(rows)%2]},
 		)
 	}
 	for _, n := range few([]int{10}, []int{1, 8, 10, 37, 64}) {
@@ -474,7 +479,10 @@ func (c linearCase) columns() int {
 	return n
 }
 
-const linearEps = 1e-5
+const (
+	linearEps                  = 1e-5
+	rowGateStride, rowGateFrom = 5, 3
+)
 
 // check runs a case, compares its result with the formula and returns it. Data depend
 // on the case alone, so that launches of other shapes can be compared.
@@ -516,6 +524,12 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 	if c.gated {
 		l.constants["fc_gated"] = 1
 	}
+	if c.rowGate != ir.NoActivation {
+		extra.gate = random(rng, kernels.Float, c.tokens*rowGateStride)
+		l.buffers["gate"], l.constants["fc_row_gate"] = extra.gate, uint32(c.rowGate)
+		params.GateStride, params.GateFrom = rowGateStride, rowGateFrom
+		l.params = params
+	}
 	if c.act != ir.NoActivation {
 		l.constants["fc_activation"] = uint32(c.act)
 	}
@@ -553,8 +567,8 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 
 // linearExtras is what a product reads besides x and the weights.
 type linearExtras struct {
-	residual, gain, shift tensor
-	bias                  []float64 // of all rows of all weights
+	residual, gain, shift, gate tensor
+	bias                        []float64 // of all rows of all weights
 }
 
 // compare checks a result against the formula, which linear_mat applies to weights
@@ -601,6 +615,10 @@ func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x
 				v = gate(c.act, v, products[c.rows[0]+n])
 			} else {
 				v = activate(c.act, v)
+			}
+			if c.rowGate != ir.NoActivation {
+				by := ref.Activate(c.rowGate, extra.gate.at(token*rowGateStride+rowGateFrom))
+				v.value, v.scale = v.value*by, v.scale*math.Abs(by)
 			}
 			if c.residual {
 				v.value += extra.residual.at(token*outStride + n)

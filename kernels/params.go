@@ -39,6 +39,8 @@ type LinearParams struct {
 	XStride        uint32
 	OutStride      uint32
 	Eps            float32 // of the norm prologue
+	GateStride     uint32
+	GateFrom       uint32 // the element of a row of the gate
 }
 
 // RopeParams of rope.
@@ -246,6 +248,7 @@ type WeightedSumParams struct {
 type RouterParams struct {
 	Rows       uint32
 	Experts    uint32 // 1 to 1024
+	Stride     uint32 // elements between rows of logits
 	Chosen     uint32 // experts of a token, 1 to 32
 	Groups     uint32 // 0 to 32; 0 or 1: no groups
 	UsedGroups uint32

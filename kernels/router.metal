@@ -40,7 +40,7 @@ inline float score(float x, float top, float sum) {
 // l + 32, …; after each choice, only the lane that had it looks again. Threadgroup memory: 4 KB of
 // choices, which become NaN where an expert cannot be chosen any more.
 template <typename A>
-kernel void router(device const A *logits [[buffer(0)]],    // [rows, experts]
+kernel void router(device const A *logits [[buffer(0)]],    // [rows, experts], rows p.stride apart
                    device A *weights [[buffer(1)]],         // [rows, chosen]
                    device int *experts [[buffer(2)]],       // [rows, chosen]
                    constant RouterParams &p [[buffer(3)]],  //
@@ -48,7 +48,7 @@ kernel void router(device const A *logits [[buffer(0)]],    // [rows, experts]
                    device const float *gains [[buffer(5)]], // [experts]
                    uint row [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float choice[most_experts];
-    device const A *x = logits + ulong(row) * p.experts;
+    device const A *x = logits + ulong(row) * p.stride;
     float top = -INFINITY, sum = 0;
     if (fc_score == softmax_score) {
         for (uint i = lane; i < p.experts; i += 32)

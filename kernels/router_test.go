@@ -137,7 +137,7 @@ func checkRouter(t *testing.T, name string, act kernels.Element, score ir.Router
 		func(int) float64 { return -60 - rng.Float64() },
 		func(i int) float64 { return []float64{rng.NormFloat64(), math.NaN()}[(i+1)/int(p.Experts)] }, // the last
 	}
-	p.Rows, p.Scale, p.Floor = uint32(len(cases)), 2.5, 1.0/16384
+	p.Rows, p.Scale, p.Floor, p.Stride = uint32(len(cases)), 2.5, 1.0/16384, p.Experts+uint32(len(with)%3)
 	r := routed{score: score, p: p}
 	for _, next := range cases {
 		for i := range int(p.Experts) {
@@ -147,7 +147,12 @@ func checkRouter(t *testing.T, name string, act kernels.Element, score ir.Router
 	constants := map[string]uint32{"fc_score": uint32(score)}
 	each := int(p.Rows * p.Chosen)
 	buffers := map[string]tensor{"weights": result(act, each), "experts": result(kernels.Int, each),
-		"logits": filled(act, len(r.logits), func(i int) float64 { return r.logits[i] })}
+		"logits": filled(act, int(p.Rows*p.Stride), func(i int) float64 {
+			if row, e := i/int(p.Stride), i%int(p.Stride); e < int(p.Experts) {
+				return r.logits[row*int(p.Experts)+e]
+			}
+			return math.NaN() // not for the router
+		})}
 	vector := func(name string, scale float64) []float64 {
 		x := random(rng, kernels.Float, int(p.Experts))
 		buffers[name], constants["fc_"+name] = x, 1

@@ -117,8 +117,14 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	if e.kernel.Family == linearVec {
 		e.constant("fc_norm", uint32(attr.Norm))
 	}
-	e.params(words{"tokens": Extent(rows), "k": size(k), "n0": heights[0], "n1": heights[1], "n2": heights[2], "n3": heights[3],
-		"x_stride": size(k), "out_stride": size(n), "eps": float(attr.Eps)})
+	given := words{"tokens": Extent(rows), "k": size(k), "n0": heights[0], "n1": heights[1], "n2": heights[2], "n3": heights[3],
+		"x_stride": size(k), "out_stride": size(n), "eps": float(attr.Eps), "gate_stride": size(0), "gate_from": size(0)}
+	if attr.RowGate != ir.NoActivation {
+		e.constant("fc_row_gate", uint32(attr.RowGate))
+		e.in("gate", in.Gate)
+		given["gate_stride"], given["gate_from"] = size(last(in.Gate)), size(int64(attr.GateColumn))
+	}
+	e.params(given)
 	if attr.Bias {
 		e.constant("fc_bias", 1)
 		for i, bias := range in.Biases {

@@ -197,7 +197,7 @@ func argmax(p *phase, v *ir.Value) error {
 
 func router(p *phase, v *ir.Value) error {
 	logits, a := v.Args[0], v.Attr.(ir.RouterAttr)
-	experts := number(lastDim(logits))
+	experts := last(logits) - int64(a.Others)
 	if experts > kernels.MaxExperts || a.Chosen > kernels.MaxChosen || a.Groups > kernels.MaxChosen {
 		return fmt.Errorf("%s: the kernel chooses %d of %d experts at most, in %d groups", v.LongString(), kernels.MaxChosen, kernels.MaxExperts, kernels.MaxChosen)
 	}
@@ -216,7 +216,7 @@ func router(p *phase, v *ir.Value) error {
 	if a.Gains {
 		d.in("gains", gains)
 	}
-	d.params(words{"rows": Extent(logits.Type.Shape[0]), "experts": size(experts), "chosen": size(int64(a.Chosen)),
+	d.params(words{"rows": Extent(logits.Type.Shape[0]), "experts": size(experts), "stride": size(last(logits)), "chosen": size(int64(a.Chosen)),
 		"groups": size(int64(a.Groups)), "used_groups": size(int64(a.UsedGroups)), "scale": float(a.Factor()), "floor": float(a.Floor)})
 	d.cover()
 	return nil

@@ -110,7 +110,7 @@ func Mixture(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
 
 // SharedExpert returns sigmoid(s·n) · Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: the gated
 // expert that all tokens go to. The gate multiplies the input of Wdown rather than its output, so
-// that Wdown's result adds to the residual stream directly.
+// that Wdown's result adds to the residual stream directly; a fusion rule moves it behind Wdown.
 func SharedExpert(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
 	b, ffn := l.Builder, l.Config.Experts.Shared
 	gate, up := l.Linear("ffn_gate_shexp", n, ffn, false), l.Linear("ffn_up_shexp", n, ffn, false)

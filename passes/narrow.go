@@ -132,9 +132,13 @@ func (p *precision) constrain(v *ir.Value) {
 			p.join(v, gate)
 		}
 	case ir.LinearAttr:
-		if a.Residual {
+		if o := a.Operands(v.Args); o.Gate != nil || o.Residual != nil {
 			p.widen(v)
-			p.widen(v.Args[len(v.Args)-1])
+			for _, x := range []*ir.Value{o.Gate, o.Residual} {
+				if x != nil {
+					p.widen(x)
+				}
+			}
 		}
 	case ir.RoutedAttr: // the weights of results stay float, like their sum
 		if o := a.Operands(v.Args); a.Mixed {

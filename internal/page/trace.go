@@ -238,6 +238,9 @@ func describe(v *ir.Value) string {
 	if a.Gated {
 		text += "·mul"
 	}
+	if a.RowGate != ir.NoActivation {
+		text += ", ·gate"
+	}
 	if a.Residual {
 		text += ", residual"
 	}

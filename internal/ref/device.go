@@ -520,6 +520,11 @@ func (in *linearInputs) device(a ir.LinearAttr, how Arithmetic, weights []matrix
 			} else {
 				out.Data[i], out.Slack[i] = activated(a.Activation, out.Data[i], out.Slack[i])
 			}
+			if in.gate != nil {
+				by := in.rowGate(a, t)
+				out.Slack[i] = math.Abs(by) * (out.Slack[i] + 8*u*math.Abs(out.Data[i]))
+				out.Data[i] *= by
+			}
 			if residual := in.residual; residual != nil && a.Residual {
 				out.Data[i] += residual.Data[i]
 				out.Slack[i] += u * math.Abs(residual.Data[i])

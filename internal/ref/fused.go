@@ -45,6 +45,12 @@ func (r *run) fusedLinear(v *ir.Value) (result, error) {
 				out.Data[i] = Activate(a.Activation, x)
 			}
 		}
+		for t := range out.rows() {
+			by := in.rowGate(a, t)
+			for i := range out.row(t) {
+				out.row(t)[i] *= by
+			}
+		}
 		if in.residual != nil {
 			for i, x := range in.residual.Data {
 				out.Data[i] += x
@@ -52,6 +58,14 @@ func (r *run) fusedLinear(v *ir.Value) (result, error) {
 		}
 		return nil
 	})
+}
+
+// rowGate returns what multiplies a row of products.
+func (in *linearInputs) rowGate(a ir.LinearAttr, row int) float64 {
+	if in.gate == nil {
+		return 1
+	}
+	return Activate(a.RowGate, in.gate.row(row)[a.GateColumn])
 }
 
 func (r *run) normResidual(v *ir.Value) (result, error) {
@@ -69,9 +83,9 @@ func (r *run) normResidual(v *ir.Value) (result, error) {
 
 // linearInputs are the operands of a linear or fused_linear; absent ones are nil.
 type linearInputs struct {
-	x                     *Tensor
-	weights, biases       []*Tensor
-	gain, shift, residual *Tensor
+	x                           *Tensor
+	weights, biases             []*Tensor
+	gain, shift, gate, residual *Tensor
 }
 
 func (r *run) linearOf(v *ir.Value) (ir.LinearAttr, linearInputs, error) {
@@ -91,7 +105,7 @@ func (r *run) linearInputs(a ir.LinearAttr, o ir.LinearOperands) linearInputs {
 		}
 		return r.results[v.ID].tensor
 	}
-	in := linearInputs{x: tensor(o.X), gain: tensor(o.Gain), shift: tensor(o.Shift), residual: tensor(o.Residual)}
+	in := linearInputs{x: tensor(o.X), gain: tensor(o.Gain), shift: tensor(o.Shift), gate: tensor(o.Gate), residual: tensor(o.Residual)}
 	for i, w := range o.Weights {
 		var bias *ir.Value
 		if a.Bias {

@@ -616,7 +616,7 @@ func (r *run) router(v *ir.Value) (result, error) {
 	}
 	experts := &Tensor{Shape: weights.Shape, Ints: make([]int32, len(weights.Data))}
 	for t := range logits.rows() {
-		scores := routerScores(a.Score, logits.row(t))
+		scores := routerScores(a.Score, logits.row(t)[:logits.last()-a.Others])
 		choice := slices.Clone(scores)
 		for e := range choice {
 			if bias != nil {

@@ -327,9 +327,9 @@ func TestVerifyFeedsAlone(t *testing.T) {
 	defer verify.EmulatedWork(4e7)()
 	for _, tt := range []struct {
 		config   models.Config
-		products int // of a layer: Q, K and V, the output, the router, two of the experts, and those of the shared one
+		products int // of a layer: Q, K and V, the output, the router with the shared expert's gate, two of the experts, and two of the shared one
 	}{
-		{tiny.Narrow(), 4}, {mixture(), 5}, {shared(), 8},
+		{tiny.Narrow(), 4}, {mixture(), 5}, {shared(), 7},
 	} {
 		c := check(t, verified(t, tiny.Random(t, tt.config, "q4_0"), "cpu", false), "products alone")
 		require.Equal(t, fmt.Sprintf("%d products of 33 tokens on cpu, and of single ones", tt.config.Layers*tt.products+1), c.What, tt.config.Name)

@@ -23,6 +23,8 @@ struct LinearParams {
     uint32_t x_stride;
     uint32_t out_stride;
     float eps; // of the norm prologue
+    uint32_t gate_stride;
+    uint32_t gate_from; // the element of a row of the gate
 };
 
 // Of rope.
@@ -230,6 +232,7 @@ struct WeightedSumParams {
 struct RouterParams {
     uint32_t rows;
     uint32_t experts; // 1 to 1024
+    uint32_t stride;  // elements between rows of logits
     uint32_t chosen;  // experts of a token, 1 to 32
     uint32_t groups;  // 0 to 32; 0 or 1: no groups
     uint32_t used_groups;

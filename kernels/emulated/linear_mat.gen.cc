@@ -93,6 +93,7 @@ static inline uint msl_constant_fc_type0() { return msl::constant<uint>(0); }
 static inline uint msl_constant_fc_type1() { return msl::constant<uint>(1); }
 static inline uint msl_constant_fc_type2() { return msl::constant<uint>(2); }
 static inline uint msl_constant_fc_type3() { return msl::constant<uint>(17); }
+static inline uint msl_constant_fc_row_gate() { return msl::constant<uint>(18); }
 static inline bool msl_constant_fc_residual() { return msl::constant<bool>(3); }
 static inline uint msl_constant_fc_activation() { return msl::constant<uint>(4); }
 
@@ -107,6 +108,7 @@ static inline bool msl_constant_fc_each() { return msl::constant<bool>(15); }
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
 static inline uint msl_constant_type3() { return ( msl::is_constant_defined(17) ? msl_constant_fc_type3() : 0); }
+static inline uint msl_constant_row_gate() { return ( msl::is_constant_defined(18) ? msl_constant_fc_row_gate() : 0); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
 static inline uint msl_constant_activation() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() : 0); }
 static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(8) ? msl_constant_fc_bias() : false); }
@@ -116,7 +118,7 @@ static inline uint msl_constant_expert_count() { return ( msl::is_constant_defin
 static inline uint msl_constant_chosen() { return ( msl::is_constant_defined(14) ? msl_constant_fc_top() : 1); }
 static inline bool msl_constant_has_each() { return ( msl::is_constant_defined(15) ? msl_constant_fc_each() : false); }
 static inline uint msl_constant_tile_tokens() { return ( msl::is_constant_defined(6) ? msl_constant_fc_tile() : 32); }
-#line 45 "kernels/linear_mat.metal"
+#line 47 "kernels/linear_mat.metal"
 struct Row {
 Stored at;
 uint weight;
@@ -323,6 +325,7 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 
 struct Epilogue {
 const float *residual;
+const float *gate;
 const float *bias0;
 const float *bias1;
 const float *bias2;
@@ -392,6 +395,8 @@ if (msl_constant_is_gated())
 linear += end.bias1[own];
 }
 v = msl_constant_is_gated() ? gate_of(msl_constant_activation(), v, linear) : activation_of(msl_constant_activation(), v);
+if (msl_constant_row_gate() != 0)
+v *= activation_of(msl_constant_row_gate(), end.gate[ulong(MSL_CAST(ulong, to)) * p.gate_stride + p.gate_from]);
 if (msl_constant_has_residual())
 v += end.residual[at];
 out[at] = O(v);
@@ -421,7 +426,7 @@ if (MSL_BRANCH(62, n < p.n0 + p.n1 + p.n2))
 return row_of(w.w2, 2, msl_constant_type2(), p.n2, p.k, n - p.n0 - p.n1);
 return row_of(w.w3, 3, msl_constant_type3(), p.n3, p.k, n - p.n0 - p.n1 - p.n2);
 }
-#line 354 "kernels/linear_mat.metal"
+#line 359 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O, bool Normed>
 inline void threadgroup_tile( const Input<I> &in, const Weights &weights, O *out,
 const LinearParams &p, const Epilogue &end, Tile tile,
@@ -441,7 +446,7 @@ struct ExpertTile {
 uint expert;
 Tile tile;
 };
-#line 378 "kernels/linear_mat.metal"
+#line 383 "kernels/linear_mat.metal"
 inline ExpertTile expert_tile( const int *starts, const LinearParams &p, uint size, uint index, uint lane) {
 uint begun = 0;
 MSL_LOOP(64) for (uint e = lane; MSL_TURN(65, e <= msl_constant_expert_count()); e += 32)
@@ -477,7 +482,7 @@ if (MSL_BRANCH(70, column < p.n0))
 out[ulong(MSL_CAST(ulong, routed_row(rows, p, e / width))) * p.out_stride + column] = O(NAN);
 }
 }
-#line 442 "kernels/linear_mat.metal"
+#line 447 "kernels/linear_mat.metal"
 template <typename X, typename O>
 void linear_mat( const X *x,
 const uchar *w0,
@@ -493,6 +498,7 @@ const int *rows,
 const int *starts,
 const uchar *w3,
 const float *bias3,
+const float *gate,
 uint3 group, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = float4[(sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16)]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
@@ -501,7 +507,7 @@ in.x = x;
 in.rows = rows;
 in.sharing = 0;
 Weights weights = {w0, w1, w2, w3};
-Epilogue end = {residual, bias0, bias1, bias2, bias3};
+Epilogue end = {residual, gate, bias0, bias1, bias2, bias3};
 Tile tile;
 if (msl_constant_expert_count() != 0) {
 const ExpertTile own = expert_tile(starts, p, tile_size<X>(), group.x, lane);
@@ -519,7 +525,7 @@ tile = tile_of(p, tile_size<X>(), group.x);
 }
 threadgroup_tile<X, X, O, false>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 499 "kernels/linear_mat.metal"
+#line 505 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O>
 void norm_linear_mat( const I *x,
 const uchar *w0,
@@ -535,17 +541,18 @@ const float *bias2,
 const int *rows,
 const uchar *w3,
 const float *bias3,
+const float *gate,
 uint3 group, uint tid,
 uint sg) {
 using msl_type_0 = float4[(sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16)]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = float[64]; static_assert(sizeof(msl_type_1) == 256, "scales"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &scales = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 const Input<I> in = {x, rows, 0, gain, scales};
 const Weights weights = {w0, w1, w2, w3};
-const Epilogue end = {residual, bias0, bias1, bias2, bias3};
+const Epilogue end = {residual, gate, bias0, bias1, bias2, bias3};
 const Tile tile = tile_of(p, tile_size<X>(), group.x);
 threadgroup_tile<I, X, O, true>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 549 "kernels/emulated/linear_mat.gen.cc"
+#line 556 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -561,12 +568,13 @@ void thread_0(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_0[] = {26112};
 void thread_1(const msl::Thread &t) {
     linear_mat<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -583,12 +591,13 @@ void thread_1(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_1[] = {26112};
 void thread_2(const msl::Thread &t) {
     linear_mat<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
@@ -605,12 +614,13 @@ void thread_2(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_2[] = {26112};
 void thread_3(const msl::Thread &t) {
     linear_mat<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -627,12 +637,13 @@ void thread_3(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_3[] = {18432};
 void thread_4(const msl::Thread &t) {
     linear_mat<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -649,12 +660,13 @@ void thread_4(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_4[] = {18432};
 void thread_5(const msl::Thread &t) {
     linear_mat<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -671,12 +683,13 @@ void thread_5(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_5[] = {18432};
 void thread_6(const msl::Thread &t) {
     linear_mat<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -693,12 +706,13 @@ void thread_6(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[13]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_6[] = {18432};
 void thread_7(const msl::Thread &t) {
     norm_linear_mat<float, float, float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -715,11 +729,12 @@ void thread_7(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_7[] = {26112, 256};
 void thread_8(const msl::Thread &t) {
     norm_linear_mat<float, half, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -736,11 +751,12 @@ void thread_8(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_8[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_8[] = {18432, 256};
 void thread_9(const msl::Thread &t) {
     norm_linear_mat<float, half, float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -757,11 +773,12 @@ void thread_9(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_9[] = {18432, 256};
 void thread_10(const msl::Thread &t) {
     norm_linear_mat<half, half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -778,11 +795,12 @@ void thread_10(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_10[] = {18432, 256};
 void thread_11(const msl::Thread &t) {
     norm_linear_mat<half, half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -799,11 +817,12 @@ void thread_11(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_11[] = {18432, 256};
 void thread_12(const msl::Thread &t) {
     norm_linear_mat<float, bfloat, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
@@ -820,11 +839,12 @@ void thread_12(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_12[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_12[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_12[] = {18432, 256};
 void thread_13(const msl::Thread &t) {
     norm_linear_mat<float, bfloat, float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -841,11 +861,12 @@ void thread_13(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_13[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_13[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_13[] = {18432, 256};
 void thread_14(const msl::Thread &t) {
     norm_linear_mat<bfloat, bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -862,11 +883,12 @@ void thread_14(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_14[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_14[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_14[] = {18432, 256};
 void thread_15(const msl::Thread &t) {
     norm_linear_mat<bfloat, bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -883,29 +905,30 @@ void thread_15(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[12]),
         static_cast<const uchar *>(t.worker->buffers[15]),
         static_cast<const float *>(t.worker->buffers[16]),
+        static_cast<const float *>(t.worker->buffers[17]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_15[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}};
+const msl::BufferArgument buffers_15[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_15[] = {18432, 256};
 const msl::Kernel kernels[] = {
-    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 484, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 14, variables_0, 1},
-    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 485, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 14, variables_1, 1},
-    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 486, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 14, variables_2, 1},
-    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 487, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 14, variables_3, 1},
-    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 488, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 14, variables_4, 1},
-    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 489, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 14, variables_5, 1},
-    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 490, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 14, variables_6, 1},
-    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 525, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 14, variables_7, 2},
-    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 527, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 14, variables_8, 2},
-    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 529, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 14, variables_9, 2},
-    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 531, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 14, variables_10, 2},
-    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 533, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 14, variables_11, 2},
-    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 535, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 14, variables_12, 2},
-    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 537, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 14, variables_13, 2},
-    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 539, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 14, variables_14, 2},
-    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 541, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 14, variables_15, 2},
+    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 490, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 15, variables_0, 1},
+    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 491, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 15, variables_1, 1},
+    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 492, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 15, variables_2, 1},
+    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 493, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 15, variables_3, 1},
+    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 494, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 15, variables_4, 1},
+    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 495, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 15, variables_5, 1},
+    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 496, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 15, variables_6, 1},
+    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 532, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 15, variables_7, 2},
+    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 534, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 15, variables_8, 2},
+    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 536, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 15, variables_9, 2},
+    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 538, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 15, variables_10, 2},
+    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 540, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 15, variables_11, 2},
+    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 542, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 15, variables_12, 2},
+    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 544, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 15, variables_13, 2},
+    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 546, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 15, variables_14, 2},
+    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 548, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 15, variables_15, 2},
 };
 } // namespace
 namespace msl {

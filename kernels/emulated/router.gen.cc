@@ -44,7 +44,7 @@ const float *bias,
 const float *gains,
 uint row, uint lane) {
 using msl_type_0 = float[most_experts]; static_assert(sizeof(msl_type_0) == 4096, "choice"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &choice = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-const A *x = logits + ulong(MSL_CAST(ulong, row)) * p.experts;
+const A *x = logits + ulong(MSL_CAST(ulong, row)) * p.stride;
 float top = -INFINITY, sum = 0;
 if (msl_constant_fc_score() == softmax_score) {
 MSL_LOOP(5) for (uint i = lane; MSL_TURN(6, i < p.experts); i += 32)

@@ -29,7 +29,7 @@ func blasCases() []linear {
 			for _, residual := range []bool{false, true} {
 				cases = append(cases,
 					linear{tokens: tokens, k: 68, rows: []int{24, 137, 5, 40}, types: []dtype.Type{dtype.F16, dtype.F32, dtype.F16, dtype.BF16}, norm: norm, residual: residual, padding: 3},
-					linear{tokens: tokens, k: 96, rows: []int{600}, types: []dtype.Type{dtype.F16}, norm: norm, residual: residual},
+					linear{tokens: tokens, k: 96, rows: []int{600}, types: []dtype.Type{dtype.F16}, norm: norm, residual: residual, rowGate: ir.Sigmoid},
 					linear{tokens: tokens, k: 70, rows: []int{135, 135}, types: []dtype.Type{dtype.F16, dtype.F16}, pair: true, activation: ir.SiLU, norm: norm, residual: residual, padding: 1},
 					linear{tokens: tokens, k: 64, rows: []int{18, 18}, types: []dtype.Type{dtype.F32, dtype.F16}, pair: true, activation: ir.SiLU, norm: norm, residual: residual})
 			}

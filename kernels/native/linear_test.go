@@ -29,12 +29,13 @@ type linear struct {
 	padding              int // elements between rows of x and of out
 	activation           ir.Activation
 	bias                 bool
+	rowGate              ir.Activation
 	layer, gain, shift   bool // the norm is LayerNorm, with a gain and a shift
 }
 
 // epilogue returns a name of the case's epilogue.
 func (c linear) epilogue() string {
-	return fmt.Sprintf("%v/bias=%t/layer=%t,%t,%t", c.activation, c.bias, c.layer, c.gain, c.shift)
+	return fmt.Sprintf("%v/bias=%t/gate=%v/layer=%t,%t,%t", c.activation, c.bias, c.rowGate, c.layer, c.gain, c.shift)
 }
 
 func (c linear) String() string {
@@ -157,6 +158,12 @@ func (c linear) build(t testing.TB, vec bool) built {
 		args["residual"] = floatBytes(residual)
 		constants["fc_residual"] = 1
 	}
+	const gateStride, gateFrom = 5, 3
+	gates := normals(rng, c.tokens*gateStride)
+	if c.rowGate != ir.NoActivation {
+		args["gate"], constants["fc_row_gate"] = floatBytes(gates[:max(0, len(gates)-gateStride+gateFrom+1)]), uint32(c.rowGate)
+		p.GateStride, p.GateFrom = gateStride, gateFrom
+	}
 	switch {
 	case c.norm && c.layer:
 		constants["fc_norm"] = uint32(ir.LayerNorm)
@@ -248,6 +255,9 @@ func (c linear) build(t testing.TB, vec bool) built {
 				}
 				sums = sums[:n]
 				for i := range sums {
+					if c.rowGate != ir.NoActivation {
+						sums[i] *= activation(c.rowGate, float64(gates[token*gateStride+gateFrom]))
+					}
 					if c.residual {
 						sums[i] += float64(residual[token*(n+c.padding)+i])
 					}
@@ -291,7 +301,9 @@ func linearCases() []linear {
 				linear{tokens: tokens, k: 256, rows: []int{40, 9, 33}, types: []dtype.Type{dtype.MXFP4, dtype.Q4_1, dtype.IQ4_XS}, residual: true, norm: norm},
 				linear{tokens: tokens, k: 320, rows: []int{37, 37}, types: []dtype.Type{dtype.MLX4, dtype.MLX8}, pair: true, activation: ir.SiLU, residual: true, norm: norm},
 				linear{tokens: tokens, k: 68, rows: []int{18, 18}, types: []dtype.Type{dtype.BF16, dtype.F32}, pair: true, activation: ir.SiLU, residual: true, norm: norm, padding: 1},
-				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []dtype.Type{dtype.F16, dtype.Q5_0}, residual: true, norm: norm})
+				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []dtype.Type{dtype.F16, dtype.Q5_0}, residual: true, norm: norm},
+				linear{tokens: tokens, k: 256, rows: []int{49}, types: mixed[1:2], rowGate: ir.Sigmoid, residual: true, norm: norm, padding: 3},
+				linear{tokens: tokens, k: 172, rows: []int{37}, types: mixed[2:3], rowGate: ir.Softplus, norm: norm})
 		}
 	}
 	// Every epilogue with float weights, quantized weights and both.

@@ -975,13 +975,13 @@ func TestRouterEmulated(t *testing.T) {
 		{Rows: 4, Experts: 256, Chosen: 8, Groups: 8, UsedGroups: 4}, {Rows: 3, Experts: 32, Chosen: 5, Groups: 32, UsedGroups: 7}, {Rows: 3, Experts: 1024, Chosen: 32}} {
 		for score := uint32(1); score <= 4; score++ {
 			rows, width, k := int(p.Rows), int(p.Experts), int(p.Chosen)
-			p.Scale, p.Floor = 1.5, 1e-4
-			rng := newRand(fmt.Sprint(p, score))
-			x := normals(rng, rows*width)
+			p.Scale, p.Floor, p.Stride = 1.5, 1e-4, p.Experts+score%2
+			rng, stride := newRand(fmt.Sprint(p, score)), int(p.Stride)
+			x := normals(rng, (rows-1)*stride+width)
 			for i := range width {
 				x[i] = float32(rng.IntN(3)) // equals
 			}
-			x[width+width/2], x[len(x)-1] = -inf, nan32
+			x[stride+width/2], x[len(x)-1] = -inf, nan32
 			route := dispatch{kernel: "router_f32", writes: []string{"weights", "experts"}, grid: [3]uint32{p.Rows, 1, 1}, group: [3]uint32{32, 1, 1}, params: p,
 				args: map[string][]byte{"logits": floatBytes(x), "weights": nan(rows * k), "experts": nan(rows * k),
 					"bias": floatBytes(normals(rng, width)), "gains": floatBytes(normals(rng, width))},

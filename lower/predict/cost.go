@@ -217,10 +217,10 @@ var costRules = map[string]costRule{
 	"repeat_kv":      {},
 	"repeat_kv_pair": {},
 
-	"linear_vec": {part: map[string]extent{"x": inputElements, "w0": stacked("n0"), "w1": stacked("n1")}, ops: linearOps, shifts: linearShifts},
-	"linear_mat": {part: map[string]extent{"x": inputElements, "w0": stacked("n0"), "w1": stacked("n1")}, ops: linearOps},
+	"linear_vec": {part: map[string]extent{"x": inputElements, "w0": stacked("n0"), "w1": stacked("n1"), "gate": params("tokens")}, ops: linearOps, shifts: linearShifts},
+	"linear_mat": {part: map[string]extent{"x": inputElements, "w0": stacked("n0"), "w1": stacked("n1"), "gate": params("tokens")}, ops: linearOps},
 	// Every threadgroup normalises the tokens of its tile.
-	"norm_linear_mat": {part: map[string]extent{"x": params("tokens", "k")}, ops: normLinearOps},
+	"norm_linear_mat": {part: map[string]extent{"x": params("tokens", "k"), "gate": params("tokens")}, ops: normLinearOps},
 	"matmul":          {ops: work(params("batch", "m", "n", "k"), ir.OpMatmul)},
 
 	"rms_norm":        {ops: work(rowElements, ir.OpRMSNorm)},
@@ -230,7 +230,7 @@ var costRules = map[string]costRule{
 	"argmax":          {ops: work(rowElements, ir.OpArgmax)},
 	"group_by_expert": {},
 	"weighted_sum":    {ops: work(params("rows", "width", "each"), ir.OpWeightedSum)},
-	"router":          {ops: work(params("rows", "experts"), ir.OpRouter)},
+	"router":          {part: map[string]extent{"logits": params("rows", "experts")}, ops: work(params("rows", "experts"), ir.OpRouter)},
 	"mask":            {ops: work(params("heads", "tokens", "seqs", "context"), ir.OpMask)},
 
 	"rope":                    {ops: work(params("tokens", "heads", "head"), ir.OpRope)},
@@ -443,7 +443,7 @@ func stacked(rows string) extent {
 func linearOps(k *kernels.Kernel) tally {
 	tokens, width, n0, n1, n2, n3 := word(k, "tokens"), word(k, "k"), word(k, "n0"), word(k, "n1"), word(k, "n2"), word(k, "n3")
 	each, residual, bias, norm := mixedRows(k), constantOf(k, "fc_residual"), constantOf(k, "fc_bias"), constantOf(k, "fc_norm")
-	activation, gated := constantOf(k, "fc_activation"), constantOf(k, "fc_gated")
+	activation, gated, rowGate := constantOf(k, "fc_activation"), constantOf(k, "fc_gated"), constantOf(k, "fc_row_gate")
 	return func(l *launch) int64 {
 		tokens, width, first := l.param(tokens)*each(l), l.param(width), l.param(n0)
 		n := first + l.param(n1) + l.param(n2) + l.param(n3)
@@ -453,6 +453,9 @@ func linearOps(k *kernels.Kernel) tally {
 		}
 		if l.constant(bias) {
 			ops += ir.OpAdd.Work(nil) * tokens * n
+		}
+		if l.constant(rowGate) {
+			ops += ir.OpMul.Work(nil) * tokens * n
 		}
 		if l.constant(gated) {
 			ops += ActivationWork(ir.OpGate, l.bits(activation)) * tokens * first

@@ -25,8 +25,8 @@ import (
 // most is the number of lines of the product that the sum must be below: a fence, which a commit
 // that moves it gives a reason for. The product had 115,459 before constraints, templates and the
 // server took in what others reported, and 121,985 after; each further family takes some 60, and
-// gates of attention in fused products took 500.
-const most = 125_700
+// gates of attention and of shared experts in fused products took 700.
+const most = 125_900
 
 var counted = []string{".go", ".h", ".cc", ".c", ".m", ".metal"}
 

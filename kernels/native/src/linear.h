@@ -23,8 +23,8 @@ constexpr uint64_t MOST_CHOSEN = 256;
 // What the kernels take.
 struct LinearArguments {
     const char *kernel;
-    uint32_t params, x, w[4], bias[4], out, residual, gain, shift;
-    uint32_t fc_type[4], fc_residual, fc_bias, fc_activation, fc_gated, fc_norm, fc_gain, fc_shift;
+    uint32_t params, x, w[4], bias[4], out, residual, gate, gain, shift;
+    uint32_t fc_type[4], fc_residual, fc_bias, fc_activation, fc_gated, fc_row_gate, fc_norm, fc_gain, fc_shift;
     uint32_t refused[2];                                           // constants that are left to the emulation
     uint32_t expert, share, fc_experts, fc_top, fc_each, fc_mixed; // see routed.h
 
@@ -39,6 +39,7 @@ struct LinearArguments {
      {FAMILY##_BIAS0, FAMILY##_BIAS1, FAMILY##_BIAS2, FAMILY##_BIAS3},                                                 \
      FAMILY##_OUT,                                                                                                     \
      FAMILY##_RESIDUAL,                                                                                                \
+     FAMILY##_GATE,                                                                                                    \
      GAIN,                                                                                                             \
      SHIFT,                                                                                                            \
      {FAMILY##_FC_TYPE0, FAMILY##_FC_TYPE1, FAMILY##_FC_TYPE2, FAMILY##_FC_TYPE3},                                     \
@@ -46,6 +47,7 @@ struct LinearArguments {
      FAMILY##_FC_BIAS,                                                                                                 \
      FAMILY##_FC_ACTIVATION,                                                                                           \
      FAMILY##_FC_GATED,                                                                                                \
+     FAMILY##_FC_ROW_GATE,                                                                                             \
      FC_NORM,                                                                                                          \
      FC_GAIN,                                                                                                          \
      FC_SHIFT,                                                                                                         \
@@ -127,7 +129,8 @@ struct Linear {
     uint32_t streams; // of a token, at most
     uint64_t piece;
     bool residual, pair, quantized, any_columns, any_shorts;
-    uint32_t activation, norm;
+    uint32_t activation, norm, row_gate;
+    const float *gate; // that of the first row, or null
     Correction corrections[4];
     int correction_count;
     uint64_t scratch;
@@ -144,6 +147,8 @@ struct Linear {
         : of(of), p(params<LinearParams>(l, of.params)) {
         residual = constant(l, of.fc_residual) != 0, pair = constant(l, of.fc_gated) != 0;
         activation = constant(l, of.fc_activation), norm = constant(l, of.fc_norm);
+        row_gate = constant(l, of.fc_row_gate), gate = optional<const float>(l, of.fc_row_gate, of.gate);
+        gate = gate == nullptr ? nullptr : gate + p.gate_from;
         count = 0, quantized = false, correction_count = 0;
         const uint32_t n[4] = {p.n0, p.n1, p.n2, p.n3};
         uint32_t column = 0;
@@ -246,7 +251,8 @@ struct Linear {
 
 static int mixture_supports(const smelt_launch *l, const LinearArguments &of, const LinearParams &p) {
     const uint64_t top = constant(l, of.fc_top), each = constant(l, of.fc_each), mixed = constant(l, of.fc_mixed);
-    if (top == 0 || top > MOST_CHOSEN || p.n2 != 0 || p.n3 != 0 || (p.n1 != 0 && constant(l, of.fc_gated) == 0) ||
+    if (top == 0 || top > MOST_CHOSEN || constant(l, of.fc_row_gate) != 0 || p.n2 != 0 || p.n3 != 0 ||
+        (p.n1 != 0 && constant(l, of.fc_gated) == 0) ||
         (mixed == 0 && (p.tokens % top != 0 || constant(l, of.fc_residual) != 0)))
         return 0;
     const uint64_t pairs = mixed != 0 ? p.tokens * top : p.tokens, rows = each != 0 ? pairs : pairs / top;
@@ -294,6 +300,10 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
     if (constant(l, of.fc_shift) != 0 && !holds(l, of.shift, uint64_t{p.k} * 4))
         return 0;
     uint64_t out = span(p.tokens, p.out_stride, columns, 4);
+    const uint32_t row_gate = constant(l, of.fc_row_gate);
+    if (row_gate != 0 && (!is_activation(row_gate, false) ||
+                          !holds(l, of.gate, uint64_t{p.gate_from} * 4 + span(p.tokens, p.gate_stride, 1, 4))))
+        return 0;
     if (constant(l, of.fc_residual) != 0 && !holds(l, of.residual, out))
         return 0;
     if (constant(l, of.fc_experts) != 0)
@@ -502,8 +512,10 @@ NOINLINE static void multiply_run(const Linear &job, int i, uint64_t group, uint
                                   const float *residual, Scatter scatter) {
     const Linear::Weight &w = job.weights[i], &second = job.pair ? job.weights[1] : w;
     const Epilogue whole = job.epilogue(second);
-    const bool scattered = scatter.places != nullptr, apart = scattered || job.has_epilogue();
+    const bool scattered = scatter.places != nullptr, gated = job.gate != nullptr;
+    const bool apart = scattered || gated || job.has_epilogue();
     alignas(64) float sum[ROOM][ROWS];
+    float gates[HELD];
     float(*const gate)[ROWS] = sum + ROOM / 2;
     each_bundle(job, w, group, run, [&](Bundle bundle) {
         const uint64_t row = bundle.first * ROWS;
@@ -524,8 +536,15 @@ NOINLINE static void multiply_run(const Linear &job, int i, uint64_t group, uint
             multiply_bundle(job, second, bundle, token, tokens, sum, &to, !apart);
             if (!apart)
                 continue;
-            const Scatter here = {scattered ? scatter.places + token : nullptr,
-                                  scatter.shares == nullptr ? nullptr : scatter.shares + token};
+            Scatter here = {scattered ? scatter.places + token : nullptr,
+                            scatter.shares == nullptr ? nullptr : scatter.shares + token};
+            if (gated) {
+                with_activation(job.row_gate, [&](auto act) {
+                    for (uint32_t t = 0; t < tokens; t++)
+                        store_n(gates + t, act(set1(job.gate[(token + t) * uint64_t{job.p.gate_stride}])), 1);
+                });
+                here.shares = gates;
+            }
             write_epilogue(to, whole.from(row), bundle.groups, sum, tokens, here);
         }
     });

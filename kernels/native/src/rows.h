@@ -271,7 +271,7 @@ static int router_supports(const smelt_launch *l) {
     return p.experts <= MAX_EXPERTS && p.chosen != 0 && p.chosen <= MAX_CHOSEN && p.chosen <= from &&
            constant(l, SMELT_ROUTER_FC_SCORE) >= SOFTMAX_SCORE &&
            constant(l, SMELT_ROUTER_FC_SCORE) <= SQRT_SOFTPLUS_SCORE &&
-           holds_rows(l, SMELT_ROUTER_LOGITS, p.rows, row) && holds(l, SMELT_ROUTER_WEIGHTS, out) &&
+           holds(l, SMELT_ROUTER_LOGITS, span(p.rows, p.stride, p.experts, 4)) && holds(l, SMELT_ROUTER_WEIGHTS, out) &&
            holds(l, SMELT_ROUTER_EXPERTS, out) &&
            (constant(l, SMELT_ROUTER_FC_BIAS) == 0 || holds(l, SMELT_ROUTER_BIAS, row)) &&
            (constant(l, SMELT_ROUTER_FC_GAINS) == 0 || holds(l, SMELT_ROUTER_GAINS, row));
@@ -339,7 +339,7 @@ static void router(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     for (uint64_t r = begin; r < end; r++) {
         float *weights = buffer<float>(l, SMELT_ROUTER_WEIGHTS) + r * p.chosen;
         int32_t *experts = buffer<int32_t>(l, SMELT_ROUTER_EXPERTS) + r * p.chosen;
-        router_scores(kind, buffer<const float>(l, SMELT_ROUTER_LOGITS) + r * p.experts, scores, p.experts);
+        router_scores(kind, buffer<const float>(l, SMELT_ROUTER_LOGITS) + r * p.stride, scores, p.experts);
         bool bad = false;
         for (uint32_t e = 0; e < p.experts; e++) {
             choice[e] = bias != nullptr ? scores[e] + bias[e] : scores[e];
