@@ -46,9 +46,7 @@ inline float relu2_of(float v) {
 }
 
 // softplus_of is ln(1 + exp(v)), without overflow.
-inline float softplus_of(float v) {
-    return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
-}
+inline float softplus_of(float v) { return max(v, 0.0f) + log(1.0f + exp(-fabs(v))); }
 
 // activation_of applies an activation by its number. The switch is gone from a pipeline,
 // whose number is a function constant.

@@ -42,9 +42,7 @@ return x * x;
 }
 
 
-inline float softplus_of(float v) {
-return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
-}
+inline float softplus_of(float v) { return max(v, 0.0f) + log(1.0f + exp(-fabs(v))); }
 
 
 

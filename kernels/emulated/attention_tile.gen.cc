@@ -46,9 +46,7 @@ return x * x;
 }
 
 
-inline float softplus_of(float v) {
-return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
-}
+inline float softplus_of(float v) { return max(v, 0.0f) + log(1.0f + exp(-fabs(v))); }
 
 
 
@@ -500,7 +498,7 @@ scoring.slope = msl_constant_has_slopes() ? slopes[q_head] : 0.0f;
 scoring.position = MSL_BRANCH(64, token < seq_end )? positions[token] : 0;
 attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 504 "kernels/emulated/attention_tile.gen.cc"
+#line 502 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

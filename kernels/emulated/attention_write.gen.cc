@@ -46,9 +46,7 @@ return x * x;
 }
 
 
-inline float softplus_of(float v) {
-return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
-}
+inline float softplus_of(float v) { return max(v, 0.0f) + log(1.0f + exp(-fabs(v))); }
 
 
 
@@ -735,7 +733,7 @@ break;
 }
 
 }
-#line 739 "kernels/emulated/attention_write.gen.cc"
+#line 737 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

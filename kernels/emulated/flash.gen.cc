@@ -45,9 +45,7 @@ return x * x;
 }
 
 
-inline float softplus_of(float v) {
-return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
-}
+inline float softplus_of(float v) { return max(v, 0.0f) + log(1.0f + exp(-fabs(v))); }
 
 
 
@@ -557,7 +555,7 @@ scoring.slope = 0.0f;
 scoring.position = 0;
 attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 561 "kernels/emulated/flash.gen.cc"
+#line 559 "kernels/emulated/flash.gen.cc"
 void thread_0(const msl::Thread &t) {
     flash_attention<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

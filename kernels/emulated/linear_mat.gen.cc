@@ -46,9 +46,7 @@ return x * x;
 }
 
 
-inline float softplus_of(float v) {
-return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
-}
+inline float softplus_of(float v) { return max(v, 0.0f) + log(1.0f + exp(-fabs(v))); }
 
 
 
@@ -552,7 +550,7 @@ const Epilogue end = {residual, gate, bias0, bias1, bias2, bias3};
 const Tile tile = tile_of(p, tile_size<X>(), group.x);
 threadgroup_tile<I, X, O, true>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 556 "kernels/emulated/linear_mat.gen.cc"
+#line 554 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -46,9 +46,7 @@ return x * x;
 }
 
 
-inline float softplus_of(float v) {
-return max(v, 0.0f) + log(1.0f + exp(-fabs(v)));
-}
+inline float softplus_of(float v) { return max(v, 0.0f) + log(1.0f + exp(-fabs(v))); }
 
 
 
@@ -518,7 +516,7 @@ if (msl_constant_has_residual())
 result += residual[at];
 out[at] = O(result);
 }
-#line 522 "kernels/emulated/linear_vec.gen.cc"
+#line 520 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
