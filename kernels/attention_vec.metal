@@ -3,8 +3,8 @@
 // together.
 #include <metal_stdlib>
 #include "abi/params.h"
-#include "activation.h"
 #include "paged.h"
+#include "activation.h"
 using namespace metal;
 
 // The head size, where a pipeline is made for one: its loops are then unrolled to

@@ -255,7 +255,7 @@ func (r *Rope) FromFile(magnitude, strength float64) {
 		r.YaRN.Magnitude = magnitude
 	}
 	r.Scores = grown * grown
-	if math.Abs(r.Scores-1) < 1e-6 { // likewise
+	if math.Abs(r.Scores-1) < 1e-6 { // of factors in single precision
 		r.Scores = 1
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// TestModelInParts has a model in four parts, the first of which holds no tensors, run, inspected,
-// quantised and served like the one that it was.
+// TestModelInParts splits a model into four files, of which the first holds no tensors. It runs, is
+// inspected, quantised and served as the whole model is.
 func TestModelInParts(t *testing.T) {
 	whole := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf")
 	f, err := gguf.Open(whole)

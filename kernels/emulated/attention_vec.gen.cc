@@ -3,119 +3,85 @@
 #include "runtime/msl/metal_stdlib"
 namespace {
 #include "../abi/params.gen.h"
-#include "activation.gen.h"
-#line 9 "kernels/paged.h"
+#include "paged.gen.h"
+#line 8 "kernels/activation.h"
 using namespace metal;
 
+inline float sigmoid_of(float v) { return 1.0f / (1.0f + exp(-v)); }
 
-struct CacheBlock {
-half d;
-int8_t qs[32];
-};
-static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
+inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
 
 
-inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
-inline float4 load_four( const half *cache, ulong i) { return float4(MSL_CAST(float4, *( const half4 *)(cache + i))); }
-inline float4 load_four( const bfloat *cache, ulong i) { return float4(MSL_CAST(float4, *( const bfloat4 *)(cache + i))); }
-inline float4 load_four( const CacheBlock *cache, ulong i) {
-const CacheBlock *b = cache + i / 32;
-const ushort *q = ( const ushort *)(b->qs + i % 32);
-return float4(MSL_CAST(float4, float2(MSL_CAST(float2, as_type<char2>(q[0]))), float2(MSL_CAST(float2, as_type<char2>(q[1]))))) * float(MSL_CAST(float, b->d));
+
+
+inline float erf_of(float v) {
+const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
+const float sum =
+((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+const float e = 1.0f - sum * exp(-x * x);
+return MSL_BRANCH(11, v < 0.0f )? -e : e;
 }
 
 
-inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
-inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(MSL_CAST(half4, v)); }
-inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(MSL_CAST(bfloat4, v)); }
+inline float gelu_range(float v) { return MSL_BRANCH(12, v < -20.0f )? -20.0f : v; }
 
 
-inline float load_one( const float *cache, ulong i) { return cache[i]; }
-inline float load_one( const half *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
-inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
-inline float load_one( const CacheBlock *cache, ulong i) {
-return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
-}
-
-
-struct BlockElement {
-half d;
-int8_t q;
-};
-#line 51 "kernels/paged.h"
-inline BlockElement block_element(float v) {
-const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
-const float d = as_type<float>(bits) / 127.0f;
-const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
-const float inverse = 1.0f / d;
-return {MSL_BRANCH(9, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d)), int8_t(MSL_BRANCH(10, lost || isinf(inverse) )? 0.0f : round(v * inverse))};
-}
-
-
-inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
-const BlockElement e = block_element(v);
-CacheBlock *b = cache + i / 32;
-b->qs[lane] = e.q;
-if (MSL_BRANCH(11, lane == 0))
-b->d = e.d;
-}
-
-
-struct CacheStrides {
-uint block, head, row;
-};
-
-
-inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
-return ulong(MSL_CAST(ulong, page)) * strides.block + ulong(MSL_CAST(ulong, kv_head)) * strides.head + ulong(MSL_CAST(ulong, within)) * strides.row;
-}
-
-
-inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
-return ((ulong(MSL_CAST(ulong, page)) * kv_heads + kv_head) * block + within) * head;
+inline float gelu_of(float v) {
+const float x = gelu_range(v);
+return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
 }
 
 
 
-inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
-uint low = 0, high = seqs;
-MSL_LOOP(12) while (MSL_TURN(13, high - low > 1)) {
-const uint mid = (low + high) / 2;
-if (MSL_BRANCH(14, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
-low = mid;
-} else {
-high = mid;
-}
-}
-return low;
-}
-#line 102 "kernels/paged.h"
-inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
 
-
-inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
-uint low = 0, high = seqs;
-MSL_LOOP(15) while (MSL_TURN(16, high - low > 1)) {
-const uint mid = (low + high) / 2;
-if (MSL_BRANCH(17, first_tile(cu_seqlens[mid], mid, size) <= tile)) {
-low = mid;
-} else {
-high = mid;
-}
-}
-return low;
+inline float gelu_tanh_of(float v) {
+const float x = gelu_range(v);
+return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
 }
 
 
-struct KeyRange {
-uint begin, end;
-};
+inline float relu2_of(float v) {
+const float x = MSL_BRANCH(13, v < 0.0f )? 0.0f : v;
+return x * x;
+}
+
+
+inline float softplus_of(float v) { return max(v, 0.0f) + log(1.0f + exp(-fabs(v))); }
 
 
 
-inline KeyRange keys_seen(int position, int context, uint window) {
-const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
-return {MSL_BRANCH(18, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
+inline float activation_of(uint kind, float v) {
+switch (MSL_CHOOSE(14, kind)) {
+case 1:
+return silu_of(v);
+case 2:
+return gelu_of(v);
+case 3:
+return gelu_tanh_of(v);
+case 4:
+return relu2_of(v);
+case 6:
+return sigmoid_of(v);
+case 7:
+return softplus_of(v);
+default:
+return v;
+}
+}
+
+
+inline float clamped_swiglu_of(float a, float b) {
+const float g = MSL_BRANCH(15, a > 7.0f )? 7.0f : a;
+const float u = MSL_BRANCH(16, b > 7.0f )? 7.0f : (MSL_BRANCH(17, b < -7.0f )? -7.0f : b);
+return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
+}
+
+
+
+inline float gate_of(uint kind, float a, float b) {
+if (MSL_BRANCH(18, kind == 5))
+return clamped_swiglu_of(a, b);
+return activation_of(kind, a) * b;
 }
 #line 8 "kernels/attention_vec.metal"
 using namespace metal;
@@ -720,7 +686,7 @@ if (MSL_BRANCH(85, writes))
 store_four(out, row * p.head + tid * 4,
 gated(own, group.x, p.head, tid * 4, MSL_BRANCH(86, norm != 0.0f )? sum / norm : float4(0.0f)));
 }
-#line 724 "kernels/emulated/attention_vec.gen.cc"
+#line 690 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

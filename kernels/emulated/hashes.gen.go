@@ -5,7 +5,7 @@ package emulated
 var hashes = map[string]string{
 	"argmax.metal":                      "46e988a83418891b8fa5b594cdaa481149aa90f217b3ba6a86e54adc56cbb551",
 	"attention_tile.metal":              "10540bdfe276ce5f7f19a7baa95986a047c09890c6fb2b7a3eb622715b04d4da",
-	"attention_vec.metal":               "7259e2cbf7761f278eb51f10b60e3aaf9f1f37da649060a9b0da54c77285c9d4",
+	"attention_vec.metal":               "65018b6b7f15e19473432b45c00ee4a32a984aa55b770a539fb2091dfbfa38e3",
 	"attention_write.metal":             "de8e0ebe5f2cbcb2a972e11340280113261a7226aa59ae9e06a2ca34ca2aa10c",
 	"cache.metal":                       "3d15781cbbbf830a519bdb1e6ae0ed47fdfd4768c7062547f6ba397339b25f58",
 	"delta_net.metal":                   "cfbdfabe04e239d1b0ba2271f1554a081f9762c0ba06c6e5e4c56afbc838d43e",

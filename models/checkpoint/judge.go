@@ -84,7 +84,7 @@ func judged(dir string, judge *models.Judge, tied bool) rule {
 	}
 }
 
-// wordsOf returns the tokens of words, each of which must be one.
+// wordsOf returns the token of each word. A word of several tokens is an error.
 func wordsOf(dir string, words []string) (ids []int, err error) {
 	t, err := tokenizer.FromHF(dir)
 	if err != nil {

@@ -125,7 +125,7 @@ func TestNamesOfLlamaCpp(t *testing.T) {
 						continue // Granite's and Qwen3-Next's, which the converter splits by itself
 					}
 					if tensor != "blk.#.attn_norm" && strings.Contains(stored, ".input_layernorm.") {
-						continue // Muse Glimmer's constants, of which folders have no tensor
+						continue // folders of Muse Glimmer have no tensors for its constants
 					}
 					stored = renames.Replace(strings.TrimSuffix(strings.TrimSuffix(stored, ".weight"), ".bias"))
 					require.Contains(t, known, stored, name)

@@ -45,7 +45,8 @@ func hunyuanRope(d models.Description, c *models.Config) {
 	}
 }
 
-// hunyuanDense is qwen3 with norm(rope(Wq·n)) for rope(norm(Wq·n)), and likewise for K.
+// hunyuanDense is qwen3 with Q and K rotated before they are normalised: norm(rope(Wq·n)) in place
+// of rope(norm(Wq·n)).
 func hunyuanDense(b *ir.Builder, c *models.Config) {
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		n := l.Norm("attn_norm", x)
