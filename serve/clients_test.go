@@ -11,9 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
@@ -21,39 +18,25 @@ import (
 	"github.com/smelt-ml/smelt/serve"
 )
 
+// answered runs a client and requires that it says ok and no more.
+func answered(t *testing.T, dir string, command ...string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	var said bytes.Buffer // warnings of the clients' own, and what failed
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s%s", out, &said)
+	require.Equal(t, "ok", strings.TrimSpace(string(out)))
+}
+
 // TestGoClient: OpenAI's own client for Go reads whole answers, streams and errors.
 func TestGoClient(t *testing.T) {
+	packages(t)
 	s := newServed(t, serve.Options{Keys: []string{"secret"}}, 4)
-	client := openai.NewClient(option.WithBaseURL(s.url+"/v1"), option.WithAPIKey("secret"), option.WithMaxRetries(0))
-	ask := openai.ChatCompletionNewParams{
-		Model: name, Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Tell me a story.")},
-		Temperature: param.NewOpt(0.0), MaxCompletionTokens: param.NewOpt[int64](24),
-	}
-	whole, err := client.Chat.Completions.New(t.Context(), ask)
-	require.NoError(t, err)
-	require.NotEmpty(t, whole.Choices[0].Message.Content)
-
-	ask.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: param.NewOpt(true)}
-	stream := client.Chat.Completions.NewStreaming(t.Context(), ask)
-	var sum openai.ChatCompletionAccumulator
-	for stream.Next() {
-		require.True(t, sum.AddChunk(stream.Current()))
-	}
-	require.NoError(t, stream.Err())
-	require.Equal(t, whole.Choices[0].Message.Content, sum.Choices[0].Message.Content)
-	require.Equal(t, whole.Usage.CompletionTokens, sum.Usage.CompletionTokens)
-
-	ask.Model = "other"
-	_, err = client.Chat.Completions.New(t.Context(), ask)
-	var failed *openai.Error
-	require.ErrorAs(t, err, &failed)
-	require.Equal(t, 404, failed.StatusCode)
-	require.Equal(t, "model_not_found", failed.Code)
-
-	stranger := openai.NewClient(option.WithBaseURL(s.url+"/v1"), option.WithAPIKey("guess"), option.WithMaxRetries(0))
-	_, err = stranger.Models.List(t.Context())
-	require.ErrorAs(t, err, &failed)
-	require.Equal(t, 401, failed.StatusCode)
+	answered(t, "testdata/clients/openai", "go", "run", ".", s.url, name, "secret")
 }
 
 // packages is the folder where make clients puts packages of npm.
@@ -81,14 +64,7 @@ func TestClients(t *testing.T) {
 			require.NoError(t, err)
 			there := filepath.Join(dir, filepath.Base(script)) // where its packages are found
 			require.NoError(t, os.WriteFile(there, source, 0o644))
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, "node", there, s.url, name)
-			var said bytes.Buffer // warnings of the clients' own, and what failed
-			cmd.Stderr = &said
-			out, err := cmd.Output()
-			require.NoError(t, err, "%s%s", out, &said)
-			require.Equal(t, "ok", strings.TrimSpace(string(out)))
+			answered(t, dir, "node", there, s.url, name)
 		})
 	}
 }
