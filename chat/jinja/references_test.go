@@ -36,8 +36,13 @@ func conversations(t testing.TB) []conversation {
 	return list
 }
 
+// publicTemplate returns the source of a template that references.txt has a line of.
 func publicTemplate(t testing.TB, name string) string {
-	source, err := os.ReadFile(filepath.Join(testfiles.Shared(t, "data/chat"), name))
+	return templateIn(t, testfiles.Shared(t, "data/chat"), name)
+}
+
+func templateIn(t testing.TB, folder, name string) string {
+	source, err := os.ReadFile(filepath.Join(folder, name))
 	require.NoError(t, err)
 	return string(source)
 }
@@ -65,7 +70,21 @@ func variables(t testing.TB, raw []byte, text func(string) jinja.Text) *jinja.Di
 // @huggingface/jinja and Jinja2 make of it. Where the former renders, its text is ours, or else
 // Jinja2 says what we say; testdata/differences.txt lists where, docs/chat.md says why.
 func TestReferences(t *testing.T) {
-	references, err := os.ReadFile("testdata/references.txt")
+	compare(t, testfiles.Shared(t, "data/chat"), "testdata/references.txt", "testdata/differences.txt")
+}
+
+// TestBundledReferences does so for templates that llama.cpp brings and TestReferences has not.
+func TestBundledReferences(t *testing.T) {
+	const sources = "build/peer/src/models" // where make parity puts llama.cpp
+	folder := filepath.Join(testfiles.Root(t), sources)
+	if _, err := os.Stat(folder); err != nil {
+		t.Skipf("%s is not there: make parity, or make bench-peer, fetches llama.cpp's sources", sources)
+	}
+	compare(t, folder, "testdata/references-llama.cpp.txt", "testdata/differences-llama.cpp.txt")
+}
+
+func compare(t *testing.T, folder, digests, differences string) {
+	references, err := os.ReadFile(digests)
 	require.NoError(t, err)
 	list := conversations(t)
 	groups := map[string]map[string][]string{} // whom we follow: template: conversations
@@ -76,7 +95,7 @@ func TestReferences(t *testing.T) {
 			continue
 		}
 		require.Len(t, words, 1+len(list), "run go run ./internal/tools/peer templates")
-		template, err := jinja.Parse(publicTemplate(t, words[0]))
+		template, err := jinja.Parse(templateIn(t, folder, words[0]))
 		require.NoError(t, err, words[0])
 		for i, c := range list {
 			got, problem := "-", ""
@@ -125,7 +144,7 @@ func TestReferences(t *testing.T) {
 			fmt.Fprintf(&b, "  %s: %s\n", template, strings.Join(groups[whom][template], "; "))
 		}
 	}
-	golden.Check(t, "testdata/differences.txt", b.String())
+	golden.Check(t, differences, b.String())
 }
 
 // TestExpressions renders what Jinja2 renders: testdata/expressions.json has its texts, and none

@@ -43,16 +43,14 @@ func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error 
 	flags := flag.NewFlagSet("peer templates", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dir := flags.String("dir", "build/peer", "folder of the npm package, which is fetched if missing")
-	root := flags.String("data", "../shared/data/chat", "folder of the templates")
+	root := flags.String("data", "../shared/data/chat", "folder of the templates in references.txt")
 	testdata := flags.String("testdata", "chat/jinja/testdata", "folder of the conversations and the digests")
 	python := flags.String("python", "python3", "Python interpreter with Jinja2 "+jinja2Version)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	templates, err := templatesIn(*root)
-	if err != nil {
-		return err
-	}
+	bundle := filepath.Join(*dir, "src/models") // where llama.cpp's sources are
+	sets := []struct{ root, file string }{{*root, "references.txt"}, {bundle, "references-llama.cpp.txt"}}
 	conversations := filepath.Join(*testdata, "conversations.json")
 	names, err := conversationNames(conversations)
 	if err != nil {
@@ -65,30 +63,47 @@ func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error 
 	if version, err := exec.CommandContext(ctx, *python, "-c", "import jinja2; print(jinja2.__version__)").Output(); err != nil || strings.TrimSpace(string(version)) != jinja2Version {
 		return fmt.Errorf("%s has no Jinja2 %s (pip install jinja2==%s); --python names another", *python, jinja2Version, jinja2Version)
 	}
-	rest := slices.Concat([]string{strconv.Itoa(templateMoment)}, templates)
-	node, err := rendered(ctx, nil, "node", append([]string{script, *root, conversations}, rest...)...)
-	if err != nil {
-		return err
-	}
 	expressions := filepath.Join(*testdata, "expressions.json")
-	reference, err := rendered(ctx, renderPython, *python, append([]string{"-", *root, conversations, expressions}, rest...)...)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# @huggingface/jinja %s/Jinja2 %s: go run ./internal/tools/peer templates\n", jinjaVersion, jinja2Version)
-	for _, t := range templates {
-		fmt.Fprint(&b, t)
-		for _, c := range names {
-			word, other := node[t][c].digest(), reference[t][c].digest()
-			if word != other {
-				word += "/" + other
-			}
-			fmt.Fprint(&b, " ", word)
+	known := map[string]bool{} // sources of templates that an earlier set has
+	for _, set := range sets {
+		templates, err := templatesIn(set.root, known)
+		if err != nil {
+			return err
 		}
-		fmt.Fprintln(&b)
+		for _, t := range templates {
+			source, err := os.ReadFile(filepath.Join(set.root, t))
+			if err != nil {
+				return err
+			}
+			known[string(source)] = true
+		}
+		rest := slices.Concat([]string{strconv.Itoa(templateMoment)}, templates)
+		node, err := rendered(ctx, nil, "node", append([]string{script, set.root, conversations}, rest...)...)
+		if err != nil {
+			return err
+		}
+		reference, err := rendered(ctx, renderPython, *python, append([]string{"-", set.root, conversations, expressions}, rest...)...)
+		if err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		fmt.Fprintf(&b, "# @huggingface/jinja %s/Jinja2 %s: go run ./internal/tools/peer templates\n", jinjaVersion, jinja2Version)
+		for _, t := range templates {
+			fmt.Fprint(&b, t)
+			for _, c := range names {
+				word, other := node[t][c].digest(), reference[t][c].digest()
+				if word != other {
+					word += "/" + other
+				}
+				fmt.Fprint(&b, " ", word)
+			}
+			fmt.Fprintln(&b)
+		}
+		if err := os.WriteFile(filepath.Join(*testdata, set.file), b.Bytes(), 0o644); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(filepath.Join(*testdata, "references.txt"), b.Bytes(), 0o644)
+	return nil
 }
 
 // rendering is the result of rendering a conversation.
@@ -104,8 +119,9 @@ func (r rendering) digest() string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(*r.Text)))[:10]
 }
 
-// templatesIn returns the paths, relative to a folder, of the templates below it.
-func templatesIn(root string) ([]string, error) {
+// templatesIn returns the paths, relative to a folder, of the templates below it whose sources
+// are not known yet.
+func templatesIn(root string, known map[string]bool) ([]string, error) {
 	var list []string
 	for _, pattern := range []string{"templates/*.jinja", "mistral-common/chat_templates/*.jinja"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -113,6 +129,13 @@ func templatesIn(root string) ([]string, error) {
 			return nil, err
 		}
 		for _, f := range found {
+			source, err := os.ReadFile(f)
+			if err != nil {
+				return nil, err
+			}
+			if known[string(source)] {
+				continue
+			}
 			name, err := filepath.Rel(root, f)
 			if err != nil {
 				return nil, err
