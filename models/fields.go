@@ -315,7 +315,7 @@ var causal = Field{
 
 // commonFields are fields of all families: any model may have been trained to embed texts, and any GGUF
 // file may have biases of Q, K and V.
-var commonFields = []Field{pooling, causal, {Read: refuseWindowSizes}, {GGUFTensor: Biased[0].GGUFTensor, Flag: Biased[0].Flag}}
+var commonFields = []Field{pooling, causal, {Read: refuseSizes}, {GGUFTensor: Biased[0].GGUFTensor, Flag: Biased[0].Flag}}
 
 // KeyTokenTypes has no architecture before it.
 const KeyTokenTypes = "tokenizer.ggml.token_type_count"
@@ -325,14 +325,19 @@ const (
 	keyCausal  = "attention.causal"
 )
 
-// refuseWindowSizes refuses GGUF files whose heads have another size in layers with a sliding window, or
-// rotate another part of it there, in families that do not read it.
-func refuseWindowSizes(d Description, c *Config) {
-	if d.Format() != GGUF || !slices.Contains(c.Windowed, true) {
+// refuseSizes refuses GGUF files with embeddings of another width than the model, and, in families that do
+// not read it, those whose heads have another size in layers with a sliding window, or rotate another
+// part of it there.
+func refuseSizes(d Description, c *Config) {
+	if d.Format() != GGUF {
 		return
 	}
-	for _, f := range []Field{{GGUF: "attention.key_length_swa", Only: c.Head}, {GGUF: "attention.value_length_swa", Only: c.Head},
-		{GGUF: KeyWindowRotated, Only: cmp.Or(c.WindowRope.Rotated, c.Rope.Rotated)}} {
+	fields := []Field{{GGUF: "embedding_length_out", Only: c.Width}}
+	if slices.Contains(c.Windowed, true) {
+		fields = append(fields, Field{GGUF: "attention.key_length_swa", Only: c.Head}, Field{GGUF: "attention.value_length_swa", Only: c.Head},
+			Field{GGUF: KeyWindowRotated, Only: cmp.Or(c.WindowRope.Rotated, c.Rope.Rotated)})
+	}
+	for _, f := range fields {
 		f.ReadFrom(d, c)
 	}
 }

@@ -29,18 +29,21 @@ func partsOf(c *models.Config, t *Tensor) []Derivation {
 	if ok && role == gateUp && i >= 0 && i < c.Layers {
 		return expertHalves(t, i, kind)
 	}
-	roles := models.Joins[role]
-	if !ok || roles == nil || i < 0 || i >= c.Layers || len(t.Shape) == 0 {
+	roles, shape := models.Joins[role], t.Shape
+	if kind == "bias" { // a vector may be a matrix of one row
+		shape = withoutOnes(shape)
+	}
+	if !ok || roles == nil || i < 0 || i >= c.Layers || len(shape) == 0 {
 		return nil
 	}
 	l := c.Layer(i)
-	if l.Recurrent || lo.SumBy(roles, l.Rows) != t.Shape[0] {
+	if l.Recurrent || lo.SumBy(roles, l.Rows) != shape[0] {
 		return nil
 	}
 	out, at, first := make([]Derivation, len(roles)), int64(0), 0
 	for k, role := range roles {
 		n := l.Rows(role)
-		p := Tensor{Name: fmt.Sprintf("blk.%d.%s.%s", i, role, kind), DType: t.DType, Stored: t.Stored, Shape: append([]int{n}, t.Shape[1:]...)}
+		p := Tensor{Name: fmt.Sprintf("blk.%d.%s.%s", i, role, kind), DType: t.DType, Stored: t.Stored, Shape: append([]int{n}, shape[1:]...)}
 		out[k] = Derivation{Way: Parted, From: []Tensor{*t}, Steps: []string{rowsText(first, n)}, to: p, at: at, bytes: p.Bytes()}
 		if readable(t.DType) {
 			at += p.Bytes()

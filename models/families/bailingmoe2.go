@@ -42,10 +42,13 @@ var bailingmoe2Family = models.Family{
 	},
 }
 
-// sharedLength reads the width of each shared expert, where GGUF files have one of its own.
+// sharedLength reads the width of each shared expert, where GGUF files have one of its own that is not 0.
 func sharedLength(d models.Description, c *models.Config) {
-	if d.Format() == models.GGUF && d.Has(keySharedLength) && c.Experts.FFN > 0 {
-		c.Experts.Shared = c.Experts.Shared / c.Experts.FFN * d.Size(keySharedLength, models.Unset)
+	if d.Format() != models.GGUF || !d.Has(keySharedLength) || c.Experts.FFN == 0 {
+		return
+	}
+	if n := d.Size(keySharedLength, models.Unset); n != 0 {
+		c.Experts.Shared = c.Experts.Shared / c.Experts.FFN * n
 	}
 }
 
