@@ -302,8 +302,8 @@ func longRope(pairs int, old float64) *models.LongRope {
 
 // imageSections divides the pairs of a head among the axes of an image.
 func imageSections(c *models.Config, _ int) {
-	third := c.Head / 6
-	c.Sections = []int{c.Head/2 - 2*third, third, third, 0}
+	pairs := c.Head / 2
+	c.Sections = []int{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0}
 }
 
 // latent configures latent attention (MLA): keys that rotate in part and are longer than values,
