@@ -214,9 +214,10 @@ bench-peer: build ## smelt beside llama.cpp on this CPU, 40 minutes; writes the 
 	@[ -n "$$LLAMA_BENCH" ] || [ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
 	$(GO) run ./internal/tools/peer --dir $(PEER_DIR) --smelt bin/smelt --docs docs/peer --document docs/performance.md $(PEER_FLAGS)
 
-parity: setup ## what llama.cpp computes for a small model of every family and geometry, into testdata/parity
+parity: setup ## what llama.cpp computes for a small model of every family and geometry, and of its changes, into testdata/parity
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
 	$(GO) run ./internal/tools/peer parity --dir $(PEER_DIR)
+	$(GO) run ./internal/tools/peer keys --dir $(PEER_DIR)
 
 tokens: setup ## what llama.cpp and Hugging Face's library make of odd texts, into models/tokenizer/testdata
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm

@@ -26,7 +26,7 @@ import (
 // that moves it gives a reason for. The product had 115,459 before constraints, templates and the
 // server took in what others reported, and 121,985 after; each further family takes some 60, and
 // gates of attention and of shared experts in fused products took 700.
-const most = 125_900
+const most = 126_611
 
 var counted = []string{".go", ".h", ".cc", ".c", ".m", ".metal"}
 

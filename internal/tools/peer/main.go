@@ -99,6 +99,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return guard(ctx, args[1:], stdout, stderr)
 		case "parity":
 			return writeParity(ctx, args[1:], stderr)
+		case "keys":
+			return writeKeys(ctx, args[1:], stderr)
 		case "pipelines":
 			return writePipelines(ctx, args[1:], stderr)
 		case "tokens":
