@@ -7,7 +7,9 @@
 // their queries and sums stay in its registers as 8 × 8 matrices (at heads of 256, in
 // half, 96 registers of a lane), and four lanes keep the statistics of each row. K and V
 // pass through one buffer of threadgroup memory in slices of up to 128 elements of a
-// head, so that any head of up to 256 fits and, in half, two threadgroups fit in 32 KB.
+// head, so that any head fits and, in half, two threadgroups fit in 32 KB. Of larger heads a
+// threadgroup sums `part_width` columns of V: registers hold no more beside the queries, and
+// those that share a row of queries compute its scores each for itself.
 // Heads of up to 64 have K and V in it side by side, which saves two barriers of four.
 //
 // A key's row is read once for 32 query rows: 32 multiply-adds for each element of K or
@@ -32,6 +34,7 @@
 using namespace metal;
 
 constant constexpr uint slice_width = 128;  // elements of a head in threadgroup memory
+constant constexpr uint part_width = 256;   // columns of V that a threadgroup sums
 constant constexpr uint tile_stride = 136;  // elements between rows of K or V there
 constant constexpr uint pair_offset = 72;   // where V starts in a row that K shares
 constant constexpr uint score_stride = 36;  // floats between rows of scores
@@ -125,14 +128,16 @@ inline void load_rows(device const C *from, thread const StepRows &rows, uint d0
     }
 }
 
-// attend computes softmax(scores)·V for the rows of a tile. All 128 threads call it. A
+// attend computes softmax(scores)·V for the rows of a tile, the columns of V from `from` on, up to
+// part_width of them. Heads have up to 8·Q elements. All 128 threads call it. A
 // row without keys gets zeros. A row that sees something not finite gets NaN for its
 // total and zeros in the matrices: the factors are a diagonal matrix, and rows must not
 // meet through it. Sums are rescaled only in steps that raise a row's maximum.
-template <typename A, typename Rows>
+template <uint Q, typename A, typename Rows>
 inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread const Sight &sight,
-                   thread const Scoring &scoring, thread const TileMemory<A> &memory, uint tid, uint sg, uint lane) {
-    const uint head = q.head;
+                   thread const Scoring &scoring, thread const TileMemory<A> &memory, uint from, uint tid, uint sg,
+                   uint lane) {
+    const uint head = q.head, columns = min(part_width, head - from);
     const bool pair = head <= 64;
     threadgroup A *tile = memory.tile;
     threadgroup A *v_tile = pair ? tile + pair_offset : tile;
@@ -145,13 +150,13 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
     if (tid < 64)
         memory.marks[tid] = 0;
 
-    simdgroup_matrix<A, 8, 8> query[32];
+    simdgroup_matrix<A, 8, 8> query[Q];
     simdgroup_float8x8 sum[32];
     UNROLL for (uint i = 0; i < 32; i++) {
-        if (i * 8 < head)
+        if (i * 8 < columns)
             sum[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     }
-    UNROLL for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+    UNROLL for (uint d0 = 0; d0 < Q * 8; d0 += slice_width) {
         if (d0 >= head)
             break;
         const uint width = min(slice_width, head - d0);
@@ -189,7 +194,7 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
         simdgroup_float8x8 score[4];
         UNROLL for (uint j = 0; j < 4; j++)
             score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-        UNROLL for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+        UNROLL for (uint d0 = 0; d0 < Q * 8; d0 += slice_width) {
             if (d0 >= head)
                 break;
             load_rows(rows.keys, step, d0, min(slice_width, head - d0), false, tid, tile, marks);
@@ -251,18 +256,18 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
             simdgroup_float8x8 factor;
             simdgroup_load(factor, factors, 8);
             UNROLL for (uint i = 0; i < 32; i++) {
-                if (i * 8 < head)
+                if (i * 8 < columns)
                     simdgroup_multiply(sum[i], factor, sum[i]);
             }
         }
         simdgroup_float8x8 probability[4];
         UNROLL for (uint j = 0; j < 4; j++)
             simdgroup_load(probability[j], scores + j * 8, score_stride);
-        UNROLL for (uint d0 = 0; d0 < 256; d0 += slice_width) {
-            if (d0 >= head)
+        UNROLL for (uint d0 = 0; d0 < part_width; d0 += slice_width) {
+            if (d0 >= columns)
                 break;
             if (!pair) {
-                load_rows(rows.values, step, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
+                load_rows(rows.values, step, from + d0, min(slice_width, columns - d0), true, tid, v_tile, marks);
                 threadgroup_barrier(mem_flags::mem_threadgroup);
             }
             UNROLL for (uint j = 0; j < 8; j++) {
@@ -270,7 +275,7 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
                     total = NAN;
             }
             UNROLL for (uint i = 0; i < slice_width / 8; i++) {
-                if (d0 + i * 8 >= head)
+                if (d0 + i * 8 >= columns)
                     break;
                 UNROLL for (uint j = 0; j < 4; j++) {
                     simdgroup_matrix<A, 8, 8> v;
@@ -289,22 +294,23 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
     UNROLL for (uint i = 0; i < 4; i++)
         norms[i] = simd_shuffle(norm, (i * 2 + lane / 16) * 4);
     threadgroup float *results = (threadgroup float *)tile + sg * 8 * result_stride;
-    UNROLL for (uint d0 = 0; d0 < 256; d0 += 64) {
-        if (d0 >= head)
+    UNROLL for (uint d0 = 0; d0 < part_width; d0 += 64) {
+        if (d0 >= columns)
             break;
         UNROLL for (uint j = 0; j < 8; j++) {
-            if (d0 + j * 8 < head)
+            if (d0 + j * 8 < columns)
                 simdgroup_store(sum[d0 / 8 + j], results + j * 8, result_stride);
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);
         const uint d = lane % 16 * 4;
         UNROLL for (uint i = 0; i < 4; i++) {
             const uint r = i * 2 + lane / 16;
-            if (sg * 8 + r < q.count && d0 + d < head) {
+            if (sg * 8 + r < q.count && d0 + d < columns) {
                 const float4 v = *(threadgroup const float4 *)(results + r * result_stride + d);
                 HeadGate<A> gate = q.gate;
                 gate.at += ulong(sg * 8 + r) * q.gate_stride;
-                store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, gated(gate, q.q_head, head, d0 + d, v * norms[i]));
+                store_four(q.to, (sg * 8 + r) * q.stride + from + d0 + d,
+                           gated(gate, q.q_head, head, from + d0 + d, v * norms[i]));
             }
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);

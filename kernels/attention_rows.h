@@ -13,7 +13,7 @@
 //     rows.query, rows.seen            set by the kernel
 //     clear(rows)                      reset to no keys
 //     take_keys(rows, pages, …)        process the keys from `start` on that any row sees
-//     share(rows, r, states, …)        for each row, followed by a barrier
+//     share(rows, r, part, states, …)  for each row and part of it, followed by a barrier
 //     put(results, states, …)          merge the simdgroups' states and write
 //
 // A file includes it after its function constants, because it uses has_soft_cap,
@@ -89,10 +89,11 @@ inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
     return (later ? odd : even) + simd_shuffle_xor(later ? even : odd, 8);
 }
 
-// Rows are R queries of one KV head, and a lane's part of their softmax state.
-template <uint R> struct Rows {
-    float4 query[R][8]; // scaled; groups of four as first_four has them, zeros past the head
-    float4 sum[R][8];   // of weighted values, likewise
+// Rows are R queries of one KV head, and a lane's part of their softmax state. Heads have up to
+// 32·G elements.
+template <uint R, uint G> struct Rows {
+    float4 query[R][G]; // scaled; groups of four as first_four has them, zeros past the head
+    float4 sum[R][G];   // of weighted values, likewise
     float highest[R];   // score so far
     float total[R];     // of weights
     KeyRange seen[R];   // by the row; of those past the last none
@@ -177,24 +178,26 @@ inline Scoring scoring_of(float scale, float cap) {
     return {capped ? scale / cap : scale * log2_e, capped ? cap : 0.0f};
 }
 
-// Memory of the threadgroup for merging: a row of each simdgroup and its statistics.
+// Memory of the threadgroup for merging: `state_width` elements of a row of each simdgroup, and
+// its statistics. Rows of larger heads are merged part by part.
+constant constexpr uint state_width = 256;
 struct States {
     float4 sums[8][64];
     float maxima[8];
     float totals[8];
 };
 
-template <uint R> inline void clear(thread Rows<R> &rows) {
+template <uint R, uint G> inline void clear(thread Rows<R, G> &rows) {
     UNROLL for (uint r = 0; r < R; r++) {
         rows.highest[r] = lowest;
         rows.total[r] = 0.0f;
-        UNROLL for (uint i = 0; i < 8; i++)
+        UNROLL for (uint i = 0; i < G; i++)
             rows.sum[r][i] = 0.0f;
     }
 }
 
 // seen_by_any is from the first key that a row sees to the last.
-template <uint R> inline KeyRange seen_by_any(thread const Rows<R> &rows) {
+template <uint R, uint G> inline KeyRange seen_by_any(thread const Rows<R, G> &rows) {
     KeyRange any = {0xffffffffu, 0};
     UNROLL for (uint r = 0; r < R; r++) {
         if (rows.seen[r].begin < rows.seen[r].end)
@@ -206,9 +209,9 @@ template <uint R> inline KeyRange seen_by_any(thread const Rows<R> &rows) {
 // take_keys processes the simdgroup's share of the keys from `start` on, a multiple of 8,
 // and reports whether there were any. Keys that no row sees are not loaded. Pages are Pages
 // or OwnPages.
-template <uint R, typename P>
-inline bool take_keys(thread Rows<R> &rows, thread const P &pages, thread const Scoring &scoring, uint head, uint start,
-                      uint sg, uint lane) {
+template <uint R, uint G, typename P>
+inline bool take_keys(thread Rows<R, G> &rows, thread const P &pages, thread const Scoring &scoring, uint head,
+                      uint start, uint sg, uint lane) {
     const KeyRange any = seen_by_any(rows);
     const uint team = lane / 8;
     uint first = sg * 32 + start;
@@ -240,7 +243,7 @@ inline bool take_keys(thread Rows<R> &rows, thread const P &pages, thread const 
                 score[r][s] = 0.0f;
             if (key + s < any.begin || key + s >= any.end)
                 continue;
-            UNROLL for (uint i = 0; i < 8; i += 2) {
+            UNROLL for (uint i = 0; i < G; i += 2) {
                 if (first_four(pages.keys, i, lane) >= head)
                     continue;
                 const Fours k = key_fours(pages, key + s, at[s], i, lane, head);
@@ -265,7 +268,7 @@ inline bool take_keys(thread Rows<R> &rows, thread const P &pages, thread const 
             rows.highest[r] = peak;
             rows.total[r] = rows.total[r] * keep + weight;
             if (keep != 1.0f) {
-                UNROLL for (uint i = 0; i < 8; i++)
+                UNROLL for (uint i = 0; i < G; i++)
                     rows.sum[r][i] *= keep;
             }
             weights[r] = spread(weight, lane);
@@ -280,7 +283,7 @@ inline bool take_keys(thread Rows<R> &rows, thread const P &pages, thread const 
             }
             if (!wanted)
                 continue;
-            UNROLL for (uint i = 0; i < 8; i += 2) {
+            UNROLL for (uint i = 0; i < G; i += 2) {
                 if (first_four(pages.values, i, lane) >= head)
                     continue;
                 const Fours v = value_fours(pages, key + s, at[s], i, lane, head);
@@ -296,23 +299,24 @@ inline bool take_keys(thread Rows<R> &rows, thread const P &pages, thread const 
     return has_keys;
 }
 
-// share writes a simdgroup's state of a row to threadgroup memory.
-template <uint R, typename C>
-inline void share(thread const Rows<R> &rows, uint r, bool has_keys, device const C *values, uint head,
+// share writes a simdgroup's state of a part of a row to threadgroup memory.
+template <uint R, uint G, typename C>
+inline void share(thread const Rows<R, G> &rows, uint r, uint part, bool has_keys, device const C *values, uint head,
                   threadgroup States &states, uint sg, uint lane) {
     // Teams of a simdgroup share their maximum, so their states add up. A simdgroup
     // without keys leaves its row unwritten and stores a sum of weights of 0.
     float total = rows.total[r];
     if (has_keys) {
         total = simd_sum(total);
-        UNROLL for (uint i = 0; i < 8; i += 4) {
+        UNROLL for (uint j = 0; j < 8; j += 4) {
+            const uint i = part * 8 + j;
             if (first_four(values, i, 0) >= head)
                 continue;
             const float4 whole =
                 fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);
             const uint d = first_four(values, i + lane / 8, lane);
             if (d < head)
-                states.sums[sg][d / 4] = whole;
+                states.sums[sg][(d - part * state_width) / 4] = whole;
         }
     }
     if (lane == 0) {
@@ -322,7 +326,7 @@ inline void share(thread const Rows<R> &rows, uint r, bool has_keys, device cons
 }
 
 // Merged is a threadgroup's state of a row: the largest score, the sum of weights relative
-// to it, and elements 4·tid to 4·tid + 3 of the sum of weighted values.
+// to it, and elements 4·tid to 4·tid + 3 of a part of the sum of weighted values.
 struct Merged {
     float peak, norm;
     float4 sum;
@@ -357,27 +361,28 @@ template <typename A> struct Results {
     uint heads, gate_stride, gate_from;
 };
 
-// put merges the simdgroups' states of a row and writes its result, or the state of one of
-// `partitions` partitions, for threads with elements of the head.
+// put merges the simdgroups' states of a part of a row and writes its result, or the state of one
+// of `partitions` partitions, for threads with elements of that part.
 template <typename A>
 inline void put(thread const Results<A> &to, threadgroup const States &states, uint token, uint q_head, uint head,
-                uint partition, uint partitions, uint tid) {
+                uint part, uint partition, uint partitions, uint tid) {
     const ulong row = ulong(token) * to.heads + q_head;
     const float sink = has_sinks && !is_split ? to.sinks[q_head] * log2_e : lowest;
     Merged all = merge(states, sink, tid);
     if (is_split) {
         const ulong at = row * partitions + partition;
-        if (tid == 0) {
+        if (part == 0 && tid == 0) {
             to.statistics[at * 2] = all.peak;
             to.statistics[at * 2 + 1] = all.norm;
         }
         if (all.norm != 0.0f)
-            *(device float4 *)(to.part + at * head + tid * 4) = all.sum;
+            *(device float4 *)(to.part + at * head + part * state_width + tid * 4) = all.sum;
     } else {
         if (all.norm != 0.0f)
             all.sum /= all.norm;
         const HeadGate<A> gate = gate_row(gate_kind, gate_by_head, to.gate, token, to.gate_stride, to.gate_from);
-        store_four(to.out, row * head + tid * 4, gated(gate, q_head, head, tid * 4, all.sum));
+        const uint d = part * state_width + tid * 4;
+        store_four(to.out, row * head + d, gated(gate, q_head, head, d, all.sum));
     }
 }
 

@@ -249,7 +249,7 @@ func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) la
 		group: 256,
 	}
 	if k, _ := kernels.Lookup(name); k.Family == "attention_tile" {
-		l.grid, l.group = [3]int{ceil(p.tokens(), 32) + len(p.lens), s.heads, 1}, 128
+		l.grid, l.group = [3]int{ceil(p.tokens(), 32) + len(p.lens), s.heads, int(kernels.AttentionParts(int64(s.head)))}, 128
 	}
 	return l
 }
@@ -321,7 +321,7 @@ func (f features) attention(s attentionShape, p paging, q, k, v tensor) []produc
 	return out
 }
 
-var headSizes = []int{8, 16, 32, 40, 64, 80, 96, 112, 128, 256}
+var headSizes = []int{8, 16, 32, 40, 64, 80, 96, 112, 128, 256, 264, 320, 504, 512}
 
 func attentionCases() (shapes []attentionShape, batches []batch) {
 	for i, head := range headSizes {

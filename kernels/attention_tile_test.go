@@ -83,6 +83,8 @@ func featureCases() []attentionCase {
 		{attentionShape{2, 2, 256}, features{softCap: 50, sinks: sinksOf(2, 2)}, batch{lens: []int{2, 3}, contexts: []int{40, 3}, block: 32}, false},
 		{attentionShape{2, 1, 72}, features{window: 1, softCap: 2, sinks: sinksOf(2, 0)}, batch{lens: []int{35}, contexts: []int{70}, block: 5}, true},
 		{attentionShape{4, 2, 64}, features{slopes: []float64{0.25, 0.0625, 0, -0.01}}, mixed, true},
+		{attentionShape{2, 1, 512}, features{window: 40, softCap: 30, gate: ir.Sigmoid}, mixed, true},
+		{attentionShape{1, 1, 320}, features{sinks: sinksOf(1, 1)}, mixed, false},
 		{attentionShape{3, 1, 96}, features{window: 40, softCap: 5, sinks: sinksOf(3, 1), slopes: []float64{0.5, 0.125, 2}}, mixed, false},
 		{attentionShape{4, 2, 128}, features{gate: ir.Sigmoid, window: 40}, mixed, false},
 		{attentionShape{3, 1, 72}, features{gate: ir.Softplus, byHead: true}, mixed, true},
@@ -91,7 +93,7 @@ func featureCases() []attentionCase {
 	if !everything() {
 		return cases
 	}
-	for i, head := range []int{8, 24, 40, 64, 80, 96, 112, 128, 192, 200, 256} {
+	for i, head := range []int{8, 24, 40, 64, 80, 96, 112, 128, 192, 200, 256, 512} {
 		for j, window := range []int{0, 1, 7, 31, 32, 33, 64, 100, 1000} {
 			for k, softCap := range []float64{0, 1, 50} {
 				f := features{window: window, softCap: softCap}

@@ -33,7 +33,7 @@ constant bool gate_by_head = is_function_constant_defined(fc_head_gate) ? fc_hea
 
 // Tokens per threadgroup, 1 (the default), 2, 4 or 8, and query heads per token that share a
 // KV head, 1, 2 or 4; their product is at most 8. Their queries and sums stay in registers: 64
-// per thread while rows · head is at most 256; there are twice as many.
+// per thread while rows · head is at most 256; there are twice as many, as a head of 512 takes.
 constant uint fc_rows [[function_constant(6)]];
 constant uint fc_heads [[function_constant(12)]];
 constant uint token_count = is_function_constant_defined(fc_rows) ? fc_rows : 1;
@@ -58,7 +58,7 @@ template <typename A, typename C> struct Arguments {
 
 // attend takes R rows: consecutive tokens of a sequence, and of each its heads one after the
 // other.
-template <uint R, typename A, typename C>
+template <uint R, uint G, typename A, typename C>
 inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p, threadgroup States &states,
                    uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
     const uint head = has_head ? fc_head : p.head;
@@ -96,7 +96,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
 
     // What each token sees of this partition.
     const uint start = is_split ? group.z * fc_split : 0;
-    Rows<R> rows;
+    Rows<R, G> rows;
     clear(rows);
     UNROLL for (uint r = 0; r < R; r++) {
         const uint t = r / head_count, h = r % head_count;
@@ -111,7 +111,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
         if (is_split)
             rows.seen[r] = {max(rows.seen[r].begin, start), min(rows.seen[r].end, start + fc_split)};
         device const A *from = a.q + (ulong(token + t) * p.heads + heads.first + h) * head;
-        UNROLL for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < G; i++) {
             const uint d = first_four(a.k_cache, i, lane);
             rows.query[r][i] = 0.0f;
             if (exists && d < head)
@@ -124,13 +124,17 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
         const uint t = r / head_count, h = r % head_count;
         if (t >= tokens || h >= heads.count)
             continue;
-        if (r > 0) // states are written again
-            threadgroup_barrier(mem_flags::mem_threadgroup);
-        share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
         const uint q_head = heads.first + h;
-        if (tid * 4 < head)
-            put(a.results, states, token + t, q_head, head, group.z, groups.z, tid);
+        UNROLL for (uint part = 0; part < G / 8; part++) {
+            if (part * state_width >= head)
+                break;
+            if (r + part > 0) // states are written again
+                threadgroup_barrier(mem_flags::mem_threadgroup);
+            share(rows, r, part, has_keys, a.v_cache, head, states, sg, lane);
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+            if (part * state_width + tid * 4 < head && tid * 4 < state_width)
+                put(a.results, states, token + t, q_head, head, part, group.z, groups.z, tid);
+        }
     }
 }
 
@@ -150,8 +154,9 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
 // `map` instead of searched for, where −1 is none: threadgroups without a token write nothing.
 //
 // Grid (heads, tokens, 1) of 256 threads; attention_rows.h documents their share of the keys.
-// Threadgroup memory: one output row for each simdgroup, 8 KB, and its statistics. Heads
-// of up to 256, a multiple of 8, as are the strides of the cache.
+// Threadgroup memory: 256 elements of an output row for each simdgroup, 8 KB, and its
+// statistics. Heads of up to 512, a multiple of 8, as are the strides of the cache; heads of more
+// than 256 are one row to a threadgroup.
 //
 // With fc_split, grid z partitions the keys: threadgroup z processes keys [z·fc_split,
 // (z+1)·fc_split) and writes the undivided sum of the weighted values to `part`, and the
@@ -195,20 +200,25 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
     a.slopes = slopes;
 #ifdef SMELT_SINGLE
     attend<(is_function_constant_defined(fc_rows) ? fc_rows : 1) *
-           (is_function_constant_defined(fc_heads) ? fc_heads : 1)>(a, p, states, group, groups, tid, sg, lane);
+               (is_function_constant_defined(fc_heads) ? fc_heads : 1),
+           is_function_constant_defined(fc_head) && fc_head <= 256 ? 8 : 16>(a, p, states, group, groups, tid, sg, lane);
 #else
+    if ((has_head ? fc_head : p.head) > 256) {
+        attend<1, 16>(a, p, states, group, groups, tid, sg, lane);
+        return;
+    }
     switch (row_count) {
     case 1:
-        attend<1>(a, p, states, group, groups, tid, sg, lane);
+        attend<1, 8>(a, p, states, group, groups, tid, sg, lane);
         break;
     case 2:
-        attend<2>(a, p, states, group, groups, tid, sg, lane);
+        attend<2, 8>(a, p, states, group, groups, tid, sg, lane);
         break;
     case 4:
-        attend<4>(a, p, states, group, groups, tid, sg, lane);
+        attend<4, 8>(a, p, states, group, groups, tid, sg, lane);
         break;
     default:
-        attend<8>(a, p, states, group, groups, tid, sg, lane);
+        attend<8, 8>(a, p, states, group, groups, tid, sg, lane);
         break;
     }
 #endif

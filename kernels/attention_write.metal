@@ -190,7 +190,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
         make_rows(a, p, heads, token, sees_own, writes, head, made, sg, lane);
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    Rows<R> rows;
+    Rows<R, 8> rows;
     clear(rows);
     UNROLL for (uint r = 0; r < R; r++) {
         const bool exists = r < heads.count;
@@ -213,11 +213,11 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
             break;
         if (r > 0) // states are written again
             threadgroup_barrier(mem_flags::mem_threadgroup);
-        share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
+        share(rows, r, 0, has_keys, a.v_cache, head, states, sg, lane);
         threadgroup_barrier(mem_flags::mem_threadgroup);
         const uint q_head = heads.first + r;
         if (tid * 4 < head)
-            put(a.results, states, token, q_head, head, group.z, groups.z, tid);
+            put(a.results, states, token, q_head, head, 0, group.z, groups.z, tid);
     }
 }
 

@@ -385,7 +385,11 @@ func checkAttentionVec(c *checker) {
 	}
 	partitions := c.partitions(p)
 	each := c.choice("fc_heads", 1, 2, MaxHeads)
-	c.require(rows*each <= MaxVecRows, "fc_heads", "%d of %d tokens; a threadgroup takes up to %d rows", each, rows, MaxVecRows)
+	most := uint32(MaxVecRows)
+	if p.Head > MaxSmallHead {
+		most = 1
+	}
+	c.require(rows*each <= most, "fc_heads", "%d of %d tokens; a threadgroup takes up to %d rows", each, rows, most)
 	c.owners(c.Grid[1], owners)
 	c.grid(uint64(HeadGroups(int64(p.Heads), int64(p.KvHeads), int64(each))), uint64(c.Grid[1]), uint64(partitions))
 	c.threads(uint32(c.kernel.MaxThreads))
@@ -438,7 +442,7 @@ func checkAttentionTile(c *checker) {
 	if c.on("fc_map") {
 		c.holds("map", uint64(c.Grid[0])) // surplus threadgroups read it too
 	}
-	c.grid(uint64(c.Grid[0]), uint64(p.Heads), 1)
+	c.grid(uint64(c.Grid[0]), uint64(p.Heads), AttentionParts(int64(p.Head)))
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 
@@ -524,7 +528,7 @@ func checkDeltaNetPieces(c *checker) {
 func (c *checker) deltaRule(p DeltaNetParams) {
 	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride}, size{"head", p.Head})
 	c.groups(p.Heads, p.KeyHeads)
-	c.require(p.Head <= MaxHead, "head", "%d; it may be up to %d", p.Head, MaxHead)
+	c.require(p.Head <= MaxSmallHead, "head", "%d; it may be up to %d", p.Head, MaxSmallHead)
 	c.require(p.Share == 1 || p.Share == p.Heads/max(p.KeyHeads, 1), "share", "%d; it may be 1, or %d heads over %d", p.Share, p.Heads, p.KeyHeads)
 	c.narrow(size{"heads", p.Heads}, size{"head", p.Head}, size{"head", p.Head})
 	c.narrow(size{"key_heads", p.KeyHeads}, size{"head", p.Head})

@@ -14,6 +14,10 @@ const (
 	gateConstants      = "; 13 fc_gate uint?; 14 fc_head_gate bool?"
 )
 
+// attentionPart is the number of elements of a head that a threadgroup of attention_tile sums, and that
+// those of attention_vec merge at a time.
+const attentionPart = 256
+
 // cachedOrBfloat adds the instance for models whose activations and cache are bfloat.
 var cachedOrBfloat = append(slices.Clone(cached), "bf16_bf16")
 
@@ -21,16 +25,16 @@ var cachedOrBfloat = append(slices.Clone(cached), "bf16_bf16")
 var attentionFamilies = []family{
 	{name: "attention_vec", check: checkAttentionVec, file: "attention_vec.metal", summary: "attention of single tokens over the paged cache",
 		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?; " + attentionOptions, params: AttentionParams{},
-		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + attentionConstants + "6 fc_rows uint?" + headsConstant + gateConstants, threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
+		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + attentionConstants + "6 fc_rows uint?" + headsConstant + gateConstants, threadgroup: floats(8*attentionPart + 16), maxThreads: 256},
 	{name: "attention_write", check: checkAttentionWrite, file: "attention_write.metal", summary: "RoPE, the cache write and attention of single tokens, heads normalised before",
 		instances: cachedOrBfloat, args: "0 qkv read $0; 1 k_cache read $1; 2 v_cache read $1; 3 positions read int; 4 cu_seqlens read int; 5 context_lens read int; 6 block_table read int; " +
 			"7 out write $0?; 9 part write float?; 10 statistics write float?; 11 sinks read float?; 12 slots read int; 13 slopes read float?; 14 factors read float?; " +
 			"15 q_norm read float?; 16 k_norm read float?; 17 k_slots write $1; 18 v_slots write $1; 19 gate read $0?", params: AttentionWriteParams{},
 		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + "2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 7 fc_slopes bool?; " +
-			"8 fc_interleaved bool; 9 fc_factors bool?; 10 fc_table bool?; 11 fc_norms bool?" + headsConstant + gateConstants, threadgroup: floats((8+2)*MaxHead + MaxQueries + 16), maxThreads: 256},
+			"8 fc_interleaved bool; 9 fc_factors bool?; 10 fc_table bool?; 11 fc_norms bool?" + headsConstant + gateConstants, threadgroup: floats((8+2)*MaxSmallHead + MaxQueries + 16), maxThreads: 256},
 	{name: "attention_reduce", check: checkReduce, file: "attention_vec.metal", summary: "merges the partitions of attention_vec",
 		instances: []string{"f32", "f16", "bf16"},
-		args:      "0 part read float; 1 statistics read float; 2 out write $0; 4 sinks read float?; 5 gate read $0?", params: ReduceParams{}, paramsIndex: 3, constants: "4 fc_sinks bool?" + gateConstants, grid: "heads, tokens", maxThreads: 64},
+		args:      "0 part read float; 1 statistics read float; 2 out write $0; 4 sinks read float?; 5 gate read $0?", params: ReduceParams{}, paramsIndex: 3, constants: "4 fc_sinks bool?" + gateConstants, grid: "heads, tokens", maxThreads: 128},
 	{name: "attention_tile", check: checkAttentionTile, file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
 		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0; " + attentionOptions, params: AttentionParams{},
 		paramsIndex: 8, constants: "0 fc_head uint?; " + strings.TrimSuffix(attentionConstants, "; ") + gateConstants,

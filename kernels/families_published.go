@@ -31,7 +31,7 @@ var publishedFamilies = []family{
 
 // pagedMemory returns the threadgroup memory in bytes: the query, and for each of eight
 // simdgroups its weights, an output row and statistics.
-func pagedMemory([]Element) int { return 4 * (MaxHead + 8*(32+MaxHead+2)) }
+func pagedMemory([]Element) int { return 4 * (MaxSmallHead + 8*(32+MaxSmallHead+2)) }
 
 func checkFlash(c *checker) {
 	p := paramsOf[FlashParams](c)

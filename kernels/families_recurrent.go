@@ -11,7 +11,7 @@ var recurrentFamilies = []family{
 			"6 out write $0; 7 state_out write float; 9 in_gate read $0?; 10 out_gate read $0?", params: ShortConvParams{}, paramsIndex: 8,
 		constants: "0 fc_gated bool?; 1 fc_silu bool?", grid: "width/256, tokens", maxThreads: 256},
 	{name: "delta_net", check: checkDeltaNet, file: "delta_net.metal", summary: "the gated delta rule along the tokens of every sequence, with a norm and a gate or without", instances: rowTypes,
-		args: deltaArgs, params: DeltaNetParams{}, paramsIndex: 11, constants: "0 fc_gated bool?", threadgroup: floats(2*MaxHead + 3*8), grid: "heads, seqs", maxThreads: 256},
+		args: deltaArgs, params: DeltaNetParams{}, paramsIndex: 11, constants: "0 fc_gated bool?", threadgroup: floats(2*MaxSmallHead + 3*8), grid: "heads, seqs", maxThreads: 256},
 	{name: "delta_net_pieces", check: checkDeltaNetPieces, file: "delta_net.metal", summary: "the gated delta rule over several tokens of a sequence at once, with a norm and a gate or without",
 		instances: rowTypes, args: deltaArgs, params: DeltaNetParams{}, paramsIndex: 11, constants: "0 fc_gated bool?",
 		threadgroup: floats(2*16*MaxPieceHead + 2*16*16 + 4*16*32 + 16*4 + 3*16 + 64), grid: "heads, seqs", maxThreads: 128},

@@ -25,11 +25,18 @@ const (
 // RopeWriteRows returns the number of heads of Q, K and V per threadgroup of the fused writes,
 // for heads of `head` elements.
 func RopeWriteRows(head int) int {
-	if head > 128 {
+	switch {
+	case head > 256:
+		return 2
+	case head > 128:
 		return 4
 	}
 	return 8
 }
+
+// AttentionParts returns the number of threadgroups of attention_tile per tile and query head, each of
+// which sums a part of the head's columns.
+func AttentionParts(head int64) uint64 { return tiles(uint32(head), attentionPart) }
 
 // HeadGroups returns the number of threadgroups per token of attention_vec and attention_write,
 // if each computes up to `most` of the query heads of a KV head.

@@ -127,7 +127,7 @@ func (r rotation) bound(positions []int32, types ...kernels.Element) float64 {
 
 func rotations() []rotation {
 	var out []rotation
-	for _, head := range few([]int{8, 80, 128, 160}, headSizes) {
+	for _, head := range few([]int{8, 80, 128, 160, 512}, headSizes) {
 		for _, interleaved := range []bool{false, true} {
 			plain := rotation{head: head, rotated: head, interleaved: interleaved, theta: 1e4, freqScale: 1, magnitude: 1}
 			partial := rotation{head: head, rotated: head / 2, interleaved: interleaved, theta: 1e6, freqScale: 0.25, magnitude: 1.2,

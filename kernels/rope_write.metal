@@ -36,8 +36,8 @@ inline Place place_of(constant RopeWriteParams &p, device const int *positions, 
 
 // A token's rows are its heads: those of Q, then K, then V. A simdgroup processes
 // neighbouring rows, so that it reads position, slot, frequencies and gains once for all of
-// them and memory in whole lines; branches on the kind of a row do not diverge. A row is one
-// or two steps of 128 elements, and a simdgroup processes eight steps.
+// them and memory in whole lines; branches on the kind of a row do not diverge. A row is one,
+// two or four steps of 128 elements, and a simdgroup processes eight steps.
 constant constexpr uint taken = 8;
 
 // The tensors of a launch, as the kernels below have them.
@@ -182,8 +182,10 @@ inline void write_heads(constant RopeWriteParams &p, Tensors<A, C> t, device con
     const Place place = place_of(p, positions, slots, group.y);
     if (p.head <= step_width)
         write_rows<1, norms>(p, t, place, staged, group.x, group.y, lane);
-    else
+    else if (p.head <= 2 * step_width)
         write_rows<2, norms>(p, t, place, staged, group.x, group.y, lane);
+    else
+        write_rows<4, norms>(p, t, place, staged, group.x, group.y, lane);
 }
 
 // rope_qkv_write rotates Q and K, writes Q to its own tensor and K and V to the cache
@@ -192,7 +194,7 @@ inline void write_heads(constant RopeWriteParams &p, Tensors<A, C> t, device con
 // ones, where akunu has rope_qkv_write, rope_batch_kv_write and their neox forms.
 //
 // Grid (ceil((heads + 2·kv_heads)/n), tokens, 1) of 32 threads, n being 8 for heads of
-// up to 128 and else 4. Rows that are whole fours apart start at multiples of four
+// up to 128, 4 for those of up to 256 and else 2. Rows that are whole fours apart start at multiples of four
 // elements. Threadgroup memory: n heads, for a cache of Q8_0.
 template <typename A, typename C>
 [[kernel, max_total_threads_per_threadgroup(32)]] void

@@ -200,7 +200,7 @@ func TestGridsMatchSources(t *testing.T) {
 	chosen := map[string]string{
 		"linear_mat":         fmt.Sprintf("Grid (ceil(tokens/fc_tile), ceil(N/%d), 1), or ceil(N/%d) of a gate, of %%d threads", kernels.MatColumns, kernels.MatColumns/2),
 		"norm_linear_mat":    fmt.Sprintf("Grid (ceil(tokens/fc_tile), ceil(N/%d), 1), or ceil(N/%d) of a gate, of %%d threads", kernels.MatColumns, kernels.MatColumns/2),
-		"attention_tile":     fmt.Sprintf("Grid (ceil(tokens/%d) + seqs, heads, 1) of %%d threads", kernels.AttentionTile),
+		"attention_tile":     fmt.Sprintf("Grid (ceil(tokens/%d) + seqs, heads, ceil(head/256)) of %%d threads", kernels.AttentionTile),
 		"attention_vec":      "Grid (heads, tokens, 1) of %d threads",
 		"repeat_kv":          "groups of %d threads in x",
 		"repeat_kv_pair":     "groups of %d threads in x",

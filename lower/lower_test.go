@@ -112,13 +112,13 @@ func TestRotations(t *testing.T) {
 		}
 	}
 
-	f, err := build(264, 1e4, false)
+	f, err := build(520, 1e4, false)
 	require.NoError(t, err)
 	f.Stage = ir.Fused
 	_, err = fusion.Apply(f, fusion.RopeQKVWrite())
 	require.NoError(t, err)
 	_, err = lower(f)
-	require.ErrorContains(t, err, "heads of 264 elements; the fused writes take multiples of 8 up to 256")
+	require.ErrorContains(t, err, "heads of 520 elements; the fused writes take multiples of 8 up to 512")
 }
 
 func TestSameBytes(t *testing.T) {

@@ -89,7 +89,7 @@ func (p *phase) rowsAtOnce(head int64) int64 {
 	if p.target.Launches {
 		rows = kernels.MaxVecRows
 	}
-	for rows > 1 && rows*head > 2*kernels.MaxHead {
+	for rows > 1 && rows*head > kernels.MaxHead {
 		rows /= 2
 	}
 	return rows
@@ -147,7 +147,7 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	d.owners(by.owners, v.Args[3])
 	p.chose(v, d, shape, join(fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), by.how), join(why, by.why))
 	tiles := over(q.Shape[0], kernels.AttentionTile).Plus(Extent(ir.Var(sym.B)))
-	d.launch([3]plan.Expr{tiles, Extent(q.Shape[1]), one()}, d.kernel.MaxThreads)
+	d.launch([3]plan.Expr{tiles, Extent(q.Shape[1]), size(int64(kernels.AttentionParts(head)))}, d.kernel.MaxThreads)
 	d.sinks(sinksOf(v))
 	d.gate(v)
 	d.out("out", v)

@@ -208,9 +208,10 @@ return (MSL_BRANCH(36, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(37, la
 }
 
 
-template <uint R> struct Rows {
-float4 query[R][8];
-float4 sum[R][8];
+
+template <uint R, uint G> struct Rows {
+float4 query[R][G];
+float4 sum[R][G];
 float highest[R];
 float total[R];
 KeyRange seen[R];
@@ -296,23 +297,25 @@ return {MSL_BRANCH(41, capped )? scale / cap : scale * log2_e, MSL_BRANCH(42, ca
 }
 
 
+
+static constexpr uint state_width = 256;
 struct States {
 float4 sums[8][64];
 float maxima[8];
 float totals[8];
 };
 
-template <uint R> inline void clear( Rows<R> &rows) {
+template <uint R, uint G> inline void clear( Rows<R, G> &rows) {
 for (uint r = 0; MSL_STEP(r < R); r++) {
 rows.highest[r] = lowest;
 rows.total[r] = 0.0f;
-for (uint i = 0; MSL_STEP(i < 8); i++)
+for (uint i = 0; MSL_STEP(i < G); i++)
 rows.sum[r][i] = 0.0f;
 }
 }
 
 
-template <uint R> inline KeyRange seen_by_any( const Rows<R> &rows) {
+template <uint R, uint G> inline KeyRange seen_by_any( const Rows<R, G> &rows) {
 KeyRange any = {0xffffffffu, 0};
 for (uint r = 0; MSL_STEP(r < R); r++) {
 if (MSL_BRANCH(43, rows.seen[r].begin < rows.seen[r].end))
@@ -324,9 +327,9 @@ return any;
 
 
 
-template <uint R, typename P>
-inline bool take_keys( Rows<R> &rows, const P &pages, const Scoring &scoring, uint head, uint start,
-uint sg, uint lane) {
+template <uint R, uint G, typename P>
+inline bool take_keys( Rows<R, G> &rows, const P &pages, const Scoring &scoring, uint head,
+uint start, uint sg, uint lane) {
 const KeyRange any = seen_by_any(rows);
 const uint team = lane / 8;
 uint first = sg * 32 + start;
@@ -358,7 +361,7 @@ for (uint r = 0; MSL_STEP(r < R); r++)
 score[r][s] = 0.0f;
 if (MSL_BRANCH(50, key + s < any.begin || key + s >= any.end))
 continue;
-for (uint i = 0; MSL_STEP(i < 8); i += 2) {
+for (uint i = 0; MSL_STEP(i < G); i += 2) {
 if (MSL_BRANCH(51, first_four(pages.keys, i, lane) >= head))
 continue;
 const Fours k = key_fours(pages, key + s, at[s], i, lane, head);
@@ -383,7 +386,7 @@ const float weight = MSL_BRANCH(54, sees )? exp2(own - peak) : 0.0f;
 rows.highest[r] = peak;
 rows.total[r] = rows.total[r] * keep + weight;
 if (MSL_BRANCH(55, keep != 1.0f)) {
-for (uint i = 0; MSL_STEP(i < 8); i++)
+for (uint i = 0; MSL_STEP(i < G); i++)
 rows.sum[r][i] *= keep;
 }
 weights[r] = spread(weight, lane);
@@ -398,7 +401,7 @@ wanted = wanted || weight[r] != 0.0f;
 }
 if (MSL_BRANCH(56, !wanted))
 continue;
-for (uint i = 0; MSL_STEP(i < 8); i += 2) {
+for (uint i = 0; MSL_STEP(i < G); i += 2) {
 if (MSL_BRANCH(57, first_four(pages.values, i, lane) >= head))
 continue;
 const Fours v = value_fours(pages, key + s, at[s], i, lane, head);
@@ -415,22 +418,23 @@ return has_keys;
 }
 
 
-template <uint R, typename C>
-inline void share( const Rows<R> &rows, uint r, bool has_keys, const C *values, uint head,
+template <uint R, uint G, typename C>
+inline void share( const Rows<R, G> &rows, uint r, uint part, bool has_keys, const C *values, uint head,
 States &states, uint sg, uint lane) {
 
 
 float total = rows.total[r];
 if (MSL_BRANCH(59, has_keys)) {
 total = simd_sum(total, 12);
-for (uint i = 0; MSL_STEP(i < 8); i += 4) {
+for (uint j = 0; MSL_STEP(j < 8); j += 4) {
+const uint i = part * 8 + j;
 if (MSL_BRANCH(60, first_four(values, i, 0) >= head))
 continue;
 const float4 whole =
 fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);
 const uint d = first_four(values, i + lane / 8, lane);
 if (MSL_BRANCH(61, d < head))
-states.sums[sg][d / 4] = whole;
+states.sums[sg][(d - part * state_width) / 4] = whole;
 }
 }
 if (MSL_BRANCH(62, lane == 0)) {
@@ -479,23 +483,24 @@ uint heads, gate_stride, gate_from;
 
 template <typename A>
 inline void put( const Results<A> &to, const States &states, uint token, uint q_head, uint head,
-uint partition, uint partitions, uint tid) {
+uint part, uint partition, uint partitions, uint tid) {
 const ulong row = ulong(MSL_CAST(ulong, token)) * to.heads + q_head;
 const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? to.sinks[q_head] * log2_e : lowest;
 Merged all = merge(states, sink, tid);
 if (msl_constant_is_split()) {
 const ulong at = row * partitions + partition;
-if (MSL_BRANCH(64, tid == 0)) {
+if (MSL_BRANCH(64, part == 0 && tid == 0)) {
 to.statistics[at * 2] = all.peak;
 to.statistics[at * 2 + 1] = all.norm;
 }
 if (MSL_BRANCH(65, all.norm != 0.0f))
-*( float4 *)(to.part + at * head + tid * 4) = all.sum;
+*( float4 *)(to.part + at * head + part * state_width + tid * 4) = all.sum;
 } else {
 if (MSL_BRANCH(66, all.norm != 0.0f))
 all.sum /= all.norm;
 const HeadGate<A> gate = gate_row(msl_constant_gate_kind(), msl_constant_gate_by_head(), to.gate, token, to.gate_stride, to.gate_from);
-store_four(to.out, row * head + tid * 4, gated(gate, q_head, head, tid * 4, all.sum));
+const uint d = part * state_width + tid * 4;
+store_four(to.out, row * head + d, gated(gate, q_head, head, d, all.sum));
 }
 }
 #line 46 "kernels/attention_vec.metal"
@@ -514,7 +519,7 @@ const float *slopes;
 
 
 
-template <uint R, typename A, typename C>
+template <uint R, uint G, typename A, typename C>
 inline void attend( const Arguments<A, C> &a, const AttentionParams &p, States &states,
 uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
@@ -552,7 +557,7 @@ const Scoring scoring = scoring_of(p.scale, p.soft_cap);
 
 
 const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
-Rows<R> rows;
+Rows<R, G> rows;
 clear(rows);
 for (uint r = 0; MSL_STEP(r < R); r++) {
 const uint t = r / msl_constant_head_count(), h = r % msl_constant_head_count();
@@ -567,7 +572,7 @@ rows.seen[r] = keys_seen(rows.position[r], a.context_lens[seq], msl_constant_has
 if (msl_constant_is_split())
 rows.seen[r] = {max(rows.seen[r].begin, start), min(rows.seen[r].end, start + msl_constant_fc_split())};
 const A *from = a.q + (ulong(MSL_CAST(ulong, token + t)) * p.heads + heads.first + h) * head;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
+for (uint i = 0; MSL_STEP(i < G); i++) {
 const uint d = first_four(a.k_cache, i, lane);
 rows.query[r][i] = 0.0f;
 if (MSL_BRANCH(72, exists && d < head))
@@ -580,16 +585,20 @@ for (uint r = 0; MSL_STEP(r < R); r++) {
 const uint t = r / msl_constant_head_count(), h = r % msl_constant_head_count();
 if (MSL_BRANCH(73, t >= tokens || h >= heads.count))
 continue;
-if (r > 0)
-threadgroup_barrier(mem_flags::mem_threadgroup, 13);
-share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
-threadgroup_barrier(mem_flags::mem_threadgroup, 14);
 const uint q_head = heads.first + h;
-if (MSL_BRANCH(74, tid * 4 < head))
-put(a.results, states, token + t, q_head, head, group.z, groups.z, tid);
+for (uint part = 0; MSL_STEP(part < G / 8); part++) {
+if (MSL_BRANCH(74, part * state_width >= head))
+break;
+if (r + part > 0)
+threadgroup_barrier(mem_flags::mem_threadgroup, 13);
+share(rows, r, part, has_keys, a.v_cache, head, states, sg, lane);
+threadgroup_barrier(mem_flags::mem_threadgroup, 14);
+if (MSL_BRANCH(75, part * state_width + tid * 4 < head && tid * 4 < state_width))
+put(a.results, states, token + t, q_head, head, part, group.z, groups.z, tid);
 }
 }
-#line 165 "kernels/attention_vec.metal"
+}
+#line 170 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -621,27 +630,28 @@ a.block_table = block_table;
 a.results = {out, part, statistics, sinks, gate, p.heads, p.gate_stride, p.gate_from};
 a.map = map;
 a.slopes = slopes;
-
-
-
-
+#line 206 "kernels/attention_vec.metal"
+if (MSL_BRANCH(76, (msl_constant_has_head() ? msl_constant_fc_head() : p.head) > 256)) {
+attend<1, 16>(a, p, states, group, groups, tid, sg, lane);
+return;
+}
 switch (msl_constant_row_count()) {
 case 1:
-attend<1>(a, p, states, group, groups, tid, sg, lane);
+attend<1, 8>(a, p, states, group, groups, tid, sg, lane);
 break;
 case 2:
-attend<2>(a, p, states, group, groups, tid, sg, lane);
+attend<2, 8>(a, p, states, group, groups, tid, sg, lane);
 break;
 case 4:
-attend<4>(a, p, states, group, groups, tid, sg, lane);
+attend<4, 8>(a, p, states, group, groups, tid, sg, lane);
 break;
 default:
-attend<8>(a, p, states, group, groups, tid, sg, lane);
+attend<8, 8>(a, p, states, group, groups, tid, sg, lane);
 break;
 }
 
 }
-#line 222 "kernels/attention_vec.metal"
+#line 232 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -651,14 +661,14 @@ const float *sinks,
 const A *gate,
 uint3 group, uint tid,
 uint lane) {
-if (MSL_BRANCH(75, group.y >= p.tokens))
+if (MSL_BRANCH(77, group.y >= p.tokens))
 return;
 const ulong row = ulong(MSL_CAST(ulong, group.y)) * p.heads + group.x;
 const float2 *of = ( const float2 *)statistics + row * p.partitions;
 const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
 float peak = max(lowest, sink);
-MSL_LOOP(76) for (uint i = lane; MSL_TURN(77, i < p.partitions); i += 32) {
-if (MSL_BRANCH(78, of[i].y != 0.0f))
+MSL_LOOP(78) for (uint i = lane; MSL_TURN(79, i < p.partitions); i += 32) {
+if (MSL_BRANCH(80, of[i].y != 0.0f))
 peak = max(peak, of[i].x);
 }
 peak = simd_max(peak, 15);
@@ -666,15 +676,15 @@ const bool writes = tid * 4 < p.head;
 const float *from = part + row * p.partitions * p.head + tid * 4;
 float norm = 0.0f;
 float4 sum = 0.0f;
-MSL_LOOP(79) for (uint first = 0; MSL_TURN(80, first < p.partitions); first += 32) {
+MSL_LOOP(81) for (uint first = 0; MSL_TURN(82, first < p.partitions); first += 32) {
 float own = 0.0f;
-if (MSL_BRANCH(81, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
+if (MSL_BRANCH(83, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
 own = exp2(of[first + lane].x - peak);
 norm += own * of[first + lane].y;
 }
-MSL_LOOP(82) for (uint i = 0; MSL_TURN(83, i < min(32u, p.partitions - first)); i++) {
+MSL_LOOP(84) for (uint i = 0; MSL_TURN(85, i < min(32u, p.partitions - first)); i++) {
 const float weight = simd_broadcast(own, ushort(MSL_CAST(ushort, i)), 16);
-if (MSL_BRANCH(84, writes && weight != 0.0f))
+if (MSL_BRANCH(86, writes && weight != 0.0f))
 sum += weight * *( const float4 *)(from + ulong(MSL_CAST(ulong, first + i)) * p.head);
 }
 }
@@ -682,11 +692,11 @@ norm = simd_sum(norm, 17);
 if (msl_constant_has_sinks())
 norm += exp2(sink - peak);
 const HeadGate<A> own = gate_row(msl_constant_gate_kind(), msl_constant_gate_by_head(), gate, group.y, p.gate_stride, p.gate_from);
-if (MSL_BRANCH(85, writes))
+if (MSL_BRANCH(87, writes))
 store_four(out, row * p.head + tid * 4,
-gated(own, group.x, p.head, tid * 4, MSL_BRANCH(86, norm != 0.0f )? sum / norm : float4(0.0f)));
+gated(own, group.x, p.head, tid * 4, MSL_BRANCH(88, norm != 0.0f )? sum / norm : float4(0.0f)));
 }
-#line 690 "kernels/emulated/attention_vec.gen.cc"
+#line 700 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -892,16 +902,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}, {5, 0, "gate"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 267, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 15, variables_0, 1},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 269, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 15, variables_1, 1},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 271, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 15, variables_2, 1},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 273, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 15, variables_3, 1},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 275, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 15, variables_4, 1},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 277, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 15, variables_5, 1},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 279, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 15, variables_6, 1},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 281, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 283, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 285, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 6, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 277, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 15, variables_0, 1},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 279, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 15, variables_1, 1},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 281, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 15, variables_2, 1},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 283, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 15, variables_3, 1},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 285, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 15, variables_4, 1},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 287, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 15, variables_5, 1},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 289, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 15, variables_6, 1},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 291, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 293, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 295, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 6, nullptr, 0},
 };
 } // namespace
 namespace msl {

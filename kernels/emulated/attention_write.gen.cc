@@ -204,9 +204,10 @@ return (MSL_BRANCH(51, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(52, la
 }
 
 
-template <uint R> struct Rows {
-float4 query[R][8];
-float4 sum[R][8];
+
+template <uint R, uint G> struct Rows {
+float4 query[R][G];
+float4 sum[R][G];
 float highest[R];
 float total[R];
 KeyRange seen[R];
@@ -292,23 +293,25 @@ return {MSL_BRANCH(56, capped )? scale / cap : scale * log2_e, MSL_BRANCH(57, ca
 }
 
 
+
+static constexpr uint state_width = 256;
 struct States {
 float4 sums[8][64];
 float maxima[8];
 float totals[8];
 };
 
-template <uint R> inline void clear( Rows<R> &rows) {
+template <uint R, uint G> inline void clear( Rows<R, G> &rows) {
 for (uint r = 0; MSL_STEP(r < R); r++) {
 rows.highest[r] = lowest;
 rows.total[r] = 0.0f;
-for (uint i = 0; MSL_STEP(i < 8); i++)
+for (uint i = 0; MSL_STEP(i < G); i++)
 rows.sum[r][i] = 0.0f;
 }
 }
 
 
-template <uint R> inline KeyRange seen_by_any( const Rows<R> &rows) {
+template <uint R, uint G> inline KeyRange seen_by_any( const Rows<R, G> &rows) {
 KeyRange any = {0xffffffffu, 0};
 for (uint r = 0; MSL_STEP(r < R); r++) {
 if (MSL_BRANCH(58, rows.seen[r].begin < rows.seen[r].end))
@@ -320,9 +323,9 @@ return any;
 
 
 
-template <uint R, typename P>
-inline bool take_keys( Rows<R> &rows, const P &pages, const Scoring &scoring, uint head, uint start,
-uint sg, uint lane) {
+template <uint R, uint G, typename P>
+inline bool take_keys( Rows<R, G> &rows, const P &pages, const Scoring &scoring, uint head,
+uint start, uint sg, uint lane) {
 const KeyRange any = seen_by_any(rows);
 const uint team = lane / 8;
 uint first = sg * 32 + start;
@@ -354,7 +357,7 @@ for (uint r = 0; MSL_STEP(r < R); r++)
 score[r][s] = 0.0f;
 if (MSL_BRANCH(65, key + s < any.begin || key + s >= any.end))
 continue;
-for (uint i = 0; MSL_STEP(i < 8); i += 2) {
+for (uint i = 0; MSL_STEP(i < G); i += 2) {
 if (MSL_BRANCH(66, first_four(pages.keys, i, lane) >= head))
 continue;
 const Fours k = key_fours(pages, key + s, at[s], i, lane, head);
@@ -379,7 +382,7 @@ const float weight = MSL_BRANCH(69, sees )? exp2(own - peak) : 0.0f;
 rows.highest[r] = peak;
 rows.total[r] = rows.total[r] * keep + weight;
 if (MSL_BRANCH(70, keep != 1.0f)) {
-for (uint i = 0; MSL_STEP(i < 8); i++)
+for (uint i = 0; MSL_STEP(i < G); i++)
 rows.sum[r][i] *= keep;
 }
 weights[r] = spread(weight, lane);
@@ -394,7 +397,7 @@ wanted = wanted || weight[r] != 0.0f;
 }
 if (MSL_BRANCH(71, !wanted))
 continue;
-for (uint i = 0; MSL_STEP(i < 8); i += 2) {
+for (uint i = 0; MSL_STEP(i < G); i += 2) {
 if (MSL_BRANCH(72, first_four(pages.values, i, lane) >= head))
 continue;
 const Fours v = value_fours(pages, key + s, at[s], i, lane, head);
@@ -411,22 +414,23 @@ return has_keys;
 }
 
 
-template <uint R, typename C>
-inline void share( const Rows<R> &rows, uint r, bool has_keys, const C *values, uint head,
+template <uint R, uint G, typename C>
+inline void share( const Rows<R, G> &rows, uint r, uint part, bool has_keys, const C *values, uint head,
 States &states, uint sg, uint lane) {
 
 
 float total = rows.total[r];
 if (MSL_BRANCH(74, has_keys)) {
 total = simd_sum(total, 12);
-for (uint i = 0; MSL_STEP(i < 8); i += 4) {
+for (uint j = 0; MSL_STEP(j < 8); j += 4) {
+const uint i = part * 8 + j;
 if (MSL_BRANCH(75, first_four(values, i, 0) >= head))
 continue;
 const float4 whole =
 fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);
 const uint d = first_four(values, i + lane / 8, lane);
 if (MSL_BRANCH(76, d < head))
-states.sums[sg][d / 4] = whole;
+states.sums[sg][(d - part * state_width) / 4] = whole;
 }
 }
 if (MSL_BRANCH(77, lane == 0)) {
@@ -475,23 +479,24 @@ uint heads, gate_stride, gate_from;
 
 template <typename A>
 inline void put( const Results<A> &to, const States &states, uint token, uint q_head, uint head,
-uint partition, uint partitions, uint tid) {
+uint part, uint partition, uint partitions, uint tid) {
 const ulong row = ulong(MSL_CAST(ulong, token)) * to.heads + q_head;
 const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? to.sinks[q_head] * log2_e : lowest;
 Merged all = merge(states, sink, tid);
 if (msl_constant_is_split()) {
 const ulong at = row * partitions + partition;
-if (MSL_BRANCH(79, tid == 0)) {
+if (MSL_BRANCH(79, part == 0 && tid == 0)) {
 to.statistics[at * 2] = all.peak;
 to.statistics[at * 2 + 1] = all.norm;
 }
 if (MSL_BRANCH(80, all.norm != 0.0f))
-*( float4 *)(to.part + at * head + tid * 4) = all.sum;
+*( float4 *)(to.part + at * head + part * state_width + tid * 4) = all.sum;
 } else {
 if (MSL_BRANCH(81, all.norm != 0.0f))
 all.sum /= all.norm;
 const HeadGate<A> gate = gate_row(msl_constant_gate_kind(), msl_constant_gate_by_head(), to.gate, token, to.gate_stride, to.gate_from);
-store_four(to.out, row * head + tid * 4, gated(gate, q_head, head, tid * 4, all.sum));
+const uint d = part * state_width + tid * 4;
+store_four(to.out, row * head + d, gated(gate, q_head, head, d, all.sum));
 }
 }
 #line 44 "kernels/attention_write.metal"
@@ -644,7 +649,7 @@ if (MSL_BRANCH(102, seen.begin < seen.end || writes)) {
 make_rows(a, p, heads, token, sees_own, writes, head, made, sg, lane);
 threadgroup_barrier(mem_flags::mem_threadgroup, 15);
 }
-Rows<R> rows;
+Rows<R, 8> rows;
 clear(rows);
 for (uint r = 0; MSL_STEP(r < R); r++) {
 const bool exists = r < heads.count;
@@ -667,11 +672,11 @@ if (MSL_BRANCH(106, r >= heads.count))
 break;
 if (r > 0)
 threadgroup_barrier(mem_flags::mem_threadgroup, 16);
-share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
+share(rows, r, 0, has_keys, a.v_cache, head, states, sg, lane);
 threadgroup_barrier(mem_flags::mem_threadgroup, 17);
 const uint q_head = heads.first + r;
 if (MSL_BRANCH(107, tid * 4 < head))
-put(a.results, states, token, q_head, head, group.z, groups.z, tid);
+put(a.results, states, token, q_head, head, 0, group.z, groups.z, tid);
 }
 }
 #line 239 "kernels/attention_write.metal"
@@ -733,7 +738,7 @@ break;
 }
 
 }
-#line 737 "kernels/emulated/attention_write.gen.cc"
+#line 742 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -223,10 +223,11 @@ for (uint i = 0; MSL_STEP(i < 4); i++)
 v[i] *= activation_of(gate.kind, g[i]);
 return v;
 }
-#line 32 "kernels/attention_core.h"
+#line 34 "kernels/attention_core.h"
 using namespace metal;
 
 static constexpr uint slice_width = 128;
+static constexpr uint part_width = 256;
 static constexpr uint tile_stride = 136;
 static constexpr uint pair_offset = 72;
 static constexpr uint score_stride = 36;
@@ -239,7 +240,7 @@ static constexpr float lowest = -3.0e38f;
 
 
 inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
-#line 54 "kernels/attention_core.h"
+#line 57 "kernels/attention_core.h"
 template <typename C> struct DenseRows {
 const C *keys, *values;
 uint stride;
@@ -290,7 +291,7 @@ struct StepRows {
 ulong at[4];
 bool has[4];
 };
-#line 109 "kernels/attention_core.h"
+#line 112 "kernels/attention_core.h"
 template <typename A, typename C>
 inline void load_rows( const C *from, const StepRows &rows, uint d0, uint width, bool values, uint tid,
 A *tile, uint *marks) {
@@ -309,11 +310,12 @@ store_four(to, d, v);
 }
 }
 }
-#line 132 "kernels/attention_core.h"
-template <typename A, typename Rows>
+#line 136 "kernels/attention_core.h"
+template <uint Q, typename A, typename Rows>
 inline void attend( const QueryRows<A> &q, const Rows &rows, const Sight &sight,
-const Scoring &scoring, const TileMemory<A> &memory, uint tid, uint sg, uint lane) {
-const uint head = q.head;
+const Scoring &scoring, const TileMemory<A> &memory, uint from, uint tid, uint sg,
+uint lane) {
+const uint head = q.head, columns = min(part_width, head - from);
 const bool pair = head <= 64;
 A *tile = memory.tile;
 A *v_tile = MSL_BRANCH(25, pair )? tile + pair_offset : tile;
@@ -326,13 +328,13 @@ factors[lane + 32] = 0.0f;
 if (MSL_BRANCH(26, tid < 64))
 memory.marks[tid] = 0;
 
-simdgroup_matrix<A, 8, 8> query[32];
+simdgroup_matrix<A, 8, 8> query[Q];
 simdgroup_float8x8 sum[32];
 for (uint i = 0; MSL_STEP(i < 32); i++) {
-if (MSL_BRANCH(27, i * 8 < head))
+if (MSL_BRANCH(27, i * 8 < columns))
 sum[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 }
-for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
+for (uint d0 = 0; MSL_STEP(d0 < Q * 8); d0 += slice_width) {
 if (MSL_BRANCH(28, d0 >= head))
 break;
 const uint width = min(slice_width, head - d0);
@@ -370,7 +372,7 @@ step.at[i] = MSL_BRANCH(39, step.has[i] )? row_at(rows, own) : 0;
 simdgroup_float8x8 score[4];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
+for (uint d0 = 0; MSL_STEP(d0 < Q * 8); d0 += slice_width) {
 if (MSL_BRANCH(40, d0 >= head))
 break;
 load_rows(rows.keys, step, d0, min(slice_width, head - d0), false, tid, tile, marks);
@@ -432,18 +434,18 @@ if (MSL_BRANCH(50, rescale)) {
 simdgroup_float8x8 factor;
 simdgroup_load(factor, factors, 8);
 for (uint i = 0; MSL_STEP(i < 32); i++) {
-if (MSL_BRANCH(51, i * 8 < head))
+if (MSL_BRANCH(51, i * 8 < columns))
 simdgroup_multiply(sum[i], factor, sum[i]);
 }
 }
 simdgroup_float8x8 probability[4];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 simdgroup_load(probability[j], scores + j * 8, score_stride);
-for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
-if (MSL_BRANCH(52, d0 >= head))
+for (uint d0 = 0; MSL_STEP(d0 < part_width); d0 += slice_width) {
+if (MSL_BRANCH(52, d0 >= columns))
 break;
 if (MSL_BRANCH(53, !pair)) {
-load_rows(rows.values, step, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
+load_rows(rows.values, step, from + d0, min(slice_width, columns - d0), true, tid, v_tile, marks);
 threadgroup_barrier(mem_flags::mem_threadgroup, 11);
 }
 for (uint j = 0; MSL_STEP(j < 8); j++) {
@@ -451,7 +453,7 @@ if (MSL_BRANCH(54, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
 total = NAN;
 }
 for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
-if (MSL_BRANCH(55, d0 + i * 8 >= head))
+if (MSL_BRANCH(55, d0 + i * 8 >= columns))
 break;
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 simdgroup_matrix<A, 8, 8> v;
@@ -470,22 +472,23 @@ float norms[4];
 for (uint i = 0; MSL_STEP(i < 4); i++)
 norms[i] = simd_shuffle(norm, (i * 2 + lane / 16) * 4, 15);
 float *results = ( float *)tile + sg * 8 * result_stride;
-for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += 64) {
-if (MSL_BRANCH(57, d0 >= head))
+for (uint d0 = 0; MSL_STEP(d0 < part_width); d0 += 64) {
+if (MSL_BRANCH(57, d0 >= columns))
 break;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(58, d0 + j * 8 < head))
+if (MSL_BRANCH(58, d0 + j * 8 < columns))
 simdgroup_store(sum[d0 / 8 + j], results + j * 8, result_stride);
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 16);
 const uint d = lane % 16 * 4;
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 const uint r = i * 2 + lane / 16;
-if (MSL_BRANCH(59, sg * 8 + r < q.count && d0 + d < head)) {
+if (MSL_BRANCH(59, sg * 8 + r < q.count && d0 + d < columns)) {
 const float4 v = *( const float4 *)(results + r * result_stride + d);
 HeadGate<A> gate = q.gate;
 gate.at += ulong(MSL_CAST(ulong, sg * 8 + r)) * q.gate_stride;
-store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, gated(gate, q.q_head, head, d0 + d, v * norms[i]));
+store_four(q.to, (sg * 8 + r) * q.stride + from + d0 + d,
+gated(gate, q.q_head, head, from + d0 + d, v * norms[i]));
 }
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 17);
@@ -553,9 +556,9 @@ scoring.cap = 0.0f;
 scoring.sink = lowest;
 scoring.slope = 0.0f;
 scoring.position = 0;
-attend(queries, rows, sight, scoring, memory, tid, sg, lane);
+attend<32>(queries, rows, sight, scoring, memory, 0, tid, sg, lane);
 }
-#line 559 "kernels/emulated/flash.gen.cc"
+#line 562 "kernels/emulated/flash.gen.cc"
 void thread_0(const msl::Thread &t) {
     flash_attention<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -179,10 +179,12 @@ const int *slots, float *staged, uint3 group, uint lane) {
 const Place place = place_of(p, positions, slots, group.y);
 if (MSL_BRANCH(54, p.head <= step_width))
 write_rows<1, norms>(p, t, place, staged, group.x, group.y, lane);
-else
+else if (MSL_BRANCH(55, p.head <= 2 * step_width))
 write_rows<2, norms>(p, t, place, staged, group.x, group.y, lane);
+else
+write_rows<4, norms>(p, t, place, staged, group.x, group.y, lane);
 }
-#line 197 "kernels/rope_write.metal"
+#line 199 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 rope_qkv_write( const A *qkv,
@@ -200,7 +202,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, factors, factors, q_out, k_cache, v_cache};
 write_heads<false>(p, t, positions, slots, staged, group, lane);
 }
-#line 222 "kernels/rope_write.metal"
+#line 224 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 head_norm_rope_kv_write( const A *qkv,
@@ -220,7 +222,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, q_norm, k_norm, q_out, k_cache, v_cache};
 write_heads<true>(p, t, positions, slots, staged, group, lane);
 }
-#line 224 "kernels/emulated/rope_write.gen.cc"
+#line 226 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -494,22 +496,22 @@ void thread_15(const msl::Thread &t) {
 const msl::BufferArgument buffers_15[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
 const uint32_t variables_15[] = {4096};
 const msl::Kernel kernels[] = {
-    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 242, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
-    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 244, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
-    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 246, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
-    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 248, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
-    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 250, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
-    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 252, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 254, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
-    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 256, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
-    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 259, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
-    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 261, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
-    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 263, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
-    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 265, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
-    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 267, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
-    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 269, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
-    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 271, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
-    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 273, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
+    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 244, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
+    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 246, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
+    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 248, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
+    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 250, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
+    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 252, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
+    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 254, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
+    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 256, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
+    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 258, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
+    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 261, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
+    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 263, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
+    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 265, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
+    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 267, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
+    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 269, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
+    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 271, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
+    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 273, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
+    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 275, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
 };
 } // namespace
 namespace msl {

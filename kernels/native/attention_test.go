@@ -198,7 +198,7 @@ func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 	}
 	if tile {
 		d.kernel = "attention_tile_f32_" + c.cache.String()
-		d.grid, d.group = [3]uint32{ceil(tokens, 32) + uint32(len(c.seqs)), uint32(c.heads), 1}, [3]uint32{128, 1, 1}
+		d.grid, d.group = [3]uint32{ceil(tokens, 32) + uint32(len(c.seqs)), uint32(c.heads), uint32(kernels.AttentionParts(int64(c.head)))}, [3]uint32{128, 1, 1}
 	}
 	return d, want
 }
@@ -215,6 +215,9 @@ var attentionCases = []attention{
 	{2, 2, 16, 16, dtype.F16, nil},
 	{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}},
 	{6, 1, 256, 512, dtype.Q8_0, []sequence{{1, 900}}},
+	{4, 1, 512, 32, dtype.F16, []sequence{{1, 700}, {40, 90}}},
+	{3, 1, 320, 16, dtype.F32, []sequence{{3, 70}, {1, 33}}},
+	{2, 2, 512, 64, dtype.Q8_0, []sequence{{1, 600}, {33, 33}}},
 }
 
 func TestAttention(t *testing.T) {
@@ -264,6 +267,7 @@ var featuredCases = []featured{
 	{attention{2, 1, 96, 16, dtype.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}}, 0, 0, []float32{float32(math.Inf(-1)), -2}, true, nil, ir.NoActivation, false},
 	{attention{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 20, 30, []float32{0, 1, 2, 3, 4, 5, 6, 7}, true, nil, ir.NoActivation, false},
 	{attention{6, 1, 256, 512, dtype.Q8_0, []sequence{{1, 900}}}, 512, 0, nil, false, nil, ir.NoActivation, false},
+	{attention{4, 1, 512, 32, dtype.F16, []sequence{{1, 700}, {40, 90}}}, 100, 0, []float32{0, 1, -2, 3}, true, nil, ir.NoActivation, false},
 	{attention{2, 1, 64, 16, dtype.F16, []sequence{{1, 0}, {2, 40}}}, 5, 0, []float32{1, 2}, false, nil, ir.NoActivation, false}, // nothing but its sink
 	{attention{4, 2, 64, 32, dtype.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, []float32{0.5, 0.25, 0.125, 1.0 / 16}, ir.NoActivation, false},
 	{attention{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 190}}}, 0, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, []float32{0.7, 0, 0.01, -0.02, 0.3, 1}, ir.NoActivation, false},
@@ -273,6 +277,7 @@ var featuredCases = []featured{
 	{attention{6, 1, 40, 7, dtype.F32, []sequence{{33, 33}, {3, 190}}}, 0, 2, nil, false, nil, ir.Softplus, false},
 	{attention{6, 2, 72, 512, dtype.F16, []sequence{{1, 1500}}}, 0, 0, []float32{1, 2, 3, 0, -1, 5}, false, nil, ir.Softplus, true},
 	{attention{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 0, 0, nil, false, nil, ir.SiLU, true},
+	{attention{2, 1, 512, 32, dtype.F16, []sequence{{1, 1500}, {40, 90}}}, 0, 0, nil, false, nil, ir.Sigmoid, false},
 }
 
 func TestAttentionFeatures(t *testing.T) {
@@ -316,7 +321,7 @@ func (c featured) reduce(of dispatch, part, statistics []byte) dispatch {
 		kernel: "attention_reduce_f32",
 		args:   map[string][]byte{"part": part, "statistics": statistics, "out": nan(int(tokens) * c.heads * c.head)},
 		params: kernels.ReduceParams{Tokens: tokens, Heads: uint32(c.heads), Head: uint32(c.head), Partitions: of.grid[2]},
-		writes: []string{"out"}, grid: [3]uint32{uint32(c.heads), tokens, 1}, group: [3]uint32{64, 1, 1},
+		writes: []string{"out"}, grid: [3]uint32{uint32(c.heads), tokens, 1}, group: [3]uint32{ceil(c.head, 128) * 32, 1, 1},
 	}
 	d.constants = map[string]uint32{}
 	if c.sinks != nil {
@@ -620,7 +625,7 @@ func TestReduceUnsupported(t *testing.T) {
 	for name, change := range map[string]func(p *kernels.ReduceParams){
 		"tokens":        func(p *kernels.ReduceParams) { p.Tokens = 6 },
 		"heads":         func(p *kernels.ReduceParams) { p.Tokens, p.Heads = 1, 5 },
-		"large heads":   func(p *kernels.ReduceParams) { p.Tokens, p.Head = 1, 264 },
+		"large heads":   func(p *kernels.ReduceParams) { p.Tokens, p.Heads, p.Head = 1, 1, 520 },
 		"uneven heads":  func(p *kernels.ReduceParams) { p.Head = 60 },
 		"partitions":    func(p *kernels.ReduceParams) { p.Partitions = 4 },
 		"no partitions": func(p *kernels.ReduceParams) { p.Partitions = 0 },

@@ -478,7 +478,7 @@ type ropeCase struct {
 
 var ropeCases = []ropeCase{
 	{head: 8, rotated: 8}, {head: 64, rotated: 64, interleaved: true}, {head: 128, rotated: 128, factors: true},
-	{head: 72, rotated: 40}, {head: 96, rotated: 24, interleaved: true, factors: true}, {head: 256, rotated: 256},
+	{head: 72, rotated: 40}, {head: 96, rotated: 24, interleaved: true, factors: true}, {head: 256, rotated: 256}, {head: 512, rotated: 128},
 	{head: 64, rotated: 64, table: true, counted: true, separate: true}, {head: 96, rotated: 96, interleaved: true, table: true, factors: true},
 	{head: 80, rotated: 40, counted: true}, {head: 32, rotated: 32, separate: true},
 }

@@ -77,7 +77,7 @@ kernel void flash_attention(device const A *q [[buffer(0)]],       // [batch, he
     scoring.sink = lowest;
     scoring.slope = 0.0f;
     scoring.position = 0;
-    attend(queries, rows, sight, scoring, memory, tid, sg, lane);
+    attend<32>(queries, rows, sight, scoring, memory, 0, tid, sg, lane);
 }
 
 template [[host_name("flash_attention_f32")]] kernel decltype(flash_attention<float>) flash_attention<float>;

@@ -931,7 +931,7 @@ static void reduce(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
 
 // ---- many queries: 32 tokens of a sequence, some heads that share a KV head
 
-constexpr uint32_t QUERY_TILE = 32;
+constexpr uint32_t QUERY_TILE = 32, MAX_SUMS = QUERY_TILE * MAX_HEAD; // of values, in one go
 static uint64_t tiles_of(const AttentionParams &p) { return ceil_div(p.tokens, QUERY_TILE) + p.seqs; }
 static uint64_t attention_tile_units(const smelt_launch *l) {
     const AttentionParams &p = params<AttentionParams>(l, ATTENTION_TILE.params);
@@ -1116,7 +1116,7 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
     const size_t stride = c.row_bytes(a.p.row_stride);
     uint64_t tiles = tiles_of(a.p);
     alignas(64) float queries[MAX_HEAD * QUERY_ROWS], scores[(KEY_TILE + SPARE) * QUERY_ROWS];
-    alignas(64) float values[KEY_TILE * VALUE_COLUMNS], sums[QUERY_ROWS * MAX_HEAD], folded[QUERY_ROWS * MAX_HEAD];
+    alignas(64) float values[KEY_TILE * VALUE_COLUMNS], sums[MAX_SUMS], folded[MAX_SUMS];
     alignas(64) float maximum[QUERY_ROWS], total[QUERY_ROWS], whole_maximum[QUERY_ROWS], whole_total[QUERY_ROWS];
     alignas(64) float factor[QUERY_ROWS], kept[QUERY_ROWS], added[QUERY_ROWS];
     alignas(64) Sights sights = {};
@@ -1191,7 +1191,8 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
                 j += tile.keys;
             }
         };
-        uint32_t together = QUERY_ROWS / tokens; // heads
+        const uint32_t rows = static_cast<uint32_t>(least(QUERY_ROWS, MAX_SUMS / padded / W * W));
+        uint32_t together = rows / tokens; // heads
         for (uint32_t h0 = 0; h0 < a.group; h0 += together) {
             const uint32_t heads = static_cast<uint32_t>(least(together, a.group - h0)), count = heads * tokens;
             const uint32_t lanes = (count + W - 1) / W * W;

@@ -109,7 +109,7 @@ static int delta_net_supports(const smelt_launch *l) {
     if (!holds(l, SMELT_DELTA_NET_PARAMS, sizeof(DeltaNetParams)))
         return 0;
     const DeltaNetParams &p = params<DeltaNetParams>(l, SMELT_DELTA_NET_PARAMS);
-    if (p.head == 0 || p.head > MAX_HEAD || p.key_heads == 0 || p.key_heads > p.heads || p.share == 0 || p.block == 0)
+    if (p.head == 0 || p.head > MAX_SMALL_HEAD || p.key_heads == 0 || p.key_heads > p.heads || p.share == 0 || p.block == 0)
         return 0;
     const uint64_t row = uint64_t{p.head} * 4, gates = uint64_t{p.heads} * 4, state = p.heads * row * p.head;
     return holds_rows(l, SMELT_DELTA_NET_QKV, p.tokens, (2 * uint64_t{p.key_heads} + p.heads) * row) &&
@@ -199,7 +199,7 @@ static void delta_net(const smelt_launch *l, void *, uint64_t begin, uint64_t en
     const float *z = optional<const float>(l, SMELT_DELTA_NET_FC_GATED, SMELT_DELTA_NET_Z);
     const float root = 1.0f / __builtin_sqrtf(static_cast<float>(p.head));
     DeltaToken tokens[DELTA_TOKENS];
-    float q[DELTA_TOKENS][MAX_HEAD], k[DELTA_TOKENS][MAX_HEAD];
+    float q[DELTA_TOKENS][MAX_SMALL_HEAD], k[DELTA_TOKENS][MAX_SMALL_HEAD];
     const auto unit_length = [&](const float *x, float *out, float by) {
         const F scale = set1(by / __builtin_sqrtf(sum_of_squares(x, p.head) + p.eps));
         map1(x, out, p.head, [=](F v) { return v * scale; });
