@@ -8,6 +8,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -277,7 +278,10 @@ func (e *Engine) start(p *Program, executable *device.Executable, limits engine.
 	} else {
 		bytes = max(device.AvailableMemory()/2, int64(context)*each)
 	}
-	blocks = int(min(int64(blocks), bytes/each))
+	blocks = sort.Search(blocks, func(i int) bool {
+		m, err := executable.InstanceMemory(i+1, engine.WindowBlocks(p.Plan, limits, i+1)...)
+		return err != nil || m.Cache > bytes
+	})
 	if blocks == 0 {
 		return fmt.Errorf("a cache of %d bytes: one block of %d tokens takes %d", bytes, p.Plan.Block(), each)
 	}

@@ -34,12 +34,18 @@ var inputChecks = []check{
 	{input: sym.Copies, run: checkCopies},
 }
 
+// of returns the values of the input.
+func (c *check) of(step *Step) []int32 {
+	values, _ := sym.Given(step.Inputs, c.input)
+	return values
+}
+
 // stateCheck is for Plans with recurrent states, whose kernels find a state by position.
 var stateCheck = check{input: sym.Positions, run: checkStates}
 
-// inputChecks returns the checks of the Plan's inputs, for an instance with that number of cache
+// inputChecks returns the checks of the Plan's inputs, for an instance with these numbers of cache
 // blocks.
-func (p *Executable) inputChecks(blocks int) []check {
+func (p *Executable) inputChecks(blocks int, windows []Window) []check {
 	block := 0
 	for _, c := range p.plan.Caches {
 		if c.Block > 0 && (block == 0 || c.Block < block) {
@@ -49,8 +55,19 @@ func (p *Executable) inputChecks(blocks int) []check {
 	var list []check
 	have := p.Inputs()
 	for _, c := range inputChecks {
-		if slices.Contains(have, c.input) {
-			c.blocks, c.block, c.vocab, c.phases = int32(blocks), int32(block), p.plan.Vocab, p.plan.Phases
+		for _, name := range have {
+			base, window := sym.Window(name)
+			if base != c.input {
+				continue
+			}
+			c := c
+			c.input, c.vocab, c.phases = name, p.plan.Vocab, p.plan.Phases
+			c.blocks, c.block = int32(blocksOf(window, blocks, windows)), int32(block)
+			if base == sym.Copies { // in the caches of all layers
+				for _, w := range windows {
+					c.blocks = min(c.blocks, int32(w.Blocks))
+				}
+			}
 			list = append(list, c)
 		}
 	}
@@ -124,7 +141,7 @@ func checkTokenTypes(_ check, step *Step) error {
 
 func checkSlots(c check, step *Step) error {
 	end := int64(c.blocks) * int64(c.block)
-	for t, slot := range step.Inputs[sym.Slots] {
+	for t, slot := range c.of(step) {
 		if int64(slot) >= end {
 			return fmt.Errorf("token %d is written to slot %d of %d", t, slot, end)
 		}
@@ -166,7 +183,7 @@ func checkContextLens(c check, step *Step) error {
 // checkBlockTable validates the entries that are in use according to context_lens; the
 // others may hold anything.
 func checkBlockTable(c check, step *Step) error {
-	table, lens, perTable := step.Inputs[sym.BlockTable], step.Inputs[sym.ContextLens], int(step.Sizes[sym.NB])
+	table, lens, perTable := c.of(step), step.Inputs[sym.ContextLens], int(step.Sizes[sym.NB])
 	if c.block == 0 {
 		return nil // no kernel reads it
 	}

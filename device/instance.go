@@ -77,18 +77,21 @@ func (p *Executable) named(kind plan.Kind) []string {
 	return names
 }
 
-// NewInstance allocates an instance with that number of cache blocks. It returns a *MemoryError,
-// which has the sizes, if memory does not suffice.
-func (p *Executable) NewInstance(blocks int) (*Instance, error) {
-	s, err := p.newInstance(blocks)
+// Window is the number of cache blocks for layers whose tokens see the last Keys keys only.
+type Window struct{ Keys, Blocks int }
+
+// NewInstance allocates an instance with that number of cache blocks, and other numbers for layers
+// with some windows. It returns a *MemoryError, which has the sizes, if memory does not suffice.
+func (p *Executable) NewInstance(blocks int, windows ...Window) (*Instance, error) {
+	s, err := p.newInstance(blocks, windows)
 	if err != nil {
 		return nil, p.device.named(err)
 	}
 	return s, nil
 }
 
-func (p *Executable) newInstance(blocks int) (*Instance, error) {
-	sizes, memory, err := p.instanceBytes(blocks)
+func (p *Executable) newInstance(blocks int, windows []Window) (*Instance, error) {
+	sizes, memory, err := p.instanceBytes(blocks, windows)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +108,7 @@ func (p *Executable) newInstance(blocks int) (*Instance, error) {
 		executable: p, blocks: blocks, memory: memory, sizes: sizes,
 		buffers: make([]Handle, n), bytes: make([][]byte, n), strides: make([]uint64, n), filled: make([][ringSlots]int, n),
 		counts: Counts{Kernels: make([]Ran, len(p.kernels))},
-		checks: p.inputChecks(blocks),
+		checks: p.inputChecks(blocks, windows),
 	}
 	if err := s.allocate(); err != nil {
 		s.release()
@@ -115,9 +118,9 @@ func (p *Executable) newInstance(blocks int) (*Instance, error) {
 	return s, nil
 }
 
-// InstanceMemory returns the memory of an instance with that number of cache blocks.
-func (p *Executable) InstanceMemory(blocks int) (Memory, error) {
-	_, m, err := p.instanceBytes(blocks)
+// InstanceMemory returns the memory of an instance with these numbers of cache blocks.
+func (p *Executable) InstanceMemory(blocks int, windows ...Window) (Memory, error) {
+	_, m, err := p.instanceBytes(blocks, windows)
 	if err != nil {
 		return m, p.device.named(err)
 	}
@@ -125,7 +128,7 @@ func (p *Executable) InstanceMemory(blocks int) (Memory, error) {
 }
 
 // instanceBytes returns the size of each of an instance's own buffers, and their sums.
-func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
+func (p *Executable) instanceBytes(blocks int, windows []Window) ([]int64, Memory, error) {
 	sizes := make([]int64, len(p.plan.Buffers))
 	var m Memory
 	for i := range p.plan.Buffers {
@@ -136,6 +139,10 @@ func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 		}
 		switch b.Kind {
 		case plan.CacheK, plan.CacheV, plan.State:
+			blocks := blocks
+			if b.Kind != plan.State {
+				blocks = blocksOf(p.plan.Caches[b.Layer].Window, blocks, windows)
+			}
 			if blocks < 1 || n > 0 && int64(blocks) > plan.MaxValue/n {
 				return nil, m, fmt.Errorf("a session of %d cache blocks", blocks)
 			}
@@ -152,6 +159,16 @@ func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 		sizes[i] = n
 	}
 	return sizes, m, nil
+}
+
+// blocksOf returns the number of cache blocks of layers with a window.
+func blocksOf(window, blocks int, windows []Window) int {
+	for _, w := range windows {
+		if w.Keys == window {
+			return w.Blocks
+		}
+	}
+	return blocks
 }
 
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }

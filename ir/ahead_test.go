@@ -27,3 +27,28 @@ func TestGiven(t *testing.T) {
 	_, ok := sym.Given(nil, sym.Ahead(1))
 	require.False(t, ok)
 }
+
+// TestWindowed: names of inputs of layers with a window; such layers have the blocks of the others where a
+// step names none for them.
+func TestWindowed(t *testing.T) {
+	require.Equal(t, "slots", sym.Windowed(sym.Slots, 0))
+	require.Equal(t, "block_table@512", sym.Windowed(sym.BlockTable, 512))
+	for name, want := range map[string]int{
+		"slots@512": 512, "block_table@1": 1, "slots": 0, "slots@0": 0, "slots@-1": 0, "slots@01": 0, "slots@+1": 0, "slots@": 0,
+		"slots@2147483648": 0, "positions@4": 0, "slots@4@4": 0,
+	} {
+		base, window := sym.Window(name)
+		require.Equal(t, want, window, name)
+		if want == 0 {
+			require.Equal(t, name, base)
+		} else {
+			require.Equal(t, name, sym.Windowed(base, window))
+		}
+	}
+	inputs := map[string][]int32{sym.Slots: {1}, "slots@4": {2}}
+	for name, want := range map[string][]int32{"slots": {1}, "slots@4": {2}, "slots@5": {1}, "block_table@4": nil, "slots@05": nil} {
+		got, ok := sym.Given(inputs, name)
+		require.Equal(t, want != nil, ok, name)
+		require.Equal(t, want, got, name)
+	}
+}

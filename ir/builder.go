@@ -176,7 +176,8 @@ func (b *Builder) Input(name string) *Value {
 	if v := b.inputs[name]; v != nil {
 		return v
 	}
-	shape, ok := inputShapes[name]
+	base, _ := sym.Window(name)
+	shape, ok := inputShapes[base]
 	if sym.Derived(name) {
 		shape, ok = inputShapes[sym.Positions], true
 	}
@@ -235,7 +236,11 @@ func (b *Builder) Const(data []float32) *Value {
 
 // Cache returns the current version of the layer's KV cache; the first version is the
 // cache at the start of the step.
-func (b *Builder) Cache(kvHeads, head int) *Value {
+func (b *Builder) Cache(kvHeads, head int) *Value { return b.CacheWindow(kvHeads, head, 0) }
+
+// CacheWindow is Cache for a layer whose tokens see the last window keys only; 0: all. In blocks that
+// are smaller than the context, it has [Cache.Window].
+func (b *Builder) CacheWindow(kvHeads, head, window int) *Value {
 	if b.layer == NoLayer {
 		b.Fail("a cache belongs to a layer")
 	}
@@ -243,6 +248,9 @@ func (b *Builder) Cache(kvHeads, head int) *Value {
 		b.caches = append(b.caches, nil)
 	}
 	c := Cache{DType: b.opts.KV, KVHeads: kvHeads, Head: head, Block: b.opts.Block}
+	if b.opts.Block < b.opts.Context && window < b.opts.Context {
+		c.Window = window
+	}
 	if v := b.caches[b.layer]; v != nil {
 		if v.Type.Cache != c {
 			b.Fail("there is a cache of %s already, want %s", v.Type, StateOf(c))
@@ -254,13 +262,22 @@ func (b *Builder) Cache(kvHeads, head int) *Value {
 	return v
 }
 
+// CacheOf returns the current version of an earlier layer's KV cache, for a layer that reads the keys
+// and values of that one and has none of its own (Sun et al., "You Only Cache Once", 2024).
+func (b *Builder) CacheOf(layer int) *Value {
+	if layer < 0 || layer >= len(b.caches) || layer >= b.layer || b.caches[layer] == nil {
+		b.Fail("layer %d has no cache to read, or comes no earlier", layer)
+	}
+	return b.caches[layer]
+}
+
 // CacheWrite stores k and v, [T,KV,D] each, at the tokens' slots and returns the
 // cache's next version.
 func (b *Builder) CacheWrite(cache, k, v *Value) *Value {
 	if cache == nil || b.layer == NoLayer || b.layer >= len(b.caches) || b.caches[b.layer] != cache {
 		b.Fail("%s is not the newest version of the layer's cache", cache)
 	}
-	next := b.emit(OpCacheWrite, nil, cache, k, v, b.Input(sym.Slots))
+	next := b.emit(OpCacheWrite, nil, cache, k, v, b.Input(sym.Windowed(sym.Slots, cache.Type.Cache.Window)))
 	b.caches[b.layer] = next
 	return next
 }
@@ -278,7 +295,8 @@ func (b *Builder) CopyBlocks(cache *Value) *Value {
 
 // CacheRead returns the keys and values of every sequence, [B*Smax,KV,D] each.
 func (b *Builder) CacheRead(cache *Value) (k, v *Value) {
-	lens, table := b.Input(sym.ContextLens), b.Input(sym.BlockTable)
+	b.require(OpCacheRead, cache)
+	lens, table := b.Input(sym.ContextLens), b.Input(sym.Windowed(sym.BlockTable, cache.Type.Cache.Window))
 	k = b.emit(OpCacheRead, CacheReadAttr{Values: false}, cache, lens, table)
 	v = b.emit(OpCacheRead, CacheReadAttr{Values: true}, cache, lens, table)
 	return k, v

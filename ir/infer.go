@@ -169,6 +169,9 @@ func inferCache(_ []*Value, attr any, given Type) (Type, error) {
 	if c.Head%c.DType.BlockElems() != 0 {
 		return given, fmt.Errorf("heads of %d elements are not whole %s blocks", c.Head, c.DType)
 	}
+	if c.Window < 0 || c.Window > maxCacheExtent {
+		return given, fmt.Errorf("%s has a window of %d", given, c.Window)
+	}
 	if layer := attr.(CacheAttr).Layer; layer < 0 || layer >= maxLayers {
 		return given, fmt.Errorf("layer %d", layer)
 	}
@@ -1021,6 +1024,9 @@ func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
 	c, err := cacheOf(in, 1)
 	if err != nil {
 		return Type{}, err
+	}
+	if c.Window > 0 && (a.Window == 0 || a.Window > c.Window) {
+		return Type{}, fmt.Errorf("a window of %d keys, of which %s keeps %d", a.Window, in[1], c.Window)
 	}
 	heads, ok := q.Shape[1].IsConst()
 	if !ok || heads%int64(c.KVHeads) != 0 {

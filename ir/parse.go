@@ -384,6 +384,12 @@ func (p *parser) cache() (Type, error) {
 			return Type{}, err
 		}
 	}
+	if p.tok == ',' {
+		p.next()
+		if c.Window, err = p.integer("a window"); err != nil {
+			return Type{}, err
+		}
+	}
 	return StateOf(c), p.expect('>', `">"`)
 }
 

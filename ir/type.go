@@ -67,6 +67,9 @@ type Cache struct {
 	KVHeads int
 	Head    int // elements of one head
 	Block   int // tokens per block; a contiguous cache is one block
+	// Window is the number of keys up to its own that any token sees, at most; blocks before may hold
+	// something else by then. 0: all keys.
+	Window int
 }
 
 // Recurrent is the shape of a recurrent state of one layer: [blocks, Rows, Width] floats, one
@@ -138,6 +141,9 @@ func (t Type) String() string {
 	case State:
 		if r := t.Recurrent; t.IsRecurrent() {
 			return fmt.Sprintf("state<%d,%d,%d>", r.Rows, r.Width, r.Block)
+		}
+		if c := t.Cache; c.Window > 0 {
+			return fmt.Sprintf("cache<%s,%d,%d,%d,%d>", c.DType, c.KVHeads, c.Head, c.Block, c.Window)
 		}
 		return fmt.Sprintf("cache<%s,%d,%d,%d>", t.Cache.DType, t.Cache.KVHeads, t.Cache.Head, t.Cache.Block)
 	case Tuple:

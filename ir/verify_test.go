@@ -44,6 +44,7 @@ const start = `
   v31 = input {name="heads"} : f32[T,192]
   v32 = input {name="gates"} : f32[T,8]
   v33 = weight {name="n32"} : f32[32]
+  v34 = cache {layer=5} : cache<f16,2,16,32,100> @5
 `
 
 // rope is an attribute that fits heads of 16.
@@ -302,6 +303,10 @@ func TestInfer(t *testing.T) {
 		{line: `attention v13 v15 v2 v4 v5 v6 {scale=0.25 activation=sigmoid}`, typ: "f32[T,4,16]", fails: "6 operands"},
 		{line: `attention v13 v15 v2 v4 v5 v6 {scale=0.25 byhead=true}`, typ: "f32[T,4,16]", fails: "columns of no gate"},
 		{line: `attention v13 v15 v2 v4 v5 v6 {scale=0.25 window=-3}`, typ: "f32[T,4,16]", fails: "a window of -3 keys"},
+		{line: `attention v13 v34 v2 v4 v5 v6 {scale=0.25 window=100}`, typ: "f32[T,4,16]"},
+		{line: `attention v13 v34 v2 v4 v5 v6 {scale=0.25 window=101}`, typ: "f32[T,4,16]", fails: "a window of 101 keys, of which v34 keeps 100"},
+		{line: `attention v13 v34 v2 v4 v5 v6 {scale=0.25}`, typ: "f32[T,4,16]", fails: "a window of 0 keys, of which v34 keeps 100"},
+		{line: `cache {layer=1}`, typ: "cache<f16,2,16,32,4294967296>", fails: "a window of 4294967296"},
 		{line: `attention v13 v15 v2 v4 v5 v6 {scale=0.25 softcap=-3}`, typ: "f32[T,4,16]", fails: "the cap is -3"},
 		{line: `attention v16 v15 v2 v4 v5 v6 {scale=0.25}`, typ: "f32[T,2,32]", fails: "q (v16) is f32[T,2,32], want shape [T,2,16]"},
 		{line: `attention v13 v9 v2 v4 v5 v6 {scale=0.25}`, typ: "f32[T,4,16]", fails: "operand 1 (v9) is f32[T,64], not a cache"},

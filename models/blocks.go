@@ -237,7 +237,11 @@ func AttentionHeads(l *LayerBuilder, n *ir.Value, prepare Prepare) *ir.Value {
 	project := func(role string, heads int) *ir.Value { // [T, heads, Head]
 		return b.SplitHeads(l.Linear(role, n, heads*l.Head, l.Config.Biases.QKV), heads)
 	}
-	q, k, v := project("attn_q", l.Heads), project("attn_k", l.KVHeads), project("attn_v", l.KVHeads)
+	q := project("attn_q", l.Heads)
+	if l.Back > 0 {
+		return AttendOver(l, l.Rotate(prepare("attn_q", q)), b.CacheOf(l.Index-l.Back))
+	}
+	k, v := project("attn_k", l.KVHeads), project("attn_v", l.KVHeads)
 	q = l.Rotate(prepare("attn_q", q))
 	k = l.Rotate(prepare("attn_k", k))
 	return Attend(l, q, k, v)
@@ -246,8 +250,17 @@ func AttentionHeads(l *LayerBuilder, n *ir.Value, prepare Prepare) *ir.Value {
 // Attend returns softmax(scale · q·kᵀ)·v over all tokens of the sequence in the cache, this step
 // included: [T, Heads·Head]. scale is 1/√Head unless the configuration sets another.
 func Attend(l *LayerBuilder, q, k, v *ir.Value) *ir.Value {
+	window := l.Window
+	if l.Config.Both {
+		window = 0 // keys ahead are seen too
+	}
+	return AttendOver(l, q, l.Builder.CacheWrite(l.Builder.CacheWindow(l.KVHeads, l.Head, window), k, v))
+}
+
+// AttendOver is Attend over the keys and values in a cache, which may be an earlier layer's.
+func AttendOver(l *LayerBuilder, q, cache *ir.Value) *ir.Value {
 	b := l.Builder
-	keys, values := b.CacheRead(b.CacheWrite(b.Cache(l.KVHeads, l.Head), k, v))
+	keys, values := b.CacheRead(cache)
 	keys = b.RepeatKV(keys, l.Heads/l.KVHeads)
 	values = b.RepeatKV(values, l.Heads/l.KVHeads)
 	headFirst := [3]int{1, 0, 2}

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -102,6 +103,7 @@ type Layer struct {
 	Sinks                bool    // each head has a sink beside its scores
 	ALiBi                float64 // scale of ALiBi's slopes, see alibi; 0: no ALiBi
 	Recurrent            bool    // a recurrent state instead of attention
+	Back                 int     // the layer attends over the keys and values of the one so many before it; 0: its own
 }
 
 // At returns the configuration for sequences of at most context tokens (see [Rope]), whose graph
@@ -163,9 +165,30 @@ func (c *Config) checkLayers() error {
 		return ConfigError("%d layers are described, the model has %d", len(c.ByLayer), c.Layers)
 	}
 	for i := range c.ByLayer {
-		if err := c.ByLayer[i].check(); err != nil {
+		if err := cmp.Or(c.ByLayer[i].check(), c.checkBack(i)); err != nil {
 			return fmt.Errorf("layer %d: %w", i, err)
 		}
+	}
+	return nil
+}
+
+// checkBack checks the layer whose keys and values layer i attends over.
+func (c *Config) checkBack(i int) error {
+	l := &c.ByLayer[i]
+	if l.Back == 0 {
+		return nil
+	}
+	if l.Back < 0 || l.Back > i {
+		return ConfigError("it attends over the keys and values of the layer %d before it", l.Back)
+	}
+	from := &c.ByLayer[i-l.Back]
+	switch {
+	case from.Back != 0 || from.Recurrent || l.Recurrent:
+		return ConfigError("it attends over the keys and values of layer %d, which has none", i-l.Back)
+	case l.KVHeads != from.KVHeads || l.Head != from.Head:
+		return ConfigError("%d KV heads of %d elements are those of layer %d, which has %d of %d", l.KVHeads, l.Head, i-l.Back, from.KVHeads, from.Head)
+	case from.Window != 0 && (l.Window == 0 || l.Window > from.Window):
+		return ConfigError("it sees more keys than layer %d, which keeps %d", i-l.Back, from.Window)
 	}
 	return nil
 }

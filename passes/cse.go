@@ -14,6 +14,9 @@ type identity struct {
 	op   ir.Op
 	attr any
 	args [maxArgs]ir.ID
+	// layer is that of reads of a cache, which are fused into the attention of their own layer: two
+	// layers may read one cache.
+	layer int
 }
 
 // cse replaces equal values by the first of them in program order. Ops that write a
@@ -23,6 +26,9 @@ func cse(f *ir.Func, _ *ir.Target, _ ir.Steps) (int, error) {
 	same := make(map[*ir.Value]*ir.Value)
 	for _, v := range f.Values {
 		key := identity{op: v.Op, attr: v.Attr}
+		if v.Op == ir.OpCacheRead {
+			key.layer = v.Layer
+		}
 		for i, a := range v.Args {
 			if first := same[a]; first != nil {
 				a = first

@@ -19,6 +19,7 @@ package batch
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/smelt-ml/smelt/ir/sym"
 )
@@ -30,6 +31,16 @@ type Piece struct {
 	Blocks []int32 // the sequence's cache blocks in order, with room for Tokens
 	Second int     // number of the first token of the second of two texts; 0: there is one
 	Rows   Rows
+	// Windows are its blocks in the caches of layers with a window whose blocks are not Blocks, as many
+	// lists in each piece of a step.
+	Windows []Window
+}
+
+// Window is a sequence's blocks for layers whose tokens see Keys keys. They have room for the tokens
+// of the step; those that no token sees stand for others, so that a reader finds no foreign one.
+type Window struct {
+	Keys   int
+	Blocks []int32
 }
 
 // Rows selects the tokens of a piece that get a row of logits. Rows are in the order of sequences,
@@ -54,6 +65,15 @@ type Step struct {
 	Longest int64 // tokens of the longest piece
 
 	tokens, positions, ends, types, slots, starts, lens, table, rows, copies []int32
+
+	windows []window
+}
+
+// window is the inputs of a step that find the blocks of layers with a window.
+type window struct {
+	keys                 int
+	slotsName, tableName string
+	slots, table         []int32
 }
 
 // Pack returns the step of pieces. Cache blocks have block slots, and no sequence is longer than
@@ -82,12 +102,62 @@ func (s *Step) Pack(block, context int, pieces ...Piece) {
 	if s.Inputs == nil {
 		s.Inputs = make(map[string][]int32)
 	}
+	s.addWindows(pieces, block, width)
 	in := s.Inputs
 	in[sym.Tokens], in[sym.Positions], in[sym.Ends], in[sym.Slots], in[sym.CuSeqlens] = s.tokens, s.positions, s.ends, s.slots, s.starts
 	in[sym.TokenTypes] = s.types
 	in[sym.ContextLens], in[sym.BlockTable], in[sym.LogitRows], in[sym.Copies] = s.lens, s.table, s.rows, s.copies
 	s.Sizes = sym.Sizes{sym.T: int64(len(s.tokens)), sym.B: int64(len(pieces)), sym.R: int64(len(s.rows)), sym.NB: int64(width),
 		sym.Smax: Smax(longest, context)}
+}
+
+// addWindows writes the inputs of layers with a window whose blocks are not those of the others.
+func (s *Step) addWindows(pieces []Piece, block, width int) {
+	var lists []Window
+	if len(pieces) > 0 {
+		lists = pieces[0].Windows
+	}
+	if !slices.EqualFunc(s.windows, lists, func(have window, want Window) bool { return have.keys == want.Keys }) {
+		for i := range s.windows {
+			delete(s.Inputs, s.windows[i].slotsName)
+			delete(s.Inputs, s.windows[i].tableName)
+		}
+		s.windows = s.windows[:0]
+		for _, w := range lists {
+			s.windows = append(s.windows, window{keys: w.Keys, slotsName: sym.Windowed(sym.Slots, w.Keys), tableName: sym.Windowed(sym.BlockTable, w.Keys)})
+		}
+	}
+	for i := range s.windows {
+		w := &s.windows[i]
+		w.slots, w.table = w.slots[:0], w.table[:0]
+		for j := range pieces {
+			q, of := &pieces[j], &pieces[j].Windows[i]
+			if of.Keys != w.keys || q.Start+len(q.Tokens) > len(of.Blocks)*block || len(of.Blocks) > width {
+				panic(fmt.Sprintf("batch: sequence %d adds %d tokens after %d to %d blocks of %d slots for layers that see %d keys, where others see %d",
+					j, len(q.Tokens), q.Start, len(of.Blocks), block, of.Keys, w.keys))
+			}
+			w.slots = appendSlots(w.slots, q.Start, len(q.Tokens), of.Blocks, block)
+			w.table = appendRow(w.table, of.Blocks, width)
+		}
+		s.Inputs[w.slotsName], s.Inputs[w.tableName] = w.slots, w.table
+	}
+}
+
+// appendSlots appends the slots of n tokens from the one at position start on.
+func appendSlots(slots []int32, start, n int, blocks []int32, block int) []int32 {
+	for position := start; position < start+n; position++ {
+		slots = append(slots, blocks[position/block]*int32(block)+int32(position%block))
+	}
+	return slots
+}
+
+// appendRow appends a row of a block table.
+func appendRow(table, blocks []int32, width int) []int32 {
+	table = append(table, blocks...)
+	for range width - len(blocks) {
+		table = append(table, -1)
+	}
+	return table
 }
 
 // Copy copies the cache block From to the block To.
@@ -128,15 +198,12 @@ func (s *Step) add(q *Piece, block, width int) {
 		if q.Second > 0 && i >= q.Second {
 			s.types[len(s.types)-1] = 1
 		}
-		s.slots = append(s.slots, q.Blocks[position/block]*int32(block)+int32(position%block))
 	}
+	s.slots = appendSlots(s.slots, q.Start, len(q.Tokens), q.Blocks, block)
 	end := len(s.tokens)
 	s.starts = append(s.starts, int32(end))
 	s.lens = append(s.lens, int32(q.Start+len(q.Tokens)))
-	s.table = append(s.table, q.Blocks...)
-	for range width - len(q.Blocks) {
-		s.table = append(s.table, -1)
-	}
+	s.table = appendRow(s.table, q.Blocks, width)
 	switch q.Rows {
 	case Last:
 		first = end - 1

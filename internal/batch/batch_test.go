@@ -32,6 +32,30 @@ func ExamplePack() {
 	// [5 2 3 2 8 0] 3
 }
 
+// TestWindows: layers with a window have slots and a table of their own, as wide as the others'; nothing of
+// them is left in a step without.
+func TestWindows(t *testing.T) {
+	var s batch.Step
+	first := batch.Piece{Tokens: []int32{72, 73, 74}, Start: 1, Blocks: []int32{3, 0}, Windows: []batch.Window{{Keys: 2, Blocks: []int32{7, 7}}, {Keys: 1, Blocks: []int32{4, 5}}}}
+	second := batch.Piece{Tokens: []int32{75, 76}, Blocks: []int32{2}, Windows: []batch.Window{{Keys: 2, Blocks: []int32{1}}, {Keys: 1, Blocks: []int32{0}}}}
+	s.Pack(2, 8, first, second)
+	require.Equal(t, []int32{7, 0, 1, 4, 5}, s.Inputs["slots"])
+	require.Equal(t, []int32{15, 14, 15, 2, 3}, s.Inputs["slots@2"])
+	require.Equal(t, []int32{7, 7, 1, -1}, s.Inputs["block_table@2"])
+	require.Equal(t, []int32{9, 10, 11, 0, 1}, s.Inputs["slots@1"])
+	require.Equal(t, []int32{4, 5, 0, -1}, s.Inputs["block_table@1"])
+	first.Windows, second.Windows = first.Windows[:1], second.Windows[:1]
+	s.Pack(2, 8, second)
+	require.Equal(t, []int32{2, 3}, s.Inputs["slots@2"])
+	require.NotContains(t, s.Inputs, "slots@1")
+	require.NotContains(t, s.Inputs, "block_table@1")
+	second.Windows = []batch.Window{{Keys: 3, Blocks: []int32{1}}}
+	require.PanicsWithValue(t, "batch: sequence 1 adds 2 tokens after 0 to 1 blocks of 2 slots for layers that see 3 keys, where others see 2",
+		func() { s.Pack(2, 8, first, second) })
+	second.Windows = []batch.Window{{Keys: 2, Blocks: []int32{}}}
+	require.Panics(t, func() { s.Pack(2, 8, first, second) })
+}
+
 // mixture gives random sequences blocks of their own, shuffled, and what has been written
 // of each so far.
 type mixture struct {

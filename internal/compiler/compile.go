@@ -63,7 +63,7 @@ func Compile(d Definition, opts Options) (*Program, error) {
 	for i := range phases {
 		r, from := &phases[i], source
 		if r.MaxC > 0 {
-			if from, err = copying(source); err != nil {
+			if from, err = copying(source, opts.Context); err != nil {
 				return nil, err
 			}
 		}
@@ -107,12 +107,12 @@ func recurs(f *ir.Func) bool {
 }
 
 // copying returns a graph that copies blocks of all caches of a source graph.
-func copying(source *ir.Func) (*ir.Func, error) {
+func copying(source *ir.Func, context int) (*ir.Func, error) {
 	caches := lo.Filter(source.Values, func(v *ir.Value, _ int) bool { return v.Op == ir.OpCache })
 	c := caches[0].Type.Cache // equal in all layers except for heads
-	return ir.Build(source.Name, nil, ir.Options{KV: c.DType, Block: c.Block}, func(b *ir.Builder) {
+	return ir.Build(source.Name, nil, ir.Options{KV: c.DType, Block: c.Block, Context: context}, func(b *ir.Builder) {
 		for _, v := range caches {
-			b.Layer(v.Layer, func() { b.CopyBlocks(b.Cache(v.Type.Cache.KVHeads, v.Type.Cache.Head)) })
+			b.Layer(v.Layer, func() { b.CopyBlocks(b.CacheWindow(v.Type.Cache.KVHeads, v.Type.Cache.Head, v.Type.Cache.Window)) })
 		}
 	})
 }

@@ -35,7 +35,7 @@ func NewEmbedder(plan *plan.Plan, executable *device.Executable) (*Embedder, err
 	block := plan.Block()
 	e.blocks = batch.Contiguous(1, e.tokens/block+e.sequences)
 	var err error
-	e.r, err = newRunner(plan, executable, len(e.blocks), Embeddings)
+	e.r, err = newRunner(plan, executable, Embeddings, len(e.blocks))
 	return e, err
 }
 

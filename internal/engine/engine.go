@@ -206,8 +206,9 @@ type request struct {
 
 // Stats describe an engine's state and totals.
 type Stats struct {
-	Waiting, Running int // sequences
-	Blocks, Free     int // of the cache; free blocks may still be known
+	Waiting, Running int           // sequences
+	Blocks, Free     int           // of the cache; free blocks may still be known
+	Windows          []pages.Group // of layers with a window whose blocks are others, those that sequences hold
 	schedule.Counts
 	Pages pages.Counts
 }
@@ -244,11 +245,12 @@ func New(plan *plan.Plan, executable *device.Executable, limits Limits, blocks i
 	case guessing.Draft != nil && guessing.Draft.Limits.Sequences < limits.Sequences:
 		return nil, fmt.Errorf("%d sequences at once: the draft's plan of %s has steps of %d", limits.Sequences, guessing.Draft.Plan.Model, guessing.Draft.Limits.Sequences)
 	}
-	r, err := NewRunner(plan, executable, blocks)
+	windows := WindowBlocks(plan, limits, blocks)
+	r, err := NewRunner(plan, executable, blocks, windows...)
 	if err != nil {
 		return nil, err
 	}
-	pool := r.newPool(blocks)
+	pool := r.newPool(blocks, windows...)
 	e := &Engine{
 		runner: r, pool: pool, limits: limits, vocab: plan.Vocab,
 		ended: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(map[*schedule.Sequence]*request),
@@ -396,7 +398,7 @@ func (e *Engine) loop() {
 // note publishes the engine's stats.
 func (e *Engine) note() {
 	s := Stats{
-		Waiting: e.scheduler.Waiting(), Running: e.scheduler.Running(), Blocks: e.pool.Blocks(), Free: e.pool.Free(),
+		Waiting: e.scheduler.Waiting(), Running: e.scheduler.Running(), Blocks: e.pool.Blocks(), Free: e.pool.Free(), Windows: e.pool.Held(),
 		Counts: e.scheduler.Counts(), Pages: e.pool.Counts(),
 	}
 	e.mu.Lock()

@@ -31,12 +31,12 @@ type Runner struct {
 	step            device.Step
 }
 
-// NewRunner allocates caches of the given number of blocks, an arena, and buffers for results.
-func NewRunner(plan *plan.Plan, executable *device.Executable, blocks int) (*Runner, error) {
-	return newRunner(plan, executable, blocks, Logits)
+// NewRunner allocates caches of the given numbers of blocks, an arena, and buffers for results.
+func NewRunner(plan *plan.Plan, executable *device.Executable, blocks int, windows ...device.Window) (*Runner, error) {
+	return newRunner(plan, executable, Logits, blocks, windows...)
 }
 
-func newRunner(compiled *plan.Plan, executable *device.Executable, blocks int, result string) (*Runner, error) {
+func newRunner(compiled *plan.Plan, executable *device.Executable, result string, blocks int, windows ...device.Window) (*Runner, error) {
 	r := &Runner{plan: compiled, block: compiled.Block(), name: result, stateful: compiled.Stateful()}
 	one := sym.Sizes{sym.T: 1, sym.B: 1, sym.R: 1, sym.NB: 1, sym.Smax: 1}
 	for i := range compiled.Buffers {
@@ -55,7 +55,7 @@ func newRunner(compiled *plan.Plan, executable *device.Executable, blocks int, r
 		return nil, fmt.Errorf("the plan of %s returns no %q%s", compiled.Model, result, hints[result])
 	}
 	var err error
-	if r.run, err = executable.NewInstance(blocks); err != nil {
+	if r.run, err = executable.NewInstance(blocks, windows...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -106,9 +106,34 @@ func (r *Runner) Copy(ctx context.Context, copies ...batch.Copy) error {
 	return nil
 }
 
-// newPool returns a pool of the given number of blocks of the runner's cache.
-func (r *Runner) newPool(blocks int) *pages.Pool {
-	p := pages.NewPool(blocks, r.block)
+// WindowBlocks returns how many blocks a cache has for layers with a window, beside others that it has
+// so many for: what sequences in their midst take, and as much again for prefixes to be shared.
+func WindowBlocks(plan *plan.Plan, limits Limits, blocks int) (windows []device.Window) {
+	for i, keys := range plan.Windows() {
+		if i > 0 {
+			most := 2 * limits.Sequences * BlocksOf(plan, keys, min(longest(plan), limits.Tokens))
+			windows = append(windows, device.Window{Keys: keys, Blocks: min(blocks, most)})
+		}
+	}
+	return windows
+}
+
+// BlocksOf returns the number of blocks that a sequence holds at most for layers with a window, in steps of
+// so many tokens of it.
+func BlocksOf(plan *plan.Plan, window, tokens int) int {
+	return pages.Reserve(window, plan.Block(), 1, tokens)
+}
+
+// newPool returns a pool of the runner's cache, which has the given numbers of blocks.
+func (r *Runner) newPool(blocks int, windows ...device.Window) *pages.Pool {
+	groups := []pages.Group{{Blocks: blocks}}
+	if all := r.plan.Windows(); len(all) > 0 {
+		groups[0].Window = all[0]
+	}
+	for _, w := range windows {
+		groups = append(groups, pages.Group{Window: w.Keys, Blocks: w.Blocks})
+	}
+	p := pages.NewGroups(r.block, groups...)
 	if r.copies == 0 {
 		p.Uncopied()
 	}

@@ -107,16 +107,16 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 	c := f.Clone()
 	picked := pick(f)
 	replaced := make([]bool, f.MaxID())
-	lens, table := (*ir.Value)(nil), (*ir.Value)(nil)
+	lens, tables := (*ir.Value)(nil), map[int]*ir.Value{} // tables by window
 	for _, v := range c.Values {
 		if i := v.Op.Writes(); i >= 0 {
 			replaced[v.Args[i].ID] = true
 		}
-		switch v.Name() {
+		switch base, window := sym.Window(v.Name()); base {
 		case sym.ContextLens:
 			lens = v
 		case sym.BlockTable:
-			table = v
+			tables[window] = v
 		}
 	}
 	var probes []*probe
@@ -134,7 +134,7 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 		if v.Op.IsLeaf() || v.Op == ir.OpReshape || !picked(f.Values[i]) {
 			continue
 		}
-		switch {
+		switch table := tables[v.Type.Cache.Window]; {
 		case v.Type.Kind == ir.State && !v.Type.IsRecurrent() && !replaced[v.ID] && lens != nil && table != nil: // values after the state show what a recurrent state holds
 			for _, values := range []bool{false, true} {
 				read, err := c.Emit(ir.OpCacheRead, ir.CacheReadAttr{Values: values}, v.Layer, v, lens, table)

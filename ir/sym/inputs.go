@@ -21,6 +21,26 @@ const (
 	Copies      = "copies"       // [C,2] cache blocks: one that is copied, and the one that becomes its copy
 )
 
+// Windowed names the input that holds what base, one of Slots and BlockTable, holds, for layers whose
+// tokens see no more than the last window keys: their blocks may be others, because those that no
+// later token sees are given back. 0 stands for all keys: base itself.
+func Windowed(base string, window int) string {
+	if window == 0 {
+		return base
+	}
+	return base + "@" + strconv.Itoa(window)
+}
+
+// Window returns the base and the window of a name that [Windowed] made; another name's window is 0.
+func Window(name string) (base string, window int) {
+	base, digits, ok := strings.Cut(name, "@")
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if !ok || err != nil || base != Slots && base != BlockTable || Windowed(base, int(n)) != name {
+		return name, 0
+	}
+	return base, int(n)
+}
+
 // derived are inputs that follow from positions and a number, which ends their name.
 var derived = []struct {
 	name string // begins it
@@ -52,10 +72,15 @@ func derivation(name string) func(position int32) int32 {
 // Derived reports whether an input of that name follows from positions.
 func Derived(name string) bool { return derivation(name) != nil }
 
-// Given returns an input out of those of a step, which hold what others follow from.
+// Given returns an input out of those of a step, which hold what others follow from. Layers with a
+// window have the blocks of the others where a step names none for them.
 func Given(inputs map[string][]int32, name string) (values []int32, ok bool) {
 	if values, ok = inputs[name]; ok {
 		return values, true
+	}
+	if base, window := Window(name); window > 0 {
+		values, ok = inputs[base]
+		return values, ok
 	}
 	of := derivation(name)
 	positions, ok := inputs[Positions]

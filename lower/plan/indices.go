@@ -36,6 +36,7 @@ func (p *Plan) validateIndices(d *Dispatch) error {
 	if c, ok := k.Constant("fc_slots"); ok && slices.Contains(d.Constants, Constant{uint32(c.Index), 0}) {
 		return fmt.Errorf("%s of %s is off, and positions are no slots", c.Name, k.Name)
 	}
+	kept := p.windowOf(d)
 	for i := range d.Bindings {
 		b := &d.Bindings[i]
 		a, ok := k.Arg(int(b.Index))
@@ -51,7 +52,9 @@ func (p *Plan) validateIndices(d *Dispatch) error {
 		}
 		var err error
 		if index, ok := k.Index(&a); ok {
-			err = d.validateIndex(k, &index, b, buffer)
+			if err = d.validateIndex(k, &index, b, buffer); err == nil {
+				err = validateWindow(buffer, kept)
+			}
 		} else if a.IsKept() {
 			err = p.validateKept(d, k, &a, b, buffer)
 		}
@@ -74,14 +77,34 @@ func alignment(a *kernels.Arg) int64 {
 	return 2
 }
 
+// windowOf returns the window of the cache that a dispatch reads or writes; 0 where there is none.
+func (p *Plan) windowOf(d *Dispatch) int {
+	for i := range d.Bindings {
+		if b := &p.Buffers[d.Bindings[i].Buffer]; b.Kind == CacheK || b.Kind == CacheV {
+			return p.Caches[b.Layer].Window
+		}
+	}
+	return 0
+}
+
+// validateWindow checks that an input that finds blocks finds those of the layer's window.
+func validateWindow(buffer *Buffer, window int) error {
+	base, _ := sym.Window(buffer.Name)
+	if blocks := base == sym.Slots || base == sym.BlockTable; buffer.Kind != Input || !blocks || buffer.Name == sym.Windowed(base, window) {
+		return nil
+	}
+	return fmt.Errorf("the layer's blocks are in %s", sym.Windowed(base, window))
+}
+
 func (d *Dispatch) validateIndex(k *kernels.Kernel, index *kernels.Index, b *Binding, buffer *Buffer) error {
+	base, _ := sym.Window(buffer.Name)
 	switch {
 	case index.Checked:
 		return nil
 	case index.Made != "" && buffer.Kind == Arena:
 		return nil // validateOrders finds what it holds
 	case buffer.Kind != Input || b.Offset != 0 || buffer.Owners != nil != index.Owners ||
-		!index.Owners && !slices.Contains(index.Inputs, buffer.Name) && !(index.Derived && sym.Derived(buffer.Name)):
+		!index.Owners && !slices.Contains(index.Inputs, base) && !(index.Derived && sym.Derived(buffer.Name)):
 		return fmt.Errorf("its values are unknown; it takes %s, from its start on", index.Takes())
 	}
 	for name, size := range index.Sizes {

@@ -21,7 +21,7 @@ func compiledPlan(t *testing.T, shape, target string) *plan.Plan {
 	model, err := smelt.Open("arch:"+shape, "")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, model.Close()) })
-	program, err := model.Compile(smelt.Options{Target: target, Context: 512, Prefill: 64, Sequences: 8, Block: 64})
+	program, err := model.Compile(smelt.Options{Target: target, Context: 1024, Prefill: 64, Sequences: 8, Block: 64})
 	require.NoError(t, err)
 	return program.Plan
 }
@@ -111,6 +111,11 @@ func TestIndicesBesides(t *testing.T) {
 			ph.Dispatches[i].Params[param(t, k, name)] = to
 		}
 	}
+	inCommon := func(t *testing.T, p *plan.Plan, _ *plan.Phase, _ int, b *plan.Binding) {
+		base, window := sym.Window(p.Buffers[b.Buffer].Name)
+		require.Equal(t, 512, window)
+		b.Buffer = int32(slices.IndexFunc(p.Buffers, func(b plan.Buffer) bool { return b.Name == base }))
+	}
 	for _, c := range []struct {
 		shape, target, family, arg, want string
 		change                           func(*testing.T, *plan.Plan, *plan.Phase, int, *plan.Binding)
@@ -161,6 +166,8 @@ func TestIndicesBesides(t *testing.T) {
 				ph.Dispatches[j].Barrier = false
 			}
 		}},
+		{"gemma3-1b", "metal", "attention_tile", "block_table", `the layer's blocks are in block_table@512`, inCommon},
+		{"gemma3-1b", "cpu", "", "slots", `the layer's blocks are in slots@512`, inCommon},
 		{"qwen3-30b-a3b", "metal", "group_by_expert", "order", "groups, for 128 experts", set("groups", plan.Number(127))},
 	} {
 		t.Run(c.family+" "+c.arg+" "+c.want, func(t *testing.T) {

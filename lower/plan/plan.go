@@ -61,6 +61,8 @@ type Cache struct {
 	KVHeads int
 	Head    int // elements of one head
 	Block   int // slots of a block
+	// Window is the number of keys that a token sees, at most, see ir.Cache; 0: all.
+	Window int `cbor:",omitzero"`
 }
 
 // Recurrent is the shape of a recurrent state of one layer: [blocks, Rows, Width] floats, one
@@ -130,6 +132,22 @@ func (p *Plan) Block() int {
 		}
 	}
 	return p.Context
+}
+
+// Windows returns the windows of the caches, 0 first, which recurrent states count as, and then the
+// largest first. Layers of one window have their keys and values in the same blocks.
+func (p *Plan) Windows() []int {
+	var list []int
+	for _, c := range p.Caches {
+		if c.Block > 0 && !slices.Contains(list, c.Window) {
+			list = append(list, c.Window)
+		}
+	}
+	if p.Stateful() && !slices.Contains(list, 0) {
+		list = append(list, 0)
+	}
+	slices.SortFunc(list, func(a, b int) int { return cmp.Compare(uint(b)-1, uint(a)-1) })
+	return list
 }
 
 // Stateful reports whether layers have recurrent states. A sequence can continue from them only

@@ -124,7 +124,8 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 	n, constant := b.Bytes.IsConst()
 	switch b.Kind {
 	case Input:
-		if want, ok := inputBytes[b.Name]; ok && b.Bytes.String() != want.String() {
+		name, _ := sym.Window(b.Name)
+		if want, ok := inputBytes[name]; ok && b.Bytes.String() != want.String() {
 			return fmt.Errorf("%s bytes, want %s", b.Bytes, want)
 		}
 	case Weight:
@@ -144,7 +145,7 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 			return fmt.Errorf("layer %d of %d", b.Layer, len(p.Caches))
 		}
 		c := p.Caches[b.Layer]
-		if c.KVHeads <= 0 || c.Head <= 0 || c.Block <= 0 || !c.DType.Known() || c.DType != b.DType {
+		if c.KVHeads <= 0 || c.Head <= 0 || c.Block <= 0 || c.Window < 0 || !c.DType.Known() || c.DType != b.DType {
 			return fmt.Errorf("cache %+v", c)
 		}
 		if want := c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)); !constant || n != want {

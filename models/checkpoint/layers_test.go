@@ -71,14 +71,48 @@ func TestLayersThatDiffer(t *testing.T) {
 	}, layers)
 }
 
+// TestLayersThatReadOthers: a layer that reads an earlier layer's keys and values has no cache and no
+// projections of its own.
+func TestLayersThatReadOthers(t *testing.T) {
+	c := uneven()
+	c.ByLayer[2] = models.Layer{Heads: 3, KVHeads: 3, Head: 8, FFN: 64, Back: 1}
+	f, err := synthetic(t, c, "f32").Build(ir.Options{})
+	require.NoError(t, err)
+	require.NoError(t, f.Verify())
+	linears := map[int]int{}
+	for _, v := range f.Values {
+		switch v.Op {
+		case ir.OpCache, ir.OpCacheWrite:
+			require.Less(t, v.Layer, 2)
+		case ir.OpCacheRead:
+			require.Equal(t, min(v.Layer, 1), v.Args[0].Layer)
+		case ir.OpLinear:
+			linears[v.Layer]++
+		}
+	}
+	require.Equal(t, linears[1]-2, linears[2])
+}
+
 func TestLayersThatDoNotFit(t *testing.T) {
 	for want, edit := range map[string]func(c *models.Config){
-		"2 layers are described, the model has 3":                                  func(c *models.Config) { c.ByLayer = c.ByLayer[:2] },
-		"layer 1: unsupported model: 6 query heads cannot share 4 KV heads evenly": func(c *models.Config) { c.ByLayer[1].KVHeads = 4 },
-		"layer 2: unsupported model: the feed-forward width is 0":                  func(c *models.Config) { c.ByLayer[2].FFN = 0 },
-		"layer 0: unsupported model: the sliding window has -1 keys":               func(c *models.Config) { c.ByLayer[0].Window = -1 },
-		"layer 0: unsupported model: the soft cap of scores is -1":                 func(c *models.Config) { c.ByLayer[0].SoftCap = -1 },
-		"layer 0: unsupported model: RoPE rotates 3 elements of a head of 8":       func(c *models.Config) { c.ByLayer[0].Rope.Rotated = 3 },
+		"2 layers are described, the model has 3":                                                    func(c *models.Config) { c.ByLayer = c.ByLayer[:2] },
+		"layer 1: unsupported model: 6 query heads cannot share 4 KV heads evenly":                   func(c *models.Config) { c.ByLayer[1].KVHeads = 4 },
+		"layer 2: unsupported model: the feed-forward width is 0":                                    func(c *models.Config) { c.ByLayer[2].FFN = 0 },
+		"layer 0: unsupported model: the sliding window has -1 keys":                                 func(c *models.Config) { c.ByLayer[0].Window = -1 },
+		"layer 2: unsupported model: it attends over the keys and values of the layer 3 before it":   func(c *models.Config) { c.ByLayer[2].Back = 3 },
+		"layer 1: unsupported model: it attends over the keys and values of layer 0, which has none": func(c *models.Config) { c.ByLayer[0].Recurrent, c.ByLayer[1].Back = true, 1 },
+		"layer 2: unsupported model: it attends over the keys and values of layer 1, which has none": func(c *models.Config) {
+			c.ByLayer[1] = c.ByLayer[0]
+			c.ByLayer[2] = c.ByLayer[0]
+			c.ByLayer[1].Back, c.ByLayer[2].Back = 1, 1
+		},
+		"layer 2: unsupported model: 3 KV heads of 16 elements are those of layer 1, which has 3 of 8": func(c *models.Config) { c.ByLayer[2].Back = 1 },
+		"layer 1: unsupported model: it sees more keys than layer 0, which keeps 16": func(c *models.Config) {
+			c.ByLayer[1] = c.ByLayer[0]
+			c.ByLayer[1].Back, c.ByLayer[1].Window = 1, 17
+		},
+		"layer 0: unsupported model: the soft cap of scores is -1":           func(c *models.Config) { c.ByLayer[0].SoftCap = -1 },
+		"layer 0: unsupported model: RoPE rotates 3 elements of a head of 8": func(c *models.Config) { c.ByLayer[0].Rope.Rotated = 3 },
 	} {
 		c := uneven()
 		edit(&c)

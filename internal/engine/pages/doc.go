@@ -23,6 +23,14 @@
 //   - Blocks that no table holds stay known until they are needed. Blocks without an identity are
 //     evicted first, then the least recently used, and of a sequence its last blocks before its
 //     first, so that every known block can be found.
+//   - Layers whose tokens see the last keys only have blocks of their own ([Group]). A table gives those
+//     back that no later token sees, and takes new ones step by step. Such a block is one of a prefix
+//     that is found only if each group knows what is still seen of the prefix: in groups without a
+//     window all of its blocks, in others the last ones. Where sequences begin is not known ahead, but
+//     prompts end there, and where the first group knows a longer prefix, others began alike: what is
+//     seen behind these ends is evicted after what windows have passed elsewhere.
+//   - Groups but the first never lack a block that a step needs: they have [Reserve], or as many blocks
+//     as the first. Of the latter, a sequence holds there a block for each that it holds here.
 //   - A table gets all the blocks that it requests or none, and a failed request changes nothing,
 //     not even the eviction order.
 //

@@ -13,13 +13,20 @@ import (
 // the block before it. The first block follows the hash of a salt.
 type Identity = [sha256.Size]byte
 
+// Group is the blocks of the layers whose tokens see the last Window keys, their own included; 0: all
+// keys.
+type Group struct{ Window, Blocks int }
+
 // Pool owns the blocks of a cache. It is used by one goroutine at a time.
 type Pool struct {
 	slots  int
+	window int
+	more   []*Pool // of the other groups; nil in these
 	blocks []block
 	known  map[Identity]int32
 	plain  []int32 // free blocks without an identity; the last is taken first
-	kept   lru     // free blocks with an identity
+	passed lru     // free blocks with an identity that windows have passed, where nobody is known to begin
+	kept   lru     // other free blocks with an identity
 	copies []batch.Copy
 	hashed []byte
 	counts Counts
@@ -47,11 +54,12 @@ func (p *Pool) Watch(w Watcher) { p.watcher = w }
 type block struct {
 	holders      int32 // tables, and pending copies of it
 	known        bool
+	passed       bool // which list it is in
 	identity     Identity
-	older, newer int32 // neighbours in the list of kept blocks
+	older, newer int32 // neighbours in the list
 }
 
-// lru is a list of the kept blocks in eviction order.
+// lru is a list of free blocks in eviction order.
 type lru struct {
 	oldest, newest int32
 	length         int
@@ -68,13 +76,36 @@ type Counts struct {
 }
 
 // NewPool returns a pool of blocks with the given number of slots each. None is known.
-func NewPool(blocks, slots int) *Pool {
-	if blocks < 1 || slots < 1 {
-		panic(fmt.Sprintf("pages: %d blocks of %d slots", blocks, slots))
+func NewPool(blocks, slots int) *Pool { return NewGroups(slots, Group{Blocks: blocks}) }
+
+// NewGroups returns a pool of groups of blocks, of which the first sees as many keys as any other. Its
+// blocks decide which sequences there is room for: the others must have [Reserve] blocks, or as many as
+// the first. With more than one group nothing is copied.
+func NewGroups(slots int, groups ...Group) *Pool {
+	p := newGroup(slots, groups[0])
+	for _, g := range groups[1:] {
+		if g.Window == 0 || p.window != 0 && g.Window > p.window {
+			panic(fmt.Sprintf("pages: a window of %d keys behind one of %d", g.Window, p.window))
+		}
+		p.more, p.uncopied = append(p.more, newGroup(slots, g)), true
+	}
+	return p
+}
+
+// Reserve returns how many blocks a group with a window needs to have room for sequences whose steps
+// have up to so many tokens.
+func Reserve(window, slots, sequences, tokens int) int {
+	return sequences * ((window+tokens+slots-1)/slots + 1)
+}
+
+func newGroup(slots int, g Group) *Pool {
+	blocks := g.Blocks
+	if blocks < 1 || slots < 1 || g.Window < 0 {
+		panic(fmt.Sprintf("pages: %d blocks of %d slots, a window of %d", blocks, slots, g.Window))
 	}
 	p := &Pool{
-		slots: slots, blocks: make([]block, blocks), known: make(map[Identity]int32, blocks),
-		plain: make([]int32, blocks), kept: lru{none, none, 0}, hashed: make([]byte, sha256.Size+4*slots),
+		slots: slots, window: g.Window, blocks: make([]block, blocks), known: make(map[Identity]int32, blocks),
+		plain: make([]int32, blocks), passed: lru{none, none, 0}, kept: lru{none, none, 0}, hashed: make([]byte, sha256.Size+4*slots),
 	}
 	for i := range p.plain { // the first block is taken first, so that memory is touched from its start
 		p.plain[i] = int32(blocks - 1 - i)
@@ -94,10 +125,27 @@ func (p *Pool) Slots() int { return p.slots }
 func (p *Pool) Blocks() int { return len(p.blocks) }
 
 // Free returns the number of blocks that no table holds.
-func (p *Pool) Free() int { return len(p.plain) + p.kept.length }
+func (p *Pool) Free() int { return len(p.plain) + p.passed.length + p.kept.length }
+
+// Held returns, of each group but the first, the blocks that tables hold.
+func (p *Pool) Held() (held []Group) {
+	for _, g := range p.more {
+		held = append(held, Group{g.window, g.Blocks() - g.Free()})
+	}
+	return held
+}
 
 // Counts returns the pool's totals.
 func (p *Pool) Counts() Counts { return p.counts }
+
+// first returns the first block of the group that the token at position n, any later one, or the one
+// before sees: that one may be computed again.
+func (p *Pool) first(n int) int {
+	if p.window == 0 {
+		return 0
+	}
+	return max(0, n-p.window) / p.slots
+}
 
 // For returns the number of blocks that hold n tokens.
 func (p *Pool) For(tokens int) int { return (tokens + p.slots - 1) / p.slots }
@@ -133,11 +181,17 @@ func (p *Pool) Forget() {
 	if p.watcher != nil {
 		p.watcher.Cleared()
 	}
+	for _, g := range p.more {
+		g.Forget()
+	}
 }
 
 // take returns a free block with one holder. There must be a free block.
 func (p *Pool) take() int32 {
-	b := p.kept.oldest
+	b := p.passed.oldest
+	if b == none {
+		b = p.kept.oldest
+	}
 	if n := len(p.plain); n > 0 {
 		b = p.plain[n-1]
 		p.plain = p.plain[:n-1]
@@ -163,13 +217,17 @@ func (p *Pool) hold(b int32) {
 }
 
 // drop removes a holder from a block. A known block without holders is kept, as the most
-// recently used.
-func (p *Pool) drop(b int32) {
+// recently used of its list.
+func (p *Pool) drop(b int32) { p.pass(b, false) }
+
+// pass is drop for a block that a window may have passed.
+func (p *Pool) pass(b int32, passed bool) {
 	x := &p.blocks[b]
 	if x.holders--; x.holders > 0 {
 		return
 	}
 	if x.known {
+		x.passed = passed
 		p.link(b)
 		return
 	}
@@ -181,8 +239,16 @@ func (p *Pool) drop(b int32) {
 	}
 }
 
+// list returns the list that a known block without holders is in.
+func (p *Pool) list(b int32) *lru {
+	if p.blocks[b].passed {
+		return &p.passed
+	}
+	return &p.kept
+}
+
 func (p *Pool) link(b int32) {
-	x, l := &p.blocks[b], &p.kept
+	x, l := &p.blocks[b], p.list(b)
 	x.older, x.newer = l.newest, none
 	if l.newest == none {
 		l.oldest = b
@@ -194,7 +260,7 @@ func (p *Pool) link(b int32) {
 }
 
 func (p *Pool) unlink(b int32) {
-	x, l := &p.blocks[b], &p.kept
+	x, l := &p.blocks[b], p.list(b)
 	if x.older == none {
 		l.oldest = x.newer
 	} else {
@@ -206,6 +272,12 @@ func (p *Pool) unlink(b int32) {
 		p.blocks[x.newer].older = x.older
 	}
 	l.length--
+}
+
+// knows reports whether a block of that identity is known.
+func (p *Pool) knows(id *Identity) bool {
+	_, known := p.known[*id]
+	return known
 }
 
 // writable reports whether the holder of a block may write there.

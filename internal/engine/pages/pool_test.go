@@ -539,3 +539,104 @@ func TestSteadyState(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, run))
 	require.Positive(t, p.Counts().Evicted)
 }
+
+// windowed begins a table of a pool and computes its tokens in pieces.
+func windowed(t *testing.T, p *Pool, tokens []int32, piece int) (table *Table, cached int) {
+	table = p.NewTable("")
+	cached, ok := table.Begin(tokens, len(tokens), 0)
+	require.True(t, ok)
+	for n := cached; n < len(tokens); {
+		n = min(n+piece, len(tokens))
+		table.Reach(n)
+		table.Commit(tokens, n)
+	}
+	return table, cached
+}
+
+// TestWindows: a group with a window holds what the next token sees and the token before, and a prefix is
+// found up to where each group knows what is still seen of it.
+func TestWindows(t *testing.T) {
+	const slots, window = 4, 6
+	tokens := make([]int32, 40)
+	for i := range tokens {
+		tokens[i] = int32(i)
+	}
+	p := NewGroups(slots, Group{Blocks: 40}, Group{Window: window, Blocks: 6})
+	small := p.more[0]
+	table, _ := windowed(t, p, tokens, 3)
+	require.Len(t, table.Blocks(), 10)
+	w := table.Windows()
+	require.Equal(t, window, w[0].Keys)
+	require.Len(t, w[0].Blocks, 10)
+	require.Equal(t, slices.Repeat([]int32{w[0].Blocks[8]}, 8), w[0].Blocks[:8], "others stand for those that are gone")
+	require.NotEqual(t, w[0].Blocks[8], w[0].Blocks[9])
+	require.Equal(t, []Group{{window, 2}}, p.Held())
+	table.Release()
+	require.Equal(t, 6, small.Free())
+
+	// The last window of the whole is known, and so is that of the prefixes of the last few blocks.
+	again, cached := windowed(t, p, append(tokens[:40:40], 50), 3)
+	require.Equal(t, 40, cached)
+	again.Release()
+	// Of a shorter prefix the other group has all, and this one no more.
+	short, cached := windowed(t, p, append(tokens[:8:8], 60), 3)
+	require.Zero(t, cached)
+	require.Len(t, p.known, 10, "what was computed anew is known")
+	short.Release()
+	short, cached = windowed(t, p, append(tokens[:8:8], 61), 3)
+	require.Equal(t, 8, cached)
+	// A whole sequence is computed from its last block on, of which nothing is copied.
+	short.Release()
+	short, cached = windowed(t, p, tokens[:8], 3)
+	require.Equal(t, 4, cached)
+	require.Empty(t, p.Copies())
+	short.Release()
+	p.Forget()
+	require.Empty(t, small.known)
+	require.Equal(t, 6, small.Free())
+}
+
+// TestWindowsKeepEnds: what is seen from the end of a prompt, and from where a second one parted from the
+// first, outlasts what a window passes behind it.
+func TestWindowsKeepEnds(t *testing.T) {
+	const slots, window = 4, 6
+	tokens := make([]int32, 40)
+	for i := range tokens {
+		tokens[i] = int32(i)
+	}
+	p := NewGroups(slots, Group{Blocks: 60}, Group{Window: window, Blocks: 9})
+	begin := func(shared, prompt int, other int32) (cached int) {
+		text := slices.Clone(tokens)
+		for i := shared; i < len(text); i++ {
+			text[i] = other
+		}
+		table := p.NewTable("")
+		cached, ok := table.Begin(text[:prompt], prompt, 0)
+		require.True(t, ok)
+		for n := cached + 1; n <= len(text); n++ {
+			require.True(t, table.Extend(n-1, n))
+			table.Reach(n)
+			table.Commit(text, n)
+		}
+		table.Release()
+		return cached
+	}
+	require.Zero(t, begin(40, 9, 0))
+	require.Equal(t, 8, begin(9, 10, 100), "where the first prompt ended")
+	require.Equal(t, 8, begin(21, 30, 101), "where none did")
+	require.Equal(t, 20, begin(21, 30, 102), "where the last parted from the first")
+}
+
+// TestWindowAlone: where all layers have the window, so has the pool.
+func TestWindowAlone(t *testing.T) {
+	p := NewGroups(4, Group{Window: 6, Blocks: 12})
+	tokens := make([]int32, 40)
+	table, _ := windowed(t, p, tokens[:8], 8)
+	for n := 9; n <= len(tokens); n++ {
+		require.True(t, table.Extend(n-1, n))
+		table.Commit(tokens, n)
+		require.LessOrEqual(t, 12-p.Free(), 3)
+	}
+	table.Release()
+	require.Equal(t, 12, p.Free())
+}

@@ -328,8 +328,9 @@ func (s *Scheduler) guess(left int) (taken int) {
 			most = held
 		}
 		if most > 0 {
+			q.table.Reach(len(q.tokens) + most)
 			p := &s.pieces[i]
-			p.Tokens, p.Blocks, p.Rows = q.guessed[:1+most], q.table.Blocks(), batch.All
+			p.Tokens, p.Blocks, p.Windows, p.Rows = q.guessed[:1+most], q.table.Blocks(), q.table.Windows(), batch.All
 			taken += most
 		}
 	}
@@ -364,7 +365,8 @@ func (s *Scheduler) preempt(q *Sequence) {
 // number.
 func (s *Scheduler) choose(q *Sequence, most int) int {
 	n := min(q.missing(), most, s.options.Piece)
-	p := batch.Piece{Tokens: q.tokens[q.computed:][:n], Start: q.computed, Blocks: q.table.Blocks(), Rows: batch.None}
+	q.table.Reach(q.computed + n)
+	p := batch.Piece{Tokens: q.tokens[q.computed:][:n], Start: q.computed, Blocks: q.table.Blocks(), Windows: q.table.Windows(), Rows: batch.None}
 	if n == q.missing() {
 		p.Rows = batch.Last
 	}

@@ -48,6 +48,8 @@ type faults struct {
 	youngestFirst, oldestGivesUp, overBudget, noPatience, leak, computedTooMuch, leftOut, stale, forgetCopies, tooEarly bool
 
 	wrongIsRight, oneLess, known, givenBack, tooMany, takes, oldGuess bool // of drafts
+
+	narrow bool // of windows
 }
 
 // client is who asks for a sequence in a history.
@@ -71,6 +73,41 @@ func (c *client) before(d *client) bool {
 	return c.arrival < d.arrival
 }
 
+// randomGroups are blocks of layers without a window, of layers with one, or of both; the groups behind
+// the first are as small as they may be.
+func randomGroups(r *rand.Rand, blocks, slots int, o *Options) []pages.Group {
+	groups := []pages.Group{{Blocks: blocks}}
+	if r.IntN(2) == 0 {
+		return groups
+	}
+	if r.IntN(3) == 0 {
+		groups[0].Window = 1 + r.IntN(30)
+	}
+	tokens := o.Tokens
+	if o.Piece > 0 {
+		tokens = o.Piece
+	}
+	for range r.IntN(3) {
+		window := 1 + r.IntN(20)
+		if groups[0].Window > 0 {
+			window = 1 + r.IntN(groups[0].Window)
+		}
+		if !slices.ContainsFunc(groups, func(g pages.Group) bool { return g.Window == window }) {
+			groups = append(groups, pages.Group{Window: window, Blocks: min(blocks, pages.Reserve(window, slots, o.Sequences, tokens))})
+		}
+	}
+	return groups
+}
+
+// slotOf returns the slot of a token of a piece in the cache of a group.
+func slotOf(p *batch.Piece, group, token, slots int) int {
+	blocks := p.Blocks
+	if group > 0 {
+		blocks = p.Windows[group-1].Blocks
+	}
+	return int(blocks[token/slots])*slots + token%slots
+}
+
 // history runs clients over a scheduler and a simulated cache until all have what they
 // want, and returns the first thing that is against the laws.
 func history(seed uint64, fault faults) (counts Counts, err error) {
@@ -81,7 +118,7 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 	}()
 	r := rand.New(rand.NewPCG(seed, 5))
 	slots := 1 + r.IntN(4)
-	pool := pages.NewPool(1+r.IntN(24), slots)
+	blocks := 1 + r.IntN(24)
 	o := Options{Sequences: 1 + r.IntN(6), Context: 4 + r.IntN(40)}
 	o.Tokens = o.Sequences + r.IntN(12)
 	if r.IntN(2) == 0 {
@@ -90,8 +127,20 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 	if r.IntN(2) == 0 {
 		o.Drafts = r.IntN(10)
 	}
+	groups := randomGroups(r, blocks, slots, &o)
+	narrow := slices.Clone(groups)
+	if fault.narrow {
+		for i := range narrow {
+			narrow[i].Window = max(min(1, narrow[i].Window), narrow[i].Window-slots-1)
+		}
+	}
+	pool := pages.NewGroups(slots, narrow...)
 	s := New(pool, o)
-	cache := make([]uint64, pool.Blocks()*slots) // a hash of the sequence up to the token
+	caches := make([][]uint64, len(groups)) // of each group, a hash of the sequence up to the token
+	for i, g := range groups {
+		caches[i] = make([]uint64, g.Blocks*slots)
+	}
+	cache := caches[0]
 	var clients []*client
 	letters, levels, later := 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(120)
 	arrivals := 0
@@ -255,14 +304,19 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 					return s.Counts(), fmt.Errorf("step %d: token %d of %v is not known", step, n, q.tokens)
 				}
 				hash = after(hash, id)
-				cache[int(p.Blocks[n/slots])*slots+n%slots] = hash
+				for g := range groups {
+					caches[g][slotOf(p, g, n, slots)] = hash
+				}
 			}
 		}
 		for i, q := range s.Sequences() {
 			p, hash := &pieces[i], salts[q]
 			for n := range min(p.Start+len(p.Tokens), len(q.tokens)) {
-				if hash = after(hash, q.tokens[n]); cache[int(p.Blocks[n/slots])*slots+n%slots] != hash {
-					return s.Counts(), fmt.Errorf("step %d: token %d of %v is not what its slot holds", step, n, q.tokens)
+				hash = after(hash, q.tokens[n])
+				for g, of := range groups {
+					if seen := of.Window == 0 || n > p.Start-of.Window; seen && caches[g][slotOf(p, g, n, slots)] != hash {
+						return s.Counts(), fmt.Errorf("step %d: token %d of %v is not what its slot holds for a window of %d", step, n, q.tokens, of.Window)
+					}
 				}
 			}
 		}
@@ -480,23 +534,24 @@ func TestHistories(t *testing.T) {
 // TestHistoriesNotice plants faults into histories.
 func TestHistoriesNotice(t *testing.T) {
 	for name, fault := range map[string]faults{
-		"the youngest begins":            {youngestFirst: true},
-		"the oldest gives up its blocks": {oldestGivesUp: true},
-		"a step is over its budget":      {overBudget: true},
-		"somebody is passed for ever":    {noPatience: true},
-		"blocks do not come back":        {leak: true},
-		"a token is not computed":        {computedTooMuch: true},
-		"one that decodes is left out":   {leftOut: true},
-		"a step has the table of others": {stale: true},
-		"copies are not made":            {forgetCopies: true},
-		"a late token is not waited for": {tooEarly: true},
-		"a wrong guess is kept":          {wrongIsRight: true},
-		"a right guess is not":           {oneLess: true},
-		"a guess is known to others":     {known: true},
-		"a block too much is given back": {givenBack: true},
-		"guesses are over their budget":  {tooMany: true},
-		"guesses take others' blocks":    {takes: true},
-		"guesses stay for another step":  {oldGuess: true},
+		"the youngest begins":              {youngestFirst: true},
+		"the oldest gives up its blocks":   {oldestGivesUp: true},
+		"a step is over its budget":        {overBudget: true},
+		"somebody is passed for ever":      {noPatience: true},
+		"blocks do not come back":          {leak: true},
+		"a token is not computed":          {computedTooMuch: true},
+		"one that decodes is left out":     {leftOut: true},
+		"a step has the table of others":   {stale: true},
+		"copies are not made":              {forgetCopies: true},
+		"a late token is not waited for":   {tooEarly: true},
+		"a wrong guess is kept":            {wrongIsRight: true},
+		"a right guess is not":             {oneLess: true},
+		"a guess is known to others":       {known: true},
+		"a block too much is given back":   {givenBack: true},
+		"guesses are over their budget":    {tooMany: true},
+		"guesses take others' blocks":      {takes: true},
+		"guesses stay for another step":    {oldGuess: true},
+		"a key is given back that is seen": {narrow: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(300) {

@@ -109,7 +109,8 @@ static int delta_net_supports(const smelt_launch *l) {
     if (!holds(l, SMELT_DELTA_NET_PARAMS, sizeof(DeltaNetParams)))
         return 0;
     const DeltaNetParams &p = params<DeltaNetParams>(l, SMELT_DELTA_NET_PARAMS);
-    if (p.head == 0 || p.head > MAX_SMALL_HEAD || p.key_heads == 0 || p.key_heads > p.heads || p.share == 0 || p.block == 0)
+    if (p.head == 0 || p.head > MAX_SMALL_HEAD || p.key_heads == 0 || p.key_heads > p.heads || p.share == 0 ||
+        p.block == 0)
         return 0;
     const uint64_t row = uint64_t{p.head} * 4, gates = uint64_t{p.heads} * 4, state = p.heads * row * p.head;
     return holds_rows(l, SMELT_DELTA_NET_QKV, p.tokens, (2 * uint64_t{p.key_heads} + p.heads) * row) &&
