@@ -1,9 +1,13 @@
 package smelt
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
@@ -37,6 +41,9 @@ type Explanation struct {
 	UnplannedBytes int64 `json:"unplanned_bytes"` // size without reuse: the sum of all values
 	WeightBytes    int64 `json:"weight_bytes"`
 	CacheBytes     int64 `json:"cache_bytes"`
+	// Keeps lists what layers keep of a sequence at its full context while the step runs; layers alike
+	// share a row.
+	Keeps []keeps `json:"keeps"`
 	// ScratchBytes is the part of the arena that holds widened weights of products on the CPU.
 	ScratchBytes int64 `json:"scratch_bytes"`
 
@@ -47,6 +54,13 @@ type Explanation struct {
 
 	// Choices lists the kernel variants chosen by size, one for each kind of dispatch.
 	Choices []plan.Decision `json:"choices"`
+}
+
+// keeps is what each of some layers keeps of a sequence.
+type keeps struct {
+	Layers []int  `json:"layers"`
+	What   string `json:"what"`
+	Bytes  int64  `json:"bytes"` // of each layer
 }
 
 // Explain reports on the phase that [Program.Phase] returns: "prefill", "decode" or
@@ -97,7 +111,9 @@ func (p *Program) Explain(phase string, sequences ...int) (*Explanation, error) 
 		t := &p.Plan.Tensors[i]
 		e.WeightBytes += t.DType.Bytes(t.Elements())
 	}
-	e.CacheBytes = cacheBytes(p.Plan, &ph.Bounds) * max(ph.Bounds[sym.B], ph.Bounds[sym.C])
+	each := keptBytes(p.Plan, ph)
+	e.Keeps = keptBy(p.Plan, ph, each, e.Layers)
+	e.CacheBytes = lo.Sum(each) * max(ph.Bounds[sym.B], ph.Bounds[sym.C])
 	return e, nil
 }
 
@@ -118,13 +134,70 @@ func opNames(f *ir.Func) map[string]int {
 	return ops
 }
 
-// cacheBytes returns the size of all caches of a sequence at its full context.
-func cacheBytes(plan *plan.Plan, bounds *sym.Sizes) int64 {
-	var total int64
-	for i := range plan.Buffers {
-		if b := &plan.Buffers[i]; b.Kind.Kept() {
-			total += b.Bytes.Eval(bounds) * bounds[sym.NB]
+// keptBytes returns the bytes that each layer keeps of a sequence at its full context, while the step
+// runs: layers with a window have room for that and for its tokens in the step.
+func keptBytes(p *plan.Plan, ph *plan.Phase) []int64 {
+	each := make([]int64, len(p.Caches))
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
+		if !b.Kind.Kept() {
+			continue
+		}
+		blocks := ph.Bounds[sym.NB]
+		if window := p.Caches[b.Layer].Window; b.Kind != plan.State && window > 0 {
+			blocks = min(blocks, int64(engine.BlocksOf(p, window, int(ph.Longest.Max))))
+		}
+		each[b.Layer] += b.Bytes.Eval(&ph.Bounds) * blocks
+	}
+	return each
+}
+
+// keptBy describes what each layer keeps.
+func keptBy(p *plan.Plan, ph *plan.Phase, each []int64, layers int) (list []keeps) {
+	what := make([]string, layers)
+	for i, c := range p.Caches {
+		if c.Block == 0 {
+			continue
+		}
+		what[i] = fmt.Sprintf("%d KV heads of %d, %s", c.KVHeads, c.Head, c.DType)
+		if c.Window > 0 {
+			what[i] += fmt.Sprintf(", of the last %d tokens", c.Window)
 		}
 	}
-	return total
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Kind == plan.State {
+			what[b.Layer] = join(what[b.Layer], fmt.Sprintf("a state of %d × %d a block", b.Recurrent.Rows, b.Recurrent.Width))
+		}
+	}
+	for i := range ph.Dispatches {
+		d := &ph.Dispatches[i]
+		for _, x := range d.Bindings {
+			if b := &p.Buffers[x.Buffer]; b.Kind == plan.CacheK && d.Layer >= 0 && d.Layer < layers && b.Layer != d.Layer && what[d.Layer] == "" {
+				what[d.Layer] = fmt.Sprintf("nothing: it reads layer %d's", b.Layer)
+			}
+		}
+	}
+	for i, is := range what {
+		if is == "" {
+			is = "nothing"
+		}
+		var bytes int64
+		if i < len(each) {
+			bytes = each[i]
+		}
+		at := slices.IndexFunc(list, func(k keeps) bool { return k.What == is && k.Bytes == bytes })
+		if at < 0 {
+			at, list = len(list), append(list, keeps{What: is, Bytes: bytes})
+		}
+		list[at].Layers = append(list[at].Layers, i)
+	}
+	return list
+}
+
+// join joins two descriptions, of which one may be empty.
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
 }

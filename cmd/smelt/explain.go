@@ -82,7 +82,7 @@ after every pass, pictures of the stages, the predicted timeline and the arena.`
 			compile.context = 512
 		}
 		compile.context = max(compile.context, tokens)
-		compile.prefill, compile.sequences = tokens*many, many
+		compile.prefill, compile.sequences, compile.blocks = tokens*many, many, many > 1
 		if err := compile.setChip(chip, target); err != nil {
 			return err
 		}
@@ -215,6 +215,9 @@ func printExplanation(out io.Writer, p *smelt.Program, e *explanation, sequences
 	fmt.Fprintf(w, "command buffers\t%d\n", e.CommandBuffers)
 	fmt.Fprintf(w, "weights\t%d bytes\n", e.WeightBytes)
 	fmt.Fprintf(w, "KV cache\t%d bytes for %d tokens\n", e.CacheBytes, sequences*p.Plan.Context)
+	for _, k := range e.Keeps {
+		fmt.Fprintf(w, "\tlayers %s: %d bytes a sequence in each; %s\n", ranges(k.Layers), k.Bytes, k.What)
+	}
 	fmt.Fprintf(w, "arena\t%d bytes; no less than %d would do, %d if no values shared memory\n", e.ArenaBytes, e.MinArenaBytes, e.UnplannedBytes)
 	if e.ScratchBytes > 0 {
 		fmt.Fprintf(w, "scratch\t%d bytes of the arena, for widening weights that the CPU multiplies\n", e.ScratchBytes)
@@ -229,6 +232,22 @@ func printExplanation(out io.Writer, p *smelt.Program, e *explanation, sequences
 		fmt.Fprintf(w, "\ta prediction from bytes and operations, which no one has measured\n")
 	}
 	return w.Flush()
+}
+
+// ranges writes ascending numbers as "0-4, 6".
+func ranges(numbers []int) string {
+	var b strings.Builder
+	for i, n := range numbers {
+		switch next := i+1 < len(numbers) && numbers[i+1] == n+1; {
+		case i == 0:
+			fmt.Fprint(&b, n)
+		case numbers[i-1] != n-1:
+			fmt.Fprintf(&b, ", %d", n)
+		case !next:
+			fmt.Fprintf(&b, "-%d", n)
+		}
+	}
+	return b.String()
 }
 
 // printFusions prints the matches and savings of each rule.

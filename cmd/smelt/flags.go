@@ -116,6 +116,7 @@ type compileFlags struct {
 	sequences int  // sequences of a step; 0: one; no flag of its own
 	paged     bool // compile for an engine: a paged cache, one row of logits per sequence
 	guesses   bool // with paged: more rows, for speculation
+	blocks    bool // compile for a cache in the blocks of engines, as paged does
 
 	flags    *pflag.FlagSet
 	products string                               // see lower.ParsePlacement
@@ -224,6 +225,8 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 		if f.guesses {
 			opts.Rows = compiler.GuessedRows(f.sequences)
 		}
+	}
+	if f.paged || f.blocks {
 		if !knobs.Debug.XSplit { // that layout sets its own block size
 			opts.Block = compiler.DefaultBlock
 		}

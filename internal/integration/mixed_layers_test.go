@@ -256,6 +256,28 @@ func manyAtOnce(t *testing.T, layers []mixedLayer, guesses bool, windows []int) 
 	require.Equal(t, guesses, stats.Counts.Accepted > 0)
 }
 
+// TestMixedLayersKeep: explain lists what each layer keeps of a sequence.
+func TestMixedLayersKeep(t *testing.T) {
+	model, _ := mixedModel(mixedLayers(true))
+	opts := fixture.Options(t, "cpu", dtype.F16)
+	opts.Context, opts.Block, opts.Sequences, opts.Prefill = 96, 4, 2, 8
+	p, err := model.Compile(opts)
+	require.NoError(t, err)
+	e, err := p.Explain("decode")
+	require.NoError(t, err)
+	// A window of 10 and a token lie in up to 4 blocks of 4, one of 5 in up to 3.
+	want := []string{
+		"[0] 2 KV heads of 16, f16, of the last 10 tokens: 2048", "[1] 1 KV heads of 512, f16: 196608", "[2] a state of 3 × 64 a block: 18432",
+		"[3] 4 KV heads of 16, f16, of the last 5 tokens: 3072", "[4] nothing: it reads layer 0's: 0", "[5] nothing: 0", "[6] nothing: it reads layer 1's: 0",
+	}
+	var got []string
+	for _, k := range e.Keeps {
+		got = append(got, fmt.Sprintf("%v %s: %d", k.Layers, k.What, k.Bytes))
+	}
+	require.Equal(t, want, got)
+	require.Equal(t, int64(2048+196608+18432+3072), e.CacheBytes)
+}
+
 // TestSequencesHoldWindows: a sequence of eight times a window holds, for the layers that have it, the
 // blocks of a window and a step, and has the bits of one that gives nothing back.
 func TestSequencesHoldWindows(t *testing.T) {
