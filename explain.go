@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/samber/lo"
 
@@ -166,7 +167,8 @@ func keptBy(p *plan.Plan, ph *plan.Phase, each []int64, layers int) (list []keep
 	}
 	for i := range p.Buffers {
 		if b := &p.Buffers[i]; b.Kind == plan.State {
-			what[b.Layer] = join(what[b.Layer], fmt.Sprintf("a state of %d × %d a block", b.Recurrent.Rows, b.Recurrent.Width))
+			state := fmt.Sprintf("a state of %d × %d a block", b.Recurrent.Rows, b.Recurrent.Width)
+			what[b.Layer] = strings.Join(lo.Compact([]string{what[b.Layer], state}), "; ")
 		}
 	}
 	for i := range ph.Dispatches {
@@ -192,12 +194,4 @@ func keptBy(p *plan.Plan, ph *plan.Phase, each []int64, layers int) (list []keep
 		list[at].Layers = append(list[at].Layers, i)
 	}
 	return list
-}
-
-// join joins two descriptions, of which one may be empty.
-func join(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + "; " + b
 }

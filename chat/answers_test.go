@@ -88,11 +88,7 @@ func TestAnswers(t *testing.T) {
 // TestAnswersTemplates checks that the answers' templates have their formats and end prompts as
 // the answers say.
 func TestAnswersTemplates(t *testing.T) {
-	const sources = "build/peer/src/models/templates" // where make parity puts llama.cpp
-	folder := filepath.Join(testfiles.Root(t), sources)
-	if _, err := os.Stat(folder); err != nil {
-		t.Skipf("%s is not there: make parity, or make bench-peer, fetches llama.cpp's sources", sources)
-	}
+	folder := testfiles.LlamaCpp(t, "models/templates")
 	tok := vocabulary(t, "<s>", "</s>")
 	list, tools := heldAnswers(t)
 	for _, a := range list {

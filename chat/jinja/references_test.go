@@ -75,12 +75,7 @@ func TestReferences(t *testing.T) {
 
 // TestBundledReferences does so for templates that llama.cpp brings and TestReferences has not.
 func TestBundledReferences(t *testing.T) {
-	const sources = "build/peer/src/models" // where make parity puts llama.cpp
-	folder := filepath.Join(testfiles.Root(t), sources)
-	if _, err := os.Stat(folder); err != nil {
-		t.Skipf("%s is not there: make parity, or make bench-peer, fetches llama.cpp's sources", sources)
-	}
-	compare(t, folder, "testdata/references-llama.cpp.txt", "testdata/differences-llama.cpp.txt")
+	compare(t, testfiles.LlamaCpp(t, "models"), "testdata/references-llama.cpp.txt", "testdata/differences-llama.cpp.txt")
 }
 
 func compare(t *testing.T, folder, digests, differences string) {

@@ -15,7 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// TestModelInParts splits a model into four files, of which the first holds no tensors. It runs, is
+// TestModelInParts splits a model into four files; the first file holds no tensors. The parts run, are
 // inspected, quantised and served as the whole model is.
 func TestModelInParts(t *testing.T) {
 	whole := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf")

@@ -106,8 +106,8 @@ func (r *Runner) Copy(ctx context.Context, copies ...batch.Copy) error {
 	return nil
 }
 
-// WindowBlocks returns how many blocks a cache has for layers with a window, beside others that it has
-// so many for: what sequences in their midst take, and as much again for prefixes to be shared.
+// WindowBlocks returns the blocks that a cache has for each window of layers, where other layers have
+// the given number: twice what all sequences hold, the second half for prefixes that are shared.
 func WindowBlocks(plan *plan.Plan, limits Limits, blocks int) (windows []device.Window) {
 	for i, keys := range plan.Windows() {
 		if i > 0 {
@@ -118,8 +118,8 @@ func WindowBlocks(plan *plan.Plan, limits Limits, blocks int) (windows []device.
 	return windows
 }
 
-// BlocksOf returns the number of blocks that a sequence holds at most for layers with a window, in steps of
-// so many tokens of it.
+// BlocksOf returns the largest number of blocks that a sequence holds for layers with a window, when its
+// steps add at most the given number of tokens.
 func BlocksOf(plan *plan.Plan, window, tokens int) int {
 	return pages.Reserve(window, plan.Block(), 1, tokens)
 }

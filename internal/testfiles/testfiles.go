@@ -71,6 +71,17 @@ func Shared(t testing.TB, path string) string {
 	return full
 }
 
+// LlamaCpp returns the path of a folder of llama.cpp's sources, which are no part of the checkout and
+// which make parity or make bench-peer fetches, or skips the test.
+func LlamaCpp(t testing.TB, path string) string {
+	t.Helper()
+	full := filepath.Join(Root(t), "build", "peer", "src", filepath.FromSlash(path))
+	if _, err := os.Stat(full); err != nil {
+		t.Skipf("llama.cpp's %s is not at hand: make parity, or make bench-peer, fetches its sources", path)
+	}
+	return full
+}
+
 // parts are the groups of tests that take long or need what not every machine has.
 var parts = []string{
 	"models",    // all models, texts and graphs: make whole

@@ -78,9 +78,9 @@ type Counts struct {
 // NewPool returns a pool of blocks with the given number of slots each. None is known.
 func NewPool(blocks, slots int) *Pool { return NewGroups(slots, Group{Blocks: blocks}) }
 
-// NewGroups returns a pool of groups of blocks, of which the first sees as many keys as any other. Its
-// blocks decide which sequences there is room for: the others must have [Reserve] blocks, or as many as
-// the first. With more than one group nothing is copied.
+// NewGroups returns a pool of groups of blocks. The first group sees at least as many keys as each other
+// one, and its blocks decide which sequences there is room for. The others must have [Reserve] blocks, or
+// as many as the first. A pool with more than one group copies no blocks.
 func NewGroups(slots int, groups ...Group) *Pool {
 	p := newGroup(slots, groups[0])
 	for _, g := range groups[1:] {
@@ -92,8 +92,8 @@ func NewGroups(slots int, groups ...Group) *Pool {
 	return p
 }
 
-// Reserve returns how many blocks a group with a window needs to have room for sequences whose steps
-// have up to so many tokens.
+// Reserve returns the number of blocks that a group with a window needs for sequences that each add at
+// most the given number of tokens in a step.
 func Reserve(window, slots, sequences, tokens int) int {
 	return sequences * ((window+tokens+slots-1)/slots + 1)
 }

@@ -70,7 +70,10 @@ func ReadAnswers(path string, changes []Change) (Answers, error) {
 			continue
 		}
 		var a Answer
-		if a.Deviation, err = strconv.ParseFloat(words[0], 64); err != nil || len(words) != 3 {
+		if len(words) != 3 {
+			return nil, fmt.Errorf("%s: %q: %d columns, not 3", path, line, len(words))
+		}
+		if a.Deviation, err = strconv.ParseFloat(words[0], 64); err != nil {
 			return nil, fmt.Errorf("%s: %q: %w", path, line, err)
 		}
 		for _, word := range strings.Fields(words[2]) {

@@ -64,18 +64,11 @@ func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error 
 		return fmt.Errorf("%s has no Jinja2 %s (pip install jinja2==%s); --python names another", *python, jinja2Version, jinja2Version)
 	}
 	expressions := filepath.Join(*testdata, "expressions.json")
-	known := map[string]bool{} // sources of templates that an earlier set has
-	for _, set := range sets {
-		templates, err := templatesIn(set.root, known)
+	known := map[string]int{} // the set that has a source first
+	for i, set := range sets {
+		templates, err := templatesIn(set.root, known, i)
 		if err != nil {
 			return err
-		}
-		for _, t := range templates {
-			source, err := os.ReadFile(filepath.Join(set.root, t))
-			if err != nil {
-				return err
-			}
-			known[string(source)] = true
 		}
 		rest := slices.Concat([]string{strconv.Itoa(templateMoment)}, templates)
 		node, err := rendered(ctx, nil, "node", append([]string{script, set.root, conversations}, rest...)...)
@@ -119,9 +112,9 @@ func (r rendering) digest() string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(*r.Text)))[:10]
 }
 
-// templatesIn returns the paths, relative to a folder, of the templates below it whose sources
-// are not known yet.
-func templatesIn(root string, known map[string]bool) ([]string, error) {
+// templatesIn returns the paths, relative to a folder, of the templates below it whose sources no
+// earlier set has, and records the set of those.
+func templatesIn(root string, known map[string]int, set int) ([]string, error) {
 	var list []string
 	for _, pattern := range []string{"templates/*.jinja", "mistral-common/chat_templates/*.jinja"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -133,9 +126,10 @@ func templatesIn(root string, known map[string]bool) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			if known[string(source)] {
+			if first, ok := known[string(source)]; ok && first != set {
 				continue
 			}
+			known[string(source)] = set
 			name, err := filepath.Rel(root, f)
 			if err != nil {
 				return nil, err
