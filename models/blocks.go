@@ -82,6 +82,15 @@ func (m *ModelBuilder) head(x *ir.Value) {
 	if c.LogitCap != 0 {
 		logits = b.SoftCap(logits, c.LogitCap)
 	}
+	if len(c.Suppressed) > 0 {
+		shifts := make([]float32, c.Vocab)
+		for _, token := range c.Suppressed {
+			if token >= 0 && token < c.Vocab { // others are dropped, as in llama.cpp
+				shifts[token] = float32(math.Inf(-1))
+			}
+		}
+		logits = b.Shift(logits, b.Const(shifts))
+	}
 	b.Return("logits", logits)
 }
 

@@ -37,6 +37,7 @@ type Config struct {
 	EmbeddingScale float64 // of token embeddings; 0: 1
 	ResidualScale  float64 // of what a layer adds to the residual stream; 0: 1
 	LogitScale     float64 // by which logits are multiplied; 0: 1
+	Suppressed     []int   // tokens that are never generated: their logits are −∞
 	LogitDivisor   float64 // by which Granite's logits are divided; 0: 1
 	Parallel       bool    // attention and feed-forward network both read the layer's input
 	HeadNorms      bool    // each head of Q and K is normalised with weights of its own
@@ -48,6 +49,12 @@ type Config struct {
 	Temperature    float64 // by which queries grow with each GrowsEvery positions
 	GrowsEvery     int
 	HeadCounts     []int   // query heads of each layer, where they differ; Heads is the largest
+	KVCounts       []int   // KV heads of each layer, likewise
+	FFNs           []int   // widths of feed-forward layers, likewise
+	WindowHead     int     // elements of a head in layers with a sliding window, where they differ
+	Sharing        int     // last layers, which read the keys and values of earlier ones
+	KeyIsValue     bool    // layers without a sliding window have no attn_v: their values are their keys before norm and RoPE
+	PerLayer       int     // elements of a token's embedding for each layer
 	ElementGate    bool    // the gate of attention has a value for each element of a head, not for each head
 	Recurrent      []bool  // layers with a recurrent state instead of attention
 	Guessing       int     // blocks behind the layers that guess further tokens, which no graph runs
@@ -213,6 +220,13 @@ func (l *Layer) check() error {
 		return l.Rope.check(l.Head)
 	}
 	return nil
+}
+
+// Unread reports whether files may hold a tensor of a layer that reads the keys and values of an earlier
+// one, and so has no use for its own.
+func (c *Config) Unread(tensor string) bool {
+	i, role, _, ok := InLayer(tensor)
+	return ok && c.ByLayer != nil && i >= 0 && i < c.Layers && c.ByLayer[i].Back > 0 && slices.Contains([]string{"attn_k", "attn_v", "attn_k_norm"}, role)
 }
 
 // Guesses reports whether a tensor belongs to a block that guesses further tokens. The name is that

@@ -88,8 +88,14 @@ func (l *LayerBuilder) Dense() bool {
 // Mixture returns Σ wᵢ · Wdownᵢ · (activation(Wgateᵢ·n) ∘ Wupᵢ·n), [T, Width], over the experts i
 // that the router chooses for a token.
 func Mixture(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
+	return MixtureBy(l, l.Linear("ffn_gate_inp", n, l.Config.Experts.Count, l.Config.Biases.FFN), nil, n, activation)
+}
+
+// MixtureBy is Mixture with the logits of a router, [T, Count], and a factor for the weight of each
+// expert, [Count], or nil.
+func MixtureBy(l *LayerBuilder, logits, gains, n *ir.Value, activation ir.Activation) *ir.Value {
 	b, e, biased := l.Builder, l.Config.Experts, l.Config.Biases.FFN
-	weights, experts := l.route(l.Linear("ffn_gate_inp", n, e.Count, biased))
+	weights, experts := l.route(logits, gains)
 	linear := func(role string, x *ir.Value, rows int) *ir.Value { // [T, Chosen, rows]
 		w := b.Weight(l.Name(role+".weight"), e.Count, rows, int(x.Type.Shape.Last()))
 		var bias *ir.Value

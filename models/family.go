@@ -84,7 +84,7 @@ type Family struct {
 type Shape struct {
 	// Parameters counts the elements of all weights but RoPE's factors, as the publisher does.
 	// Publishers of a text model within a larger one give no exact number: Qwen3-VL's is that of
-	// Qwen3, Ministral's is rounded to 3.4e9, and Qwen3.5's and Muse Glimmer's agree only with the
+	// Qwen3, Ministral's is rounded to 3.4e9, Gemma 4's to 30.7e9 and 25.2e9, and Qwen3.5's and Muse Glimmer's agree only with the
 	// model's name, as those of MiniMax-M2, Trinity and North Mini Code do, which are rounded.
 	Parameters int64
 	Config     Config // its Family is empty
@@ -157,8 +157,10 @@ func (f *Family) Complete(c *Config) error {
 	if c.Recurrent != nil && len(c.Recurrent) != c.Layers {
 		return ConfigError("kinds are listed for %d layers, the model has %d", len(c.Recurrent), c.Layers)
 	}
-	if c.HeadCounts != nil && len(c.HeadCounts) != c.Layers {
-		return ConfigError("heads are listed for %d layers, the model has %d", len(c.HeadCounts), c.Layers)
+	for name, list := range map[string][]int{"heads": c.HeadCounts, "KV heads": c.KVCounts, "feed-forward widths": c.FFNs} {
+		if list != nil && len(list) != c.Layers {
+			return ConfigError("%s are listed for %d layers, the model has %d", name, len(list), c.Layers)
+		}
 	}
 	layers, differ := make([]Layer, c.Layers), false
 	for i := range layers {
@@ -209,7 +211,10 @@ func (f *Family) Set(c *Config, name, value string) (err error) {
 		return ConfigError("%s: invalid value %q", name, value)
 	}
 	if c.Layers > 0 && c.Layers <= MaxLayers {
-		c.Windowed, c.Recurrent, c.HeadCounts = repeated(c.Windowed, c.Layers), repeated(c.Recurrent, c.Layers), repeated(c.HeadCounts, c.Layers)
+		c.Windowed, c.Recurrent = repeated(c.Windowed, c.Layers), repeated(c.Recurrent, c.Layers)
+		for _, list := range []*[]int{&c.HeadCounts, &c.KVCounts, &c.FFNs} {
+			*list = repeated(*list, c.Layers)
+		}
 	}
 	return nil
 }

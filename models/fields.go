@@ -317,8 +317,11 @@ var causal = Field{
 // file may have biases of Q, K and V.
 var commonFields = []Field{pooling, causal, {Read: refuseSizes}, {GGUFTensor: Biased[0].GGUFTensor, Flag: Biased[0].Flag}}
 
-// KeyTokenTypes has no architecture before it.
-const KeyTokenTypes = "tokenizer.ggml.token_type_count"
+// KeyTokenTypes and KeySuppressed have no architecture before them.
+const (
+	KeyTokenTypes = "tokenizer.ggml.token_type_count"
+	KeySuppressed = "tokenizer.ggml.suppress_tokens"
+)
 
 const (
 	keyPooling = "pooling_type"
@@ -334,7 +337,8 @@ func refuseSizes(d Description, c *Config) {
 	}
 	fields := []Field{{GGUF: "embedding_length_out", Only: c.Width}}
 	if slices.Contains(c.Windowed, true) {
-		fields = append(fields, Field{GGUF: "attention.key_length_swa", Only: c.Head}, Field{GGUF: "attention.value_length_swa", Only: c.Head},
+		head := cmp.Or(c.WindowHead, c.Head)
+		fields = append(fields, Field{GGUF: "attention.key_length_swa", Only: head}, Field{GGUF: "attention.value_length_swa", Only: head},
 			Field{GGUF: KeyWindowRotated, Only: cmp.Or(c.WindowRope.Rotated, c.Rope.Rotated)})
 	}
 	for _, f := range fields {

@@ -23,6 +23,9 @@ type Rope struct {
 	Linear      float64 // divisor of positions; 0 or 1 for most models
 	Magnitude   float64 // of cosine and sine, where no scaling below has one; 0: 1
 	Scores      float64 // factor of attention scores, in families that have one where positions are scaled; 0 in others
+	// Turned is the number of leading pairs that rotate, of the Rotated/2 that the frequencies are spread
+	// over, where the others do not ("proportional"); 0: all rotate.
+	Turned int
 	// Llama3 computes divisors of the frequencies. A file's rope_freqs.weight takes precedence.
 	Llama3  *Llama3Rope
 	YaRN    *YaRNRope
@@ -77,6 +80,9 @@ func (r *Rope) Override(theta float64, scaling RopeScaling, context int) error {
 	scale, ok := ropeScalings[scaling.Kind]
 	if !ok {
 		return ConfigError("no RoPE scaling is called %q", scaling.Kind)
+	}
+	if r.Turned > 0 {
+		return ConfigError("RoPE that rotates %d pairs of %d cannot be scaled", r.Turned, r.Rotated/2)
 	}
 	old := r.OldContext(float64(context))
 	*r = *r.Unscaled(r.Theta)
@@ -283,9 +289,15 @@ func (r *Rope) growth() float64 {
 	return -0.1 * math.Log(r.frequencyScale())
 }
 
+// still divides frequencies of pairs that do not rotate, as in GGUF files: angles are below what floats
+// resolve beside a cosine of 1.
+const still = 1e30
+
 // factors returns the divisor of each pair's frequency, or nil.
 func (r *Rope) factors() []float64 {
 	switch {
+	case r.Turned > 0:
+		return lo.Times(r.Rotated/2, func(i int) float64 { return lo.Ternary(i < r.Turned, 1, still) })
 	case r.Llama3 != nil:
 		return r.Llama3.factors(r)
 	case r.YaRN != nil:
@@ -354,7 +366,7 @@ func (r *Rope) tensor() string {
 // used.
 func (r *Rope) Tensors() map[string][]float64 {
 	switch {
-	case r.Llama3 != nil:
+	case r.Llama3 != nil || r.Turned > 0:
 		return map[string][]float64{RopeFreqs: r.factors()}
 	case r.Long != nil:
 		return map[string][]float64{RopeShort: r.Long.Short, RopeLong: r.Long.Long}
@@ -403,6 +415,9 @@ func (r *Rope) check(head int) error {
 	case r.Magnitude != 0 && !positive(r.Magnitude):
 		return ConfigError("the magnitude of RoPE is %g", r.Magnitude)
 	}
+	if r.Turned < 0 || r.Turned > r.Rotated/2 {
+		return ConfigError("RoPE rotates %d pairs of %d", r.Turned, r.Rotated/2)
+	}
 	if l := r.Llama3; l != nil && !(positive(l.Factor) && positive(l.LowFrequency) && positive(l.HighFrequency) &&
 		positive(l.OldContext) && l.HighFrequency > l.LowFrequency) {
 		return ConfigError("llama3 RoPE scaling has invalid values %+v", *l)
@@ -427,7 +442,7 @@ func (r *Rope) check(head int) error {
 	if d := r.Dynamic; d != nil && !(d.Factor >= 1 && positive(d.Factor) && positive(d.OldContext) && r.Rotated > 2) {
 		return ConfigError("dynamic RoPE scaling has invalid values %+v", *d)
 	}
-	if lo.Count([]bool{r.Llama3 != nil, r.YaRN != nil, r.Long != nil, r.Dynamic != nil}, true) > 1 {
+	if lo.Count([]bool{r.Turned > 0, r.Llama3 != nil, r.YaRN != nil, r.Long != nil, r.Dynamic != nil}, true) > 1 {
 		return ConfigError("RoPE has more than one kind of scaling")
 	}
 	return nil

@@ -173,8 +173,8 @@ func (r *Router) check(n, chosen int) error {
 }
 
 // route returns the weights and the numbers of each token's experts, both [T, Chosen], by the
-// logits of a router, [T, Count].
-func (l *LayerBuilder) route(logits *ir.Value) (weights, experts *ir.Value) {
+// logits of a router, [T, Count]. gains multiply the weights of each expert, [Count]; nil: by 1.
+func (l *LayerBuilder) route(logits, gains *ir.Value) (weights, experts *ir.Value) {
 	e := &l.Config.Experts
 	attr := ir.RouterAttr{Score: e.Router.Score, Chosen: e.Chosen, Normalised: e.Router.Normalised, Scale: e.Router.Scale}
 	var bias *ir.Value
@@ -190,7 +190,7 @@ func (l *LayerBuilder) route(logits *ir.Value) (weights, experts *ir.Value) {
 	if attr.Normalised {
 		attr.Floor = leastSum
 	}
-	return l.Builder.Router(logits, bias, nil, attr)
+	return l.Builder.Router(logits, bias, gains, attr)
 }
 
 // entry writes what GGUF files of the family say of a router.

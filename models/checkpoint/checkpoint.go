@@ -257,7 +257,7 @@ func (m *Checkpoint) misfits(asked map[string]bool, opts ir.Options) error {
 		switch {
 		case !used:
 			spare := t.Name == "output.weight" && m.Config.Tied || // a copy of the table
-				m.Config.Rope.Spare(t.Name) || m.Config.Guesses(m.family.Bare(t.Name)) || opts.Embeddings && slices.Contains(models.HeadTensors, t.Name) ||
+				m.Config.Rope.Spare(t.Name) || m.Config.Unread(t.Name) || m.Config.Guesses(m.family.Bare(t.Name)) || opts.Embeddings && slices.Contains(models.HeadTensors, t.Name) ||
 				!opts.Embeddings && m.Config.Classifier.Classes > 0 && slices.Contains(models.ClassifierTensors, t.Name)
 			if !spare && !m.family.Ignores(t.Name) {
 				e.Surplus = append(e.Surplus, t.Name)

@@ -61,6 +61,10 @@ func small(family string) models.Config {
 	case "granitemoe":
 		c.LogitDivisor, c.FFN = 0.5, 24
 		c.Experts = models.Experts{Count: 5, Chosen: 2, Shared: 40}
+	case "gemma4":
+		c.Tied, c.Layers, c.Window, c.Windowed, c.Sharing = true, 3, 5, []bool{true, false, true}, 1
+		c.WindowHead, c.KVCounts, c.FFNs, c.PerLayer, c.KeyIsValue = 4, []int{2, 1, 2}, []int{64, 64, 128}, 12, true
+		c.WindowRope, c.Experts = models.Rope{Theta: 1e3}, models.Experts{Count: 5, Chosen: 2, FFN: 24}
 	case "gemma", "gemma2", "gemma3", "command-r":
 		c.Tied = true
 	case "gpt2", "gptneox":
@@ -244,7 +248,9 @@ func TestWrittenModels(t *testing.T) {
 	} {
 		for _, family := range families.All() {
 			c := small(family.Name)
-			edit(&c)
+			if edit(&c); c.Family == "gemma4" && (c.Rope.Llama3 != nil || c.Rope.Long != nil) {
+				continue // it has factors of its own
+			}
 			m := synthetic(t, c, "f32")
 			opened := open(t, fileOf(m).write(t))
 			want := m.Config
@@ -540,6 +546,9 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	if c.Family == "laguna" {
 		lagunaConfig(config, &c)
 	}
+	if c.Family == "gemma4" {
+		gemma4Config(config, &c)
+	}
 	dir := t.TempDir()
 	text, err := json.Marshal(config)
 	require.NoError(t, err)
@@ -586,6 +595,18 @@ func lagunaConfig(config map[string]any, c *models.Config) {
 	}
 	config["rope_parameters"] = map[string]any{"full_attention": full, "sliding_attention": map[string]any{
 		"rope_type": "default", "rope_theta": c.WindowRope.Theta, "partial_rotary_factor": float64(c.WindowRope.Rotated) / float64(c.Head)}}
+}
+
+// gemma4Config says what layers differ in as folders of Gemma 4 do.
+func gemma4Config(config map[string]any, c *models.Config) {
+	for name, value := range map[string]any{"num_key_value_heads": c.KVCounts[0], "num_global_key_value_heads": c.KVCounts[1], "intermediate_size": c.FFNs[0], "use_double_wide_mlp": true,
+		"attention_k_eq_v": c.KeyIsValue, "enable_moe_block": true, "rope_parameters": map[string]any{
+			"full_attention":    map[string]any{"rope_type": "proportional", "rope_theta": c.Rope.Theta, "partial_rotary_factor": 0.25},
+			"sliding_attention": map[string]any{"rope_type": "default", "rope_theta": c.WindowRope.Theta}}} {
+		if _, ok := config[name]; !ok {
+			config[name] = value
+		}
+	}
 }
 
 // inFolder gives the weights of a model the form that folders of the family
@@ -710,7 +731,7 @@ func TestForms(t *testing.T) {
 			func(r *models.Rope) { r.Theta = 500 }},
 	} {
 		for _, family := range families.All() {
-			if family.HF == "" {
+			if family.HF == "" || family.Name == "gemma4" && name != "plain" { // which refuses scaling
 				continue
 			}
 			t.Run(name+"/"+family.Name, func(t *testing.T) {

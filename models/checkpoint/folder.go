@@ -100,6 +100,7 @@ func configFromHF(h *hf.Config) (c models.Config, family *models.Family, err err
 	}
 	d := &folder{Config: h}
 	c.Rope.Interleaved = family.FolderInterleaved
+	c.Suppressed = h.Generation.Suppressed
 	family.Describe(d, &c)
 	if err := h.Err(); err != nil { // before what follows from it
 		return c, nil, err

@@ -255,6 +255,13 @@ func configFromGGUF(f *gguf.File, family *models.Family) (models.Config, error) 
 		c.Vocab = int(min(table.Shape[len(table.Shape)-2], math.MaxInt32))
 	}
 	k := &keys{file: f, arch: family.Name}
+	if f.Has(models.KeySuppressed) {
+		ids, err := f.Ints(models.KeySuppressed)
+		if err != nil {
+			return c, err
+		}
+		c.Suppressed = lo.Map(ids, func(id int64, _ int) int { return int(id) })
+	}
 	c.Rope.Interleaved = family.GGUFInterleaved
 	family.Describe(k, &c)
 	return c, k.err

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/families"
 	"github.com/smelt-ml/smelt/models/gguf"
@@ -29,6 +31,9 @@ func Metadata(c *models.Config) []gguf.KV {
 	}
 	if c.TokenTypes > 0 {
 		kvs = append(kvs, gguf.KV{Key: models.KeyTokenTypes, Value: gguf.Uint32(uint32(c.TokenTypes))})
+	}
+	if len(c.Suppressed) > 0 {
+		kvs = append(kvs, gguf.KV{Key: models.KeySuppressed, Value: gguf.Int32Array(lo.Map(c.Suppressed, func(id, _ int) int32 { return int32(id) }))})
 	}
 	if c.Rope == (models.Rope{}) {
 		return kvs

@@ -144,6 +144,9 @@ func (m *mixture) want(name string, layer int, shape []int, c *models.Config) dt
 	if !m.base.IsQuantized() {
 		return m.base
 	}
+	if name == "per_layer_model_proj.weight" { // which llama.cpp's quantizer keeps as it is
+		return dtype.F16
+	}
 	t := m.base
 	if c.Experts.Count > 0 && !strings.HasSuffix(role, "_exps.weight") {
 		t = cmp.Or(m.beside, t)

@@ -95,6 +95,9 @@ func (d *folder) readRope(h hf.Rope, c *models.Config, r *models.Rope) {
 		return
 	case "linear":
 		s.needs = []member{{"factor", &r.Linear}}
+	case "proportional":
+		r.Turned, r.Rotated = r.Rotated/2, c.Head/2*2
+		s.may = []member{{"factor", &r.Linear}}
 	case "llama3":
 		l := new(models.Llama3Rope)
 		r.Llama3 = l

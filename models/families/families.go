@@ -13,7 +13,7 @@ import (
 
 // families lists every family.
 var families = []models.Family{
-	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
+	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, gemma4Family, smollm3Family, olmo2Family, graniteFamily,
 	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family, arceeFamily, seedossFamily, gemmaFamily, minicpmFamily, minicpm3Family, hunyuanDenseFamily, museGlimmerFamily,
 	gpt2Family, gptneoxFamily, mptFamily, bertFamily, nomicBertFamily, gemmaEmbeddingFamily,
 	qwen3moeFamily, qwen3vlmoeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, granitemoeFamily, phimoeFamily, ernie45moeFamily, bailingmoe2Family, minimaxm2Family, afmoeFamily, cohere2moeFamily, lagunaFamily, deepseek2Family, glm4moeFamily, lfm2Family, lfm2moeFamily, qwen35Family, qwen35moeFamily, qwen3nextFamily,

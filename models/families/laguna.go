@@ -51,28 +51,36 @@ var lagunaFamily = models.Family{
 const keyHeads = "attention.head_count"
 
 // headCounts is the number of query heads, of all layers or of each.
-var headCounts = models.Field{
-	Read: func(d models.Description, c *models.Config) {
-		key := keyHeads
-		var list []int
-		switch {
-		case d.Format() == models.GGUF:
-			list = d.Sizes(key)
-		case d.Has("num_attention_heads_per_layer"):
-			list = d.Sizes("num_attention_heads_per_layer")
-		default:
-			list = []int{d.Size("num_attention_heads", 0)}
-		}
-		if c.Heads = lo.Max(list); len(lo.Uniq(list)) > 1 {
-			c.HeadCounts = list
-		}
-	},
-	Write: func(c *models.Config) (string, gguf.Value, bool) {
-		if c.HeadCounts == nil {
-			return keyHeads, gguf.Uint32(uint32(c.Heads)), true
-		}
-		return keyHeads, gguf.Uint32Array(lo.Map(c.HeadCounts, func(n, _ int) uint32 { return uint32(n) })), true
-	},
+var headCounts = byLayer(keyHeads, func(d models.Description, _ *models.Config) []int {
+	if d.Has("num_attention_heads_per_layer") {
+		return d.Sizes("num_attention_heads_per_layer")
+	}
+	return []int{d.Size("num_attention_heads", 0)}
+}, func(c *models.Config) (*int, *[]int) { return &c.Heads, &c.HeadCounts })
+
+// byLayer is a size of all layers or of each: the largest, and the list where they differ. folder returns
+// the list from a folder.
+func byLayer(key string, folder func(d models.Description, c *models.Config) []int, size func(c *models.Config) (most *int, list *[]int)) models.Field {
+	return models.Field{
+		Read: func(d models.Description, c *models.Config) {
+			read := func(d models.Description, _ *models.Config) []int { return d.Sizes(key) }
+			if d.Format() == models.Folder {
+				read = folder
+			}
+			all := read(d, c)
+			most, list := size(c)
+			if *most = lo.Max(all); len(lo.Uniq(all)) > 1 {
+				*list = all
+			}
+		},
+		Write: func(c *models.Config) (string, gguf.Value, bool) {
+			most, list := size(c)
+			if *list == nil {
+				return key, gguf.Uint32(uint32(*most)), true
+			}
+			return key, gguf.Uint32Array(lo.Map(*list, func(n, _ int) uint32 { return uint32(n) })), true
+		},
+	}
 }
 
 // lagunaRope reads RoPE; folders have one for each kind of layers. That of layers with a window is

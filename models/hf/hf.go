@@ -61,6 +61,7 @@ type Generation struct {
 	BOSTokenIDs []int
 	EOSTokenIDs []int
 	PadTokenIDs []int
+	Suppressed  []int // tokens that are never generated
 }
 
 // Rope is a model's rotary position embedding.

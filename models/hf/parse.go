@@ -309,6 +309,7 @@ func ParseGeneration(text []byte, name string) (Generation, error) {
 		BOSTokenIDs: f.ids("bos_token_id"),
 		EOSTokenIDs: f.ids("eos_token_id"),
 		PadTokenIDs: f.ids("pad_token_id"),
+		Suppressed:  f.ids("suppress_tokens"),
 	}
 	if f.err != nil {
 		return Generation{}, f.err

@@ -25,8 +25,9 @@ import (
 // most is the number of lines of the product that the sum must be below: a fence, which a commit
 // that moves it gives a reason for. The product had 115,459 before constraints, templates and the
 // server took in what others reported, and 121,985 after; each further family takes some 60, gates of
-// attention and of shared experts in fused products took 700, and caches that differ by layer 700.
-const most = 127_311
+// attention and of shared experts in fused products took 700, caches that differ by layer 700, and
+// Gemma 4 350.
+const most = 127_661
 
 var counted = []string{".go", ".h", ".cc", ".c", ".m", ".metal"}
 

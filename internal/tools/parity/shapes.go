@@ -59,6 +59,11 @@ var shapes = []shape{
 	{family: "gemma3", formats: true, tied: true, more: func(c *models.Config, i int) {
 		c.Window, c.Windowed, c.WindowRope.Theta = 3+i, windows(c.Layers, 2+i%2), 100
 	}},
+	{family: "gemma4", tied: true, more: alternating},
+	{family: "gemma4", name: "gemma4-moe", tied: true, more: func(c *models.Config, i int) {
+		alternating(c, 4-i)
+		c.Experts = experts(i)
+	}},
 	{family: "smollm3"},
 	{family: "olmo2", square: true, untied: true, more: func(c *models.Config, i int) {
 		if i%2 == 1 {
@@ -334,6 +339,21 @@ func deltas(c *models.Config, i int) {
 	imageSections(c, i)
 	c.Taps, c.Recurrent = 4, windows(c.Layers, 2)
 	c.Delta = models.Delta{Heads: 4 - i%2*2, KeyHeads: 1 + i/2%2, Head: []int{16, 32, 16, 32, 64}[i]}
+}
+
+// alternating makes every other layer one without a window, with larger heads of its own number. In some
+// geometries the last layers read the keys and values of earlier ones, have wide networks, and tokens
+// have an embedding for each layer; in some the whole layers have no values.
+func alternating(c *models.Config, i int) {
+	if i%2 == 0 {
+		c.Layers, c.Sharing, c.PerLayer = 4+i%4, 2, 16+8*i // an even number
+		c.FFNs = lo.Times(c.Layers, func(k int) int { return lo.Ternary(k < c.Layers-2, c.FFN, 2*c.FFN) })
+	}
+	c.Window, c.Windowed, c.WindowHead, c.LogitCap, c.WindowRope.Theta = 3+i, windows(c.Layers, 2), c.Head/16*8, 3, 100
+	c.KeyIsValue = i >= 2
+	if c.KVHeads > 1 && i != 3 {
+		c.KVCounts = lo.Times(c.Layers, func(k int) int { return lo.Ternary(c.Windowed[k], c.KVHeads, 1) })
+	}
 }
 
 // windows marks all layers but every n-th, which then have a window, or a state instead of
