@@ -74,7 +74,11 @@ func first(args []*ir.Value) *ir.Value {
 
 func decomposeNormResidual(e *Emitter, v *ir.Value) []*ir.Value {
 	norm := e.EmitAs(v.Type.DType, ir.OpRMSNorm, v.Attr, v.Args[0], v.Args[1])
-	return []*ir.Value{e.Emit(ir.OpAdd, nil, v.Args[2], norm)}
+	sum := e.Emit(ir.OpAdd, nil, v.Args[2], norm)
+	if len(v.Args) > 3 {
+		sum = e.Emit(ir.OpGain, nil, sum, v.Args[3])
+	}
+	return []*ir.Value{sum}
 }
 
 func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
@@ -256,6 +260,9 @@ func ropeWrite(e *Emitter, a ir.RopeWriteAttr, in []*ir.Value, norms bool) (q, w
 	cache, positions, slots, rest := in[1], in[2], in[3], in[4:]
 	q, k, value := splitQKV(e, in[0], a.Heads, cache.Type.Cache)
 	if norms {
+		if a.NormValues {
+			value = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, value, e.ones(cache.Type.Cache.Head))
+		}
 		q, k = headNorm(e, a, q, rest[0]), headNorm(e, a, k, rest[1])
 		rest = rest[2:]
 	}

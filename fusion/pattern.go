@@ -12,6 +12,7 @@ type Pat struct {
 	kind kind
 	ops  []ir.Op
 	args []*Pat
+	twin *Pat // an Op that may match the same value
 }
 
 type kind uint8
@@ -153,14 +154,14 @@ func (s *search) operands(pats []*Pat, values []*ir.Value, next *goal) (*goal, b
 }
 
 // bind captures v for p. It returns false where p captured another value, or another Op
-// pattern captured v.
+// pattern that is not its twin captured v.
 func (s *search) bind(p *Pat, v *ir.Value) bool {
 	if bound, ok := s.m[p]; ok {
 		return bound == v
 	}
 	if p.interior() && v != nil {
 		for _, q := range s.trail {
-			if q.interior() && s.m[q] == v {
+			if q.interior() && s.m[q] == v && q.twin != p && p.twin != q {
 				return false
 			}
 		}

@@ -38,7 +38,8 @@ func RopeQKVWrite() *Rule {
 }
 
 // projection is the pattern shared by the rules that write the cache: Q, K and V as
-// products of one x, split into heads.
+// products of one x, split into heads. V may be K: a merged product then computes it twice, which costs
+// its bytes in a few layers of large models, and spares kernels a form of their own.
 type projection struct {
 	x, positions, factors, cache, slots *Pat
 	q, k, v                             projected
@@ -53,6 +54,7 @@ func newProjection() *projection {
 		part.linear = Op(ir.OpLinear, p.x, part.weight, part.bias)
 		part.heads = Op(ir.OpReshape, part.linear)
 	}
+	p.v.linear.twin, p.v.heads.twin = p.k.linear, p.k.heads
 	return p
 }
 

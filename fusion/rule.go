@@ -86,6 +86,7 @@ func All() []*Rule {
 		LinearActivation(),
 		LinearResidual(),
 		NormResidual(),
+		ResidualGain(),
 		RoutedGateUp(),
 		RoutedSum(),
 		RoutedResidual(),

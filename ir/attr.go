@@ -295,6 +295,8 @@ type RopeWriteAttr struct {
 	// AllHeads normalises Q over all its heads as one row, and K likewise: the norms have a
 	// weight for each element of each head.
 	AllHeads bool
+	// NormValues divides each head of V by its root mean square, with the same eps and no weights.
+	NormValues bool
 }
 
 // AttentionWriteAttr belongs to rope_qkv_write_attention and

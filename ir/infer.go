@@ -401,6 +401,11 @@ func inferNormResidual(in []*Value, attr any, given Type) (Type, error) {
 	if _, err := floats(in, 2, "residual", -1); err != nil {
 		return Type{}, err
 	}
+	if len(in) > 3 {
+		if err := vector(in, 3, "gain", Const(1)); err != nil {
+			return Type{}, err
+		}
+	}
 	return x, shapeIs(in[2], "residual", x.Shape...)
 }
 
@@ -725,12 +730,14 @@ func inferGain(in []*Value, _ any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	w, err := floats(in, 1, "weight", len(x.Shape)-1)
+	w, err := floats(in, 1, "weight", -1)
 	if err != nil {
 		return Type{}, err
 	}
-	if _, ok := w.Shape.Elements(); !ok || len(w.Shape) == 0 {
+	if n, ok := w.Shape.Elements(); !ok || len(w.Shape) == 0 {
 		return Type{}, fmt.Errorf("the weights are %s", w)
+	} else if len(w.Shape) == 1 && n == Const(1) {
+		return x, nil
 	}
 	return x, shapeIs(in[1], "weight", x.Shape[1:]...)
 }
@@ -1102,8 +1109,8 @@ func inferQKVWrite(in []*Value, attr any, _ Type) (Type, error) {
 
 func inferRopeWrite(in []*Value, attr any, _ Type) (Type, error) {
 	a := attr.(RopeWriteAttr)
-	if a.AllHeads {
-		return Type{}, errors.New("there are no norms over all heads")
+	if a.AllHeads || a.NormValues {
+		return Type{}, errors.New("there are no norms over all heads, or of values")
 	}
 	t, err := inferWrite(in, a)
 	if err != nil {

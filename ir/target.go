@@ -44,9 +44,8 @@ type Target struct {
 	Gated bool
 
 	// MaxHead is the maximum number of elements of a head in attention and the fused cache writes,
-	// MaxWriteHead in attention that writes the cache, HeadStep what it is a multiple of; 0: 1. See
-	// [Target.TakesHeads].
-	MaxHead, MaxWriteHead, HeadStep int
+	// HeadStep what it is a multiple of; 0: 1. See [Target.TakesHeads].
+	MaxHead, HeadStep int
 
 	// XSplit reports whether caches have the x-split layout of vLLM and Aphrodite, with keys in
 	// pieces of 16 bytes. That layout has its own kernels.

@@ -23,6 +23,7 @@ constant bool fc_factors [[function_constant(9)]];     // divide each frequency 
 constant bool fc_table [[function_constant(10)]];      // factors are whole divisors: theta has no part
 constant bool fc_norms [[function_constant(11)]];      // heads of Q and K are normalised
 constant uint fc_heads [[function_constant(12)]];      // query heads of a threadgroup, as of attention_vec
+constant bool fc_norm_values [[function_constant(15)]]; // heads of V are normalised too, without weights
 
 constant bool has_head = is_function_constant_defined(fc_head);
 constant bool is_split = is_function_constant_defined(fc_split);
@@ -35,6 +36,7 @@ constant bool gate_by_head = is_function_constant_defined(fc_head_gate) ? fc_hea
 constant bool from_table = is_function_constant_defined(fc_table) ? fc_table : false;
 constant bool has_factors = (is_function_constant_defined(fc_factors) ? fc_factors : false) || from_table;
 constant bool has_norms = is_function_constant_defined(fc_norms) ? fc_norms : false;
+constant bool norm_values = is_function_constant_defined(fc_norm_values) ? fc_norm_values : false;
 constant uint head_count = is_function_constant_defined(fc_heads) && fc_heads > 1 ? fc_heads : 1;
 
 #include "attention_rows.h"
@@ -46,7 +48,7 @@ constant constexpr uint key_row = 0, value_row = 1, query_row = 2;
 // Made are these rows: keys and values at the start of theirs, query heads one after the
 // other.
 struct Made {
-    float4 key[64], value[64], queries[128];
+    float4 key[128], value[128], queries[128];
 };
 
 // rounded returns four elements rounded to a type.
@@ -77,16 +79,16 @@ inline void store_row(device CacheBlock *cache, ulong at, bool writes, threadgro
 
 // make_row normalises and rotates one head of a token and leaves it in threadgroup memory,
 // rounded as `as` points to: every step as the fused writes of rope_write.metal do it. A
-// value is but copied.
-template <typename A, typename T>
+// value is but copied, or normalised. Heads have up to steps · step_width elements.
+template <uint steps, typename A, typename T>
 inline void make_row(constant AttentionWriteParams &p, device const A *from, device const T *as,
                      device const float *factors, device const float *gains, int position, bool turns,
                      threadgroup float *to, uint head, uint lane) {
     const bool whole = ((p.rotated | p.qkv_stride) & 3) == 0;
     const uint rotated = turns ? p.rotated : 0;
-    float4 x[2];
+    float4 x[steps];
     float squares = 0.0f;
-    UNROLL for (uint s = 0; s < 2; s++) {
+    UNROLL for (uint s = 0; s < steps; s++) {
         const uint i = (s * 32 + lane) * 2;
         x[s] = 0.0f;
         if (2 * i < head)
@@ -94,9 +96,9 @@ inline void make_row(constant AttentionWriteParams &p, device const A *from, dev
         squares += dot(x[s], x[s]);
     }
     float scale = 1.0f;
-    if (has_norms && turns)
+    if (has_norms && (turns || norm_values))
         scale = precise::rsqrt(simd_sum(squares) / float(head) + p.eps);
-    UNROLL for (uint s = 0; s < 2; s++) {
+    UNROLL for (uint s = 0; s < steps; s++) {
         const uint i = (s * 32 + lane) * 2;
         if (2 * i >= head)
             continue;
@@ -104,6 +106,8 @@ inline void make_row(constant AttentionWriteParams &p, device const A *from, dev
         float4 v = x[s];
         if (has_norms && turns)
             v *= scale * load_pairs(gains, at, whole);
+        else if (norm_values)
+            v *= scale;
         if (turns)
             v = turn_pairs(v, at, rotations(p, position, i, at, factors, has_factors, from_table));
         store_pairs(to, at, rounded(as, v), whole);
@@ -131,7 +135,7 @@ template <typename A, typename C> struct Arguments {
 
 // make_rows makes the rows of a token: the query heads of the threadgroup, and the key and
 // value if a query sees them or they are to be written to the token's slot.
-template <typename A, typename C>
+template <uint steps, typename A, typename C>
 inline void make_rows(thread const Arguments<A, C> &a, constant AttentionWriteParams &p, thread const Heads &heads,
                       uint token, bool sees_own, bool writes, uint head, threadgroup Made &made, uint sg, uint lane) {
     if (sg >= query_row + heads.count)
@@ -142,20 +146,20 @@ inline void make_rows(thread const Arguments<A, C> &a, constant AttentionWritePa
     device const A *from = a.qkv + ulong(token) * p.qkv_stride + ulong(source) * head;
     if (is_query) {
         threadgroup float *query = (threadgroup float *)made.queries + (sg - query_row) * head;
-        make_row(p, from, a.results.out, a.factors, a.q_norm, position, true, query, head, lane);
+        make_row<steps>(p, from, a.results.out, a.factors, a.q_norm, position, true, query, head, lane);
     } else if (sees_own || writes) {
         threadgroup float *own = (threadgroup float *)(sg == key_row ? made.key : made.value);
         const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
         const uint slot = uint(a.slots[token]);
         const ulong at = writes ? cache_row(slot / p.block, slot % p.block, heads.kv, strides) : 0;
-        make_row(p, from, a.k_slots, a.factors, a.k_norm, position, sg == key_row, own, head, lane);
+        make_row<steps>(p, from, a.k_slots, a.factors, a.k_norm, position, sg == key_row, own, head, lane);
         simdgroup_barrier(mem_flags::mem_threadgroup);
         store_row(sg == key_row ? a.k_slots : a.v_slots, at, writes, own, head, lane);
     }
 }
 
-// attend takes R query heads of a token, all of which read one KV head.
-template <uint R, typename A, typename C>
+// attend takes R query heads of a token, all of which read one KV head, of up to 32·G elements.
+template <uint R, uint G, typename A, typename C>
 inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParams &p, threadgroup States &states,
                    threadgroup Made &made, uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
     const uint head = has_head ? fc_head : p.head;
@@ -187,10 +191,10 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
 
     // Uniform in the threadgroup, as is the barrier: partitions without keys skip it.
     if (seen.begin < seen.end || writes) {
-        make_rows(a, p, heads, token, sees_own, writes, head, made, sg, lane);
+        make_rows<G / 4>(a, p, heads, token, sees_own, writes, head, made, sg, lane);
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    Rows<R, 8> rows;
+    Rows<R, G> rows;
     clear(rows);
     UNROLL for (uint r = 0; r < R; r++) {
         const bool exists = r < heads.count;
@@ -199,7 +203,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
         rows.seen[r] = {0, 0};
         if (exists)
             rows.seen[r] = seen;
-        UNROLL for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < G; i++) {
             const uint d = first_four(a.k_cache, i, lane);
             rows.query[r][i] = 0.0f;
             if (exists && seen.begin < seen.end && d < head)
@@ -211,13 +215,16 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
     UNROLL for (uint r = 0; r < R; r++) {
         if (r >= heads.count)
             break;
-        if (r > 0) // states are written again
+        UNROLL for (uint part = 0; part < G / 8; part++) {
+            if (part * state_width >= head)
+                break;
+            if (r + part > 0) // states are written again
+                threadgroup_barrier(mem_flags::mem_threadgroup);
+            share(rows, r, part, has_keys, a.v_cache, head, states, sg, lane);
             threadgroup_barrier(mem_flags::mem_threadgroup);
-        share(rows, r, 0, has_keys, a.v_cache, head, states, sg, lane);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        const uint q_head = heads.first + r;
-        if (tid * 4 < head)
-            put(a.results, states, token, q_head, head, 0, group.z, groups.z, tid);
+            if (part * state_width + tid * 4 < head && tid * 4 < state_width)
+                put(a.results, states, token, heads.first + r, head, part, group.z, groups.z, tid);
+        }
     }
 }
 
@@ -233,9 +240,8 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
 // unless the slot is negative.
 //
 // Grid (heads, tokens, partitions or 1) of 256 threads, with fc_heads as of attention_vec.
-// Threadgroup memory: that of attention_vec, and four rows, of which two hold the query heads
-// of a threadgroup: 512 elements at most. Heads of up to 256, a multiple of 8, as
-// are the strides of the cache.
+// Threadgroup memory: that of attention_vec, and three rows of 512 elements, of which one holds the
+// query heads of a threadgroup. Heads of up to 512, a multiple of 8, as are the strides of the cache.
 template <typename A, typename C>
 kernel void attention_write(device const A *qkv [[buffer(0)]],         // [tokens, (heads + 2·kv_heads)·head], by stride
                             device const C *k_cache [[buffer(1)]],     // [blocks, kv_heads, block, head] by strides
@@ -279,17 +285,23 @@ kernel void attention_write(device const A *qkv [[buffer(0)]],         // [token
     a.k_slots = k_slots;
     a.v_slots = v_slots;
 #ifdef SMELT_SINGLE
-    attend<(is_function_constant_defined(fc_heads) ? fc_heads : 1)>(a, p, states, made, group, groups, tid, sg, lane);
+    attend<(is_function_constant_defined(fc_heads) ? fc_heads : 1),
+           is_function_constant_defined(fc_head) && fc_head <= 256 ? 8 : 16>(a, p, states, made, group, groups, tid, sg,
+                                                                             lane);
 #else
+    if ((has_head ? fc_head : p.head) > 256) {
+        attend<1, 16>(a, p, states, made, group, groups, tid, sg, lane);
+        return;
+    }
     switch (head_count) {
     case 1:
-        attend<1>(a, p, states, made, group, groups, tid, sg, lane);
+        attend<1, 8>(a, p, states, made, group, groups, tid, sg, lane);
         break;
     case 2:
-        attend<2>(a, p, states, made, group, groups, tid, sg, lane);
+        attend<2, 8>(a, p, states, made, group, groups, tid, sg, lane);
         break;
     default:
-        attend<4>(a, p, states, made, group, groups, tid, sg, lane);
+        attend<4, 8>(a, p, states, made, group, groups, tid, sg, lane);
         break;
     }
 #endif

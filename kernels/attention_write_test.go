@@ -21,6 +21,7 @@ type writeCall struct {
 	features
 	rotation
 	norms     bool
+	values    bool // with norms: of V too
 	types     []kernels.Element
 	qkv       tensor
 	qkvStride int // elements between its rows
@@ -81,6 +82,9 @@ func (c writeCall) launch() launch {
 		l.constants["fc_norms"] = 1
 		l.buffers["q_norm"], l.buffers["k_norm"] = c.gains[0], c.gains[1]
 	}
+	if c.values {
+		l.constants["fc_norm_values"] = 1
+	}
 	return l
 }
 
@@ -109,6 +113,9 @@ func (c writeCall) apart(t *testing.T, partition int) (out, k, v tensor) {
 		FreqScale: float32(c.freqScale), Magnitude: float32(c.magnitude), Eps: writeEps, Log2Theta: c.bind(&write)}
 	if c.norms {
 		write.buffers["q_norm"], write.buffers["k_norm"] = c.gains[0], c.gains[1]
+	}
+	if c.values {
+		write.constants["fc_norm_values"] = 1
 	}
 	written := write.run(t)
 	k, v = written["k_cache"], written["v_cache"]
@@ -173,7 +180,7 @@ type writeCase struct {
 	attentionShape
 	rotation
 	features
-	norms bool
+	norms, values bool
 }
 
 // writeCases covers head shapes, RoPE variants and features, each in at least one case.
@@ -187,21 +194,23 @@ func writeCases() []writeCase {
 		return r
 	}
 	return []writeCase{
-		{attentionShape{4, 2, 64}, plain(64), features{}, true},
-		{attentionShape{3, 1, 128}, turned(128, func(r *rotation) { r.interleaved, r.table = true, true }), features{}, false},
-		{attentionShape{2, 2, 256}, turned(256, func(r *rotation) { r.rotated, r.table = 64, true }), features{window: 33}, true},
-		{attentionShape{8, 1, 32}, turned(32, func(r *rotation) { r.factors, r.freqScale, r.magnitude = inTurn(16, 1, 2.5, 8), 0.5, 1.25 }), features{sinks: inTurn(8, 0, 2, -5)}, false},
-		{attentionShape{4, 2, 160}, turned(160, func(r *rotation) { r.interleaved, r.rotated = true, 96 }), features{softCap: 3, slopes: inTurn(4, 0.25, 0)}, true},
-		{attentionShape{2, 1, 40}, turned(40, func(r *rotation) { r.rotated = 10 }), features{window: 1}, true},
-		{attentionShape{14, 2, 64}, plain(64), features{slopes: inTurn(14, 0.25, 0, 1), sinks: inTurn(14, 1, -2)}, true},
-		{attentionShape{6, 2, 64}, plain(64), features{gate: ir.Sigmoid, window: 33}, true},
-		{attentionShape{4, 1, 128}, plain(128), features{gate: ir.Softplus, byHead: true}, false},
+		{attentionShape{4, 2, 64}, plain(64), features{}, true, false},
+		{attentionShape{3, 1, 128}, turned(128, func(r *rotation) { r.interleaved, r.table = true, true }), features{}, false, false},
+		{attentionShape{2, 2, 256}, turned(256, func(r *rotation) { r.rotated, r.table = 64, true }), features{window: 33}, true, false},
+		{attentionShape{8, 1, 32}, turned(32, func(r *rotation) { r.factors, r.freqScale, r.magnitude = inTurn(16, 1, 2.5, 8), 0.5, 1.25 }), features{sinks: inTurn(8, 0, 2, -5)}, false, false},
+		{attentionShape{4, 2, 160}, turned(160, func(r *rotation) { r.interleaved, r.rotated = true, 96 }), features{softCap: 3, slopes: inTurn(4, 0.25, 0)}, true, false},
+		{attentionShape{2, 1, 40}, turned(40, func(r *rotation) { r.rotated = 10 }), features{window: 1}, true, false},
+		{attentionShape{14, 2, 64}, plain(64), features{slopes: inTurn(14, 0.25, 0, 1), sinks: inTurn(14, 1, -2)}, true, false},
+		{attentionShape{6, 2, 64}, plain(64), features{gate: ir.Sigmoid, window: 33}, true, false},
+		{attentionShape{4, 1, 128}, plain(128), features{gate: ir.Softplus, byHead: true}, false, false},
+		{attentionShape{4, 2, 64}, plain(64), features{}, true, true},
+		{attentionShape{2, 1, 512}, turned(512, func(r *rotation) { r.rotated = 128 }), features{window: 33}, true, true},
 	}
 }
 
 func (w writeCase) call(t *testing.T, b batch, types []kernels.Element) writeCall {
 	c := newWriteCall(t, w.attentionShape, b, w.rotation, types, w.norms)
-	c.features = w.features
+	c.features, c.values = w.features, w.values
 	return c
 }
 
@@ -213,7 +222,7 @@ func eachWrite(t *testing.T, f func(t *testing.T, c writeCall)) {
 				if headFor(types, w.attentionShape.head) != w.attentionShape.head || !everything() && (i+len(name))%len(decodes) != j {
 					continue
 				}
-				t.Run(fmt.Sprintf("%v/%v/%v/%v/%t", w.attentionShape, b, w.rotation, w.features, w.norms), func(t *testing.T) { f(t, w.call(t, b, types)) })
+				t.Run(fmt.Sprintf("%v/%v/%v/%v/%t/%t", w.attentionShape, b, w.rotation, w.features, w.norms, w.values), func(t *testing.T) { f(t, w.call(t, b, types)) })
 			}
 		}
 	})

@@ -167,6 +167,9 @@ func checkNorm(c *checker) {
 	}
 	if c.kernel.Family == "norm_residual" {
 		c.dense("residual", p.Rows, p.Width)
+		if c.on("fc_gain") {
+			c.dense("gain", 1)
+		}
 	}
 	c.dense("out", p.Rows, p.Width)
 	c.coveredBy(32, uint32(c.kernel.MaxThreads))

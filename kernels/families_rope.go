@@ -4,7 +4,7 @@ import "slices"
 
 const (
 	ropeConstants  = "0 fc_interleaved bool; 1 fc_factors bool?; 2 fc_table bool?; 3 fc_positions bool?"
-	writeConstants = ropeConstants + "; 4 fc_slots bool?; 5 fc_separate bool?; 6 fc_all_heads bool?"
+	writeConstants = ropeConstants + "; 4 fc_slots bool?; 5 fc_separate bool?; 6 fc_all_heads bool?; 7 fc_norm_values bool?"
 	writeArgs      = "0 qkv read $0; 1 positions read int?; 2 slots read int?; 3 factors read float?; 4 q_out write $0; " +
 		"5 k_cache write $1; 6 v_cache write $1; 10 k read $0?; 11 v read $0?"
 )

@@ -6,9 +6,11 @@ using namespace metal;
 // layer_norm has a weight; it has a bias (fc_bias).
 constant bool fc_weight [[function_constant(0)]];
 constant bool fc_bias [[function_constant(1)]];
+constant bool fc_gain [[function_constant(2)]]; // norm_residual multiplies its result by a number
 
 constant bool has_weight = is_function_constant_defined(fc_weight) ? fc_weight : false;
 constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
+constant bool has_gain = is_function_constant_defined(fc_gain) ? fc_gain : false;
 
 // root_mean_square returns the factor of a row, 1 / sqrt(mean(x²) + eps), in every thread of
 // the threadgroup, which share its elements. `partial` has one element per simdgroup.
@@ -58,7 +60,7 @@ kernel void rms_norm(device const I *x [[buffer(0)]],          // [rows, width],
 }
 
 // norm_residual computes out = residual + x · weight / sqrt(mean(x²) + eps) over each row:
-// what rms_norm computes, added to the residual stream.
+// what rms_norm computes, added to the residual stream; with fc_gain the sum times a number.
 //
 // Grid (rows, 1, 1) of 32 to 256 threads, a multiple of 32, as of rms_norm. Threadgroup
 // memory: one float for each simdgroup.
@@ -68,6 +70,7 @@ kernel void norm_residual(device const T *x [[buffer(0)]],          // [rows, wi
                           device const T *residual [[buffer(2)]],   // [rows, width], dense
                           device T *out [[buffer(3)]],              // [rows, width], dense
                           constant NormParams &p [[buffer(4)]],     //
+                          device const float *gain [[buffer(5)]],   // [1]
                           uint row [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                           uint threads [[threads_per_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
@@ -75,10 +78,11 @@ kernel void norm_residual(device const T *x [[buffer(0)]],          // [rows, wi
     device const T *from = x + ulong(row) * p.x_stride;
     const float s = root_mean_square(from, p, partial, tid, threads, sg, lane, simdgroups);
     const ulong first = ulong(row) * p.width;
+    const float factor = has_gain ? gain[0] : 1.0f;
     for (uint i = tid * 4; i < p.width; i += threads * 4) {
         const uint end = min(i + 4, p.width);
         for (uint j = i; j < end; j++)
-            out[first + j] = T(float(residual[first + j]) + float(from[j]) * s * weight[j]);
+            out[first + j] = T((float(residual[first + j]) + float(from[j]) * s * weight[j]) * factor);
     }
 }
 

@@ -32,7 +32,7 @@ func layerNorm(row, weight, bias []float64, eps float64) {
 }
 
 // TestRMSNorm has rows apart, of which the first is so small that eps shows, and a residual
-// for norm_residual.
+// for norm_residual, with a gain where rows are even.
 func TestRMSNorm(t *testing.T) {
 	const eps, rows = 1e-5, 3
 	for _, family := range []string{"rms_norm", "norm_residual"} {
@@ -48,13 +48,17 @@ func TestRMSNorm(t *testing.T) {
 							x.put(i, x.at(i)/1024)
 						}
 						buffers := map[string]tensor{"x": x, "weight": gain, "out": result(to, rows*width)}
-						residual := make([]float64, rows*width)
+						residual, factor, constants := make([]float64, rows*width), 1.0, map[string]uint32{}
 						if family == "norm_residual" {
 							buffers["residual"] = random(rng, to, rows*width)
 							residual = buffers["residual"].values()
+							if width%2 == 0 {
+								constants["fc_gain"], buffers["gain"] = 1, random(rng, kernels.Float, 1)
+								factor = buffers["gain"].at(0)
+							}
 						}
 						got := launch{
-							kernel: name, buffers: buffers,
+							kernel: name, buffers: buffers, constants: constants,
 							params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps},
 							grid:   [3]int{rows, 1, 1}, group: group,
 						}.run(t)["out"]
@@ -63,7 +67,7 @@ func TestRMSNorm(t *testing.T) {
 							row := x.values()[r*stride:][:width]
 							normalise(row, gain, eps)
 							for i := range row {
-								row[i] += residual[r*width+i]
+								row[i] = (row[i] + residual[r*width+i]) * factor
 							}
 							want = append(want, row...)
 						}

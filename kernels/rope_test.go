@@ -226,11 +226,13 @@ func testRopeWrite(t *testing.T, family string) {
 						checkRopeWrite(t, name, types, r, shape, b, r.constants(name))
 					})
 					if family == "head_norm_rope_kv_write" {
-						t.Run(fmt.Sprintf("%v/%v/%v/all heads", r, shape, b), func(t *testing.T) {
-							constants := r.constants(name)
-							constants["fc_all_heads"] = 1
-							checkRopeWrite(t, name, types, r, shape, b, constants)
-						})
+						for title, constant := range map[string]string{"all heads": "fc_all_heads", "values": "fc_norm_values"} {
+							t.Run(fmt.Sprintf("%v/%v/%v/%s", r, shape, b, title), func(t *testing.T) {
+								constants := r.constants(name)
+								constants[constant] = 1
+								checkRopeWrite(t, name, types, r, shape, b, constants)
+							})
+						}
 					}
 				}
 			}
@@ -309,6 +311,7 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 	results := l.run(t)
 	q, kCache, vCache := results["q_out"].values(), results["k_cache"].values(), results["v_cache"].values()
 
+	ones := filled(kernels.Float, s.head, func(int) float64 { return 1 })
 	bound := r.bound(p.positions, types...)
 	written := make([]bool, cacheLen)
 	for token := range tokens {
@@ -328,6 +331,8 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 				}
 				x = x[(h-first)*s.head:][:s.head]
 				r.turn(x, p.positions[token])
+			} else if constants["fc_norm_values"] == 1 {
+				normalise(x, ones, eps)
 			}
 			return x
 		}
@@ -341,7 +346,7 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 		for h := range s.kvHeads {
 			at := p.element(slot, h, s.kvHeads, s.head, 0)
 			compare(t, head(1, h), kCache[at:][:s.head], s.head, bound)
-			compare(t, head(2, h), vCache[at:][:s.head], s.head, worst(types...))
+			compare(t, head(2, h), vCache[at:][:s.head], s.head, max(worst(types...), float64(constants["fc_norm_values"])*bound))
 			for d := range s.head {
 				written[at+d] = true
 			}

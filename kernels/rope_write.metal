@@ -13,6 +13,7 @@ constant bool fc_positions [[function_constant(3)]];   // false: token t is at p
 constant bool fc_slots [[function_constant(4)]];       // false: a token's slot is its position
 constant bool fc_separate [[function_constant(5)]];    // K and V lie in buffers of their own
 constant bool fc_all_heads [[function_constant(6)]];   // a norm is over all heads of Q, or of K
+constant bool fc_norm_values [[function_constant(7)]]; // heads of V are normalised too, without weights
 
 constant bool from_table = is_function_constant_defined(fc_table) ? fc_table : false;
 constant bool has_factors = (is_function_constant_defined(fc_factors) ? fc_factors : false) || from_table;
@@ -20,6 +21,7 @@ constant bool has_positions = is_function_constant_defined(fc_positions) ? fc_po
 constant bool has_slots = is_function_constant_defined(fc_slots) ? fc_slots : true;
 constant bool is_separate = is_function_constant_defined(fc_separate) ? fc_separate : false;
 constant bool all_heads = is_function_constant_defined(fc_all_heads) ? fc_all_heads : false;
+constant bool norm_values = is_function_constant_defined(fc_norm_values) ? fc_norm_values : false;
 
 // A token's place: its position and its slot in the cache, below 0 for none. Without
 // slots the cache is one block, with a row for each position.
@@ -127,7 +129,7 @@ inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place
             scale[j] = first + j < keys ? queries : others;
     }
     UNROLL for (uint j = 0; j < count; j++) {
-        if (!norms || all_heads || first + j >= values)
+        if (!norms || (first + j < values ? all_heads : !norm_values))
             continue;
         float squares = 0.0f;
         UNROLL for (uint s = 0; s < steps; s++)
@@ -156,6 +158,8 @@ inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place
                     gain = load_pairs((row < keys ? t.q_norm : t.k_norm - ulong(keys) * p.head) + ulong(row) * p.head,
                                       turned[s], whole);
                 v *= scale[j] * gain;
+            } else if (norms && norm_values) {
+                v *= scale[j];
             }
             if (row < values)
                 v = turn_pairs(v, turned[s], r);
@@ -216,7 +220,8 @@ rope_qkv_write(device const A *qkv [[buffer(0)]],         // [tokens, (heads + 2
 
 // head_norm_rope_kv_write is rope_qkv_write after an RMSNorm of every head of Q and K
 // on its own, as in Qwen3, or with fc_all_heads of all heads of Q as one row, and of K, as in
-// OLMo 2, for which every simdgroup reads the whole row. The fusion is akunu's head_norm_rope_neox_kv_write, here
+// OLMo 2, for which every simdgroup reads the whole row, and with fc_norm_values of every head of V, as in
+// Gemma 4. The fusion is akunu's head_norm_rope_neox_kv_write, here
 // for either pairing, any number of tokens, tables and paged caches.
 //
 // Grid and threadgroup memory as of rope_qkv_write. Lanes past a head take part in the

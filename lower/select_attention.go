@@ -341,6 +341,9 @@ func attentionWrite(p *phase, v *ir.Value) error {
 	given["qkv_stride"] = size(last(o.QKV))
 	d.constant("fc_norms", bit(norms))
 	if norms {
+		if a.Write.NormValues {
+			d.constant("fc_norm_values", 1)
+		}
 		d.in("q_norm", o.QNorm)
 		d.in("k_norm", o.KNorm)
 	}

@@ -67,6 +67,9 @@ func ropeWrite(p *phase, v *ir.Value) error {
 		if a.AllHeads {
 			d.constant("fc_all_heads", 1)
 		}
+		if a.NormValues {
+			d.constant("fc_norm_values", 1)
+		}
 		d.in("q_norm", v.Args[4])
 		d.in("k_norm", v.Args[5])
 	}

@@ -27,6 +27,10 @@ func normResidual(p *phase, v *ir.Value) error {
 	}
 	d.in("weight", v.Args[1])
 	d.in("residual", v.Args[2])
+	if len(v.Args) > 3 {
+		d.constant("fc_gain", 1)
+		d.in("gain", v.Args[3])
+	}
 	return nil
 }
 
@@ -129,7 +133,11 @@ func byToken(p *phase, v *ir.Value, family string) error {
 	if !ok || weights.Type.DType != v.Type.DType {
 		return fmt.Errorf("%s: no kernel takes weights of %s", v.LongString(), weights.Type)
 	}
-	given := elements(v.Type.Shape[0], width)
+	rows := v.Type.Shape[0]
+	if width == ir.Const(1) { // one number for all elements
+		rows, _ = v.Type.Shape.Elements()
+	}
+	given := elements(rows, width)
 	given["b_stride"] = plan.Number(0)
 	d := p.dispatch(family+"_"+v.Type.DType.String(), v)
 	d.in("a", x)

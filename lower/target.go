@@ -82,7 +82,7 @@ func NewTarget(name string) (*Target, error) {
 		// Instead of emulating these fused ops, a CPU runs its native kernels for their parts.
 		t.Kernels[op] = slices.DeleteFunc(t.Kernels[op], func(row ir.Instance) bool { return !row.Native })
 	}
-	t.MaxHead, t.MaxWriteHead, t.HeadStep = kernels.MaxHead, kernels.MaxSmallHead, kernels.HeadStep
+	t.MaxHead, t.HeadStep = kernels.MaxHead, kernels.HeadStep
 	t.Gated, t.Gathers = true, !t.Emulates
 	t.Tune(nil)
 	t.FewNorms, t.ManyNorms = []ir.NormKind{ir.RMSNorm, ir.LayerNorm}, []ir.NormKind{ir.RMSNorm}

@@ -57,11 +57,8 @@ func supported(t *ir.Target, s ir.Steps, v *ir.Value) bool {
 	case ir.OpAttention:
 		gated := v.Attr.(ir.AttentionAttr).Gate != ir.GateAttr{}
 		return t.TakesHeads(v.Type.Shape.Last()) && !(gated && t.XSplit)
-	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
+	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention:
 		return t.TakesHeads(v.Type.Elems[0].Shape.Last())
-	case ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention:
-		size := v.Type.Elems[0].Shape.Last()
-		return t.TakesHeads(size) && size <= int64(t.MaxWriteHead)
 	}
 	return true
 }

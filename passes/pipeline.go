@@ -99,6 +99,7 @@ var order = []struct{ first, then, why string }{
 	{"linear_residual", "shared_norm", "shared_norm must see which norms are the residual too"},
 	{"routed_norm", "shared_norm", "a norm that experts read cannot move into dense products alone"},
 	{"shared_norm", "norm_prologue", "norm_prologue handles the last product of a shared norm"},
+	{"norm_residual", "residual_gain", "the rule matches the sum with its norm"},
 	{"norm_residual", "narrow", "the rule matches sums in float only"},
 	{"kv_replication_elimination", "attention_write", "attention_write matches attention"},
 	{"kv_replication_elimination", "attention_gate", "attention_gate matches attention"},

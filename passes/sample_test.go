@@ -6,8 +6,10 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/batch"
@@ -51,6 +53,9 @@ type sample struct {
 	ruled      bool          // the gated delta rule before attention
 	gate       ir.Activation // of a gate of attention's result; none without
 	headGate   bool          // which has an element for each head
+	keyIsValue bool          // V is K before its norm and rotation
+	valueNorm  bool          // heads of V are normalised, without weights
+	factor     bool          // each layer multiplies the stream by a number
 }
 
 var (
@@ -101,6 +106,7 @@ func randomSample(r *rand.Rand) sample {
 	s.shared = s.experts > 0 && coin()
 	s.ruled = r.IntN(3) == 0
 	s.gate, s.headGate = []ir.Activation{ir.NoActivation, ir.Sigmoid, ir.Softplus}[r.IntN(3)], coin()
+	s.keyIsValue, s.valueNorm, s.factor = r.IntN(6) == 0, s.headNorm && r.IntN(3) == 0, coin()
 	return s
 }
 
@@ -192,7 +198,7 @@ func (s sample) define(b *ir.Builder) {
 					n = norm(fmt.Sprintf("%d.attn_norm", i), x)
 				}
 				y := linear(name, n, heads*s.head, s.width)
-				if s.rowNorm && name != "v" {
+				if s.rowNorm && name != "v" && !s.keyIsValue {
 					y = b.RMSNorm(y, weight(name+"_norm", heads*s.head), eps)
 				}
 				if s.wordy { // two reshapes for one
@@ -210,7 +216,11 @@ func (s sample) define(b *ir.Builder) {
 				}
 				return b.Rope(y, s.rope, factors)
 			}
-			q, k, v := rotate("q", project("q", s.heads)), rotate("k", project("k", s.kv)), project("v", s.kv)
+			q, k := rotate("q", project("q", s.heads)), rotate("k", project("k", s.kv))
+			v := project(lo.Ternary(s.keyIsValue, "k", "v"), s.kv)
+			if s.valueNorm {
+				v = b.RMSNorm(v, b.Const(slices.Repeat([]float32{1}, s.head)), eps)
+			}
 			keys, values := b.CacheRead(b.CacheWrite(b.Cache(s.kv, s.head), k, v))
 			if n := s.heads / s.kv; n > 1 || s.repeat {
 				keys, values = b.RepeatKV(keys, n), b.RepeatKV(values, n)
@@ -284,6 +294,9 @@ func (s sample) define(b *ir.Builder) {
 				inner = commute(b.Mul, b.Activate(a, linear("gate", n, s.ffn, s.width)), up)
 			}
 			x = join("ffn_after", mix(linear("down", inner, s.width, s.ffn)))
+			if s.factor {
+				x = b.Gain(x, weight("factor", 1))
+			}
 		})
 	}
 	head := table

@@ -64,6 +64,7 @@ func TestRulesKeepMeaning(t *testing.T) {
 				"routed_gate_up":  {fusion.GatedActivation()},
 				"routed_norm":     {fusion.GatedActivation(), fusion.RoutedGateUp()},
 				"routed_residual": {fusion.RoutedSum()},
+				"residual_gain":   {fusion.NormResidual()},
 				"router_gate":     {fusion.RowGate()},
 				"attention_gate":  {fusion.KVReplicationElimination()},
 				"qkv_gate":        {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite(), fusion.QKVWrite(), fusion.AttentionGate()},

@@ -69,13 +69,16 @@ func (in *linearInputs) rowGate(a ir.LinearAttr, row int) float64 {
 }
 
 func (r *run) normResidual(v *ir.Value) (result, error) {
-	x, w, residual, eps := r.tensor(v, 0), r.tensor(v, 1), r.tensor(v, 2), v.Attr.(ir.NormAttr).Eps
+	x, w, residual, gain, eps := r.tensor(v, 0), r.tensor(v, 1), r.tensor(v, 2), r.optional(v, 3), v.Attr.(ir.NormAttr).Eps
 	return r.each(v, func(out *Tensor) error {
 		for i := range x.rows() {
 			normalise(out.row(i), x.row(i), w.Data, eps)
 		}
 		for i, a := range residual.Data {
 			out.Data[i] += a
+			if gain != nil {
+				out.Data[i] *= gain.Data[0]
+			}
 		}
 		return nil
 	})
@@ -215,6 +218,9 @@ func (r *run) headNormRopeKVWrite(v *ir.Value) (result, error) {
 	a := v.Attr.(ir.RopeWriteAttr)
 	norms := [2][]float64{r.tensor(v, 4).Data, r.tensor(v, 5).Data}
 	rope := newAngles(a.Rope, r.optional(v, 6))
+	if a.NormValues {
+		v = r.normedValues(v, a)
+	}
 	if a.AllHeads {
 		return r.rotateAndWrite(r.normedRows(v, norms, a.Eps), rope, func(head []float64, _ int) []float64 { return head })
 	}
@@ -236,10 +242,29 @@ func (r *run) normedRows(v *ir.Value, norms [2][]float64, eps float64) *ir.Value
 			row = row[len(weight):]
 		}
 	}
-	normed := *v
-	normed.Args = append([]*ir.Value{{ID: v.ID, Type: v.Args[0].Type}}, v.Args[1:]...)
+	return r.over(v, qkv)
+}
+
+// normedValues returns v over a qkv whose heads of V are divided by their root mean square.
+func (r *run) normedValues(v *ir.Value, a ir.RopeWriteAttr) *ir.Value {
+	from, c := r.tensor(v, 0), v.Args[1].Type.Cache
+	qkv := &Tensor{Shape: from.Shape, Data: slices.Clone(from.Data)}
+	ones := slices.Repeat([]float64{1}, c.Head)
+	for t := range from.Shape[0] {
+		for h := a.Heads + c.KVHeads; h < a.Heads+2*c.KVHeads; h++ {
+			head := qkv.row(t)[h*c.Head:][:c.Head]
+			normalise(head, slices.Clone(head), ones, a.Eps)
+		}
+	}
+	return r.over(v, qkv)
+}
+
+// over returns v with another qkv.
+func (r *run) over(v *ir.Value, qkv *Tensor) *ir.Value {
+	changed := *v
+	changed.Args = append([]*ir.Value{{ID: v.ID, Type: v.Args[0].Type}}, v.Args[1:]...)
 	r.results[v.ID] = result{tensor: qkv} // the returned value reads it from here
-	return &normed
+	return &changed
 }
 
 // rotateAndWrite splits the rows of qkv; norm is applied to each head of Q (0) and K (1) before

@@ -145,7 +145,12 @@ enum smelt_norm_residual_buffer {
     SMELT_NORM_RESIDUAL_WEIGHT = 1,
     SMELT_NORM_RESIDUAL_RESIDUAL = 2,
     SMELT_NORM_RESIDUAL_OUT = 3,
+    SMELT_NORM_RESIDUAL_GAIN = 5,
     SMELT_NORM_RESIDUAL_PARAMS = 4,
+};
+
+enum smelt_norm_residual_constant {
+    SMELT_NORM_RESIDUAL_FC_GAIN = 2,
 };
 
 enum smelt_layer_norm_buffer {
@@ -297,6 +302,7 @@ enum smelt_rope_qkv_write_constant {
     SMELT_ROPE_QKV_WRITE_FC_SLOTS = 4,
     SMELT_ROPE_QKV_WRITE_FC_SEPARATE = 5,
     SMELT_ROPE_QKV_WRITE_FC_ALL_HEADS = 6,
+    SMELT_ROPE_QKV_WRITE_FC_NORM_VALUES = 7,
 };
 
 enum smelt_head_norm_rope_kv_write_buffer {
@@ -322,6 +328,7 @@ enum smelt_head_norm_rope_kv_write_constant {
     SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_SLOTS = 4,
     SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_SEPARATE = 5,
     SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_ALL_HEADS = 6,
+    SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_NORM_VALUES = 7,
 };
 
 enum smelt_attention_vec_buffer {
@@ -393,6 +400,7 @@ enum smelt_attention_write_constant {
     SMELT_ATTENTION_WRITE_FC_HEADS = 12,
     SMELT_ATTENTION_WRITE_FC_GATE = 13,
     SMELT_ATTENTION_WRITE_FC_HEAD_GATE = 14,
+    SMELT_ATTENTION_WRITE_FC_NORM_VALUES = 15,
 };
 
 enum smelt_attention_reduce_buffer {

@@ -101,6 +101,7 @@ static inline bool msl_constant_fc_factors() { return msl::constant<bool>(9); }
 static inline bool msl_constant_fc_table() { return msl::constant<bool>(10); }
 static inline bool msl_constant_fc_norms() { return msl::constant<bool>(11); }
 static inline uint msl_constant_fc_heads() { return msl::constant<uint>(12); }
+static inline bool msl_constant_fc_norm_values() { return msl::constant<bool>(15); }
 
 static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
 static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
@@ -113,6 +114,7 @@ static inline bool msl_constant_gate_by_head() { return ( msl::is_constant_defin
 static inline bool msl_constant_from_table() { return ( msl::is_constant_defined(10) ? msl_constant_fc_table() : false); }
 static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(9) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
 static inline bool msl_constant_has_norms() { return ( msl::is_constant_defined(11) ? msl_constant_fc_norms() : false); }
+static inline bool msl_constant_norm_values() { return ( msl::is_constant_defined(15) ? msl_constant_fc_norm_values() : false); }
 static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) && msl_constant_fc_heads() > 1 ? msl_constant_fc_heads() : 1); }
 #line 9 "kernels/head_gate.h"
 using namespace metal;
@@ -499,13 +501,13 @@ const uint d = part * state_width + tid * 4;
 store_four(to.out, row * head + d, gated(gate, q_head, head, d, all.sum));
 }
 }
-#line 44 "kernels/attention_write.metal"
+#line 46 "kernels/attention_write.metal"
 static constexpr uint key_row = 0, value_row = 1, query_row = 2;
 
 
 
 struct Made {
-float4 key[64], value[64], queries[128];
+float4 key[128], value[128], queries[128];
 };
 
 
@@ -537,15 +539,15 @@ b->d = e.d;
 
 
 
-template <typename A, typename T>
+template <uint steps, typename A, typename T>
 inline void make_row(const AttentionWriteParams &p, const A *from, const T *as,
 const float *factors, const float *gains, int position, bool turns,
 float *to, uint head, uint lane) {
 const bool whole = ((p.rotated | p.qkv_stride) & 3) == 0;
 const uint rotated = MSL_BRANCH(88, turns )? p.rotated : 0;
-float4 x[2];
+float4 x[steps];
 float squares = 0.0f;
-for (uint s = 0; MSL_STEP(s < 2); s++) {
+for (uint s = 0; MSL_STEP(s < steps); s++) {
 const uint i = (s * 32 + lane) * 2;
 x[s] = 0.0f;
 if (MSL_BRANCH(89, 2 * i < head))
@@ -553,9 +555,9 @@ x[s] = load_pairs(from, pairs_of(i, rotated, msl_constant_fc_interleaved()), who
 squares += dot(x[s], x[s]);
 }
 float scale = 1.0f;
-if (MSL_BRANCH(90, msl_constant_has_norms() && turns))
+if (MSL_BRANCH(90, msl_constant_has_norms() && (turns || msl_constant_norm_values())))
 scale = precise::rsqrt(simd_sum(squares, 13) / float(MSL_CAST(float, head)) + p.eps);
-for (uint s = 0; MSL_STEP(s < 2); s++) {
+for (uint s = 0; MSL_STEP(s < steps); s++) {
 const uint i = (s * 32 + lane) * 2;
 if (MSL_BRANCH(91, 2 * i >= head))
 continue;
@@ -563,6 +565,8 @@ const Pairs at = pairs_of(i, rotated, msl_constant_fc_interleaved());
 float4 v = x[s];
 if (MSL_BRANCH(92, msl_constant_has_norms() && turns))
 v *= scale * load_pairs(gains, at, whole);
+else if (msl_constant_norm_values())
+v *= scale;
 if (MSL_BRANCH(93, turns))
 v = turn_pairs(v, at, rotations(p, position, i, at, factors, msl_constant_has_factors(), msl_constant_from_table()));
 store_pairs(to, at, rounded(as, v), whole);
@@ -590,7 +594,7 @@ C *v_slots;
 
 
 
-template <typename A, typename C>
+template <uint steps, typename A, typename C>
 inline void make_rows( const Arguments<A, C> &a, const AttentionWriteParams &p, const Heads &heads,
 uint token, bool sees_own, bool writes, uint head, Made &made, uint sg, uint lane) {
 if (MSL_BRANCH(94, sg >= query_row + heads.count))
@@ -601,20 +605,20 @@ const uint source = MSL_BRANCH(95, is_query )? heads.first + sg - query_row : p.
 const A *from = a.qkv + ulong(MSL_CAST(ulong, token)) * p.qkv_stride + ulong(MSL_CAST(ulong, source)) * head;
 if (MSL_BRANCH(96, is_query)) {
 float *query = ( float *)made.queries + (sg - query_row) * head;
-make_row(p, from, a.results.out, a.factors, a.q_norm, position, true, query, head, lane);
+make_row<steps>(p, from, a.results.out, a.factors, a.q_norm, position, true, query, head, lane);
 } else if (MSL_BRANCH(97, sees_own || writes)) {
 float *own = ( float *)(MSL_BRANCH(98, sg == key_row )? made.key : made.value);
 const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
 const uint slot = uint(MSL_CAST(uint, a.slots[token]));
 const ulong at = MSL_BRANCH(99, writes )? cache_row(slot / p.block, slot % p.block, heads.kv, strides) : 0;
-make_row(p, from, a.k_slots, a.factors, a.k_norm, position, sg == key_row, own, head, lane);
+make_row<steps>(p, from, a.k_slots, a.factors, a.k_norm, position, sg == key_row, own, head, lane);
 simdgroup_barrier(mem_flags::mem_threadgroup, 14);
 store_row(MSL_BRANCH(100, sg == key_row )? a.k_slots : a.v_slots, at, writes, own, head, lane);
 }
 }
 
 
-template <uint R, typename A, typename C>
+template <uint R, uint G, typename A, typename C>
 inline void attend( const Arguments<A, C> &a, const AttentionWriteParams &p, States &states,
 Made &made, uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
@@ -646,10 +650,10 @@ const bool writes = heads.first == heads.kv * (p.heads / p.kv_heads) && slot >= 
 
 
 if (MSL_BRANCH(102, seen.begin < seen.end || writes)) {
-make_rows(a, p, heads, token, sees_own, writes, head, made, sg, lane);
+make_rows<G / 4>(a, p, heads, token, sees_own, writes, head, made, sg, lane);
 threadgroup_barrier(mem_flags::mem_threadgroup, 15);
 }
-Rows<R, 8> rows;
+Rows<R, G> rows;
 clear(rows);
 for (uint r = 0; MSL_STEP(r < R); r++) {
 const bool exists = r < heads.count;
@@ -658,7 +662,7 @@ rows.slope[r] = MSL_BRANCH(103, msl_constant_has_slopes() && exists )? a.slopes[
 rows.seen[r] = {0, 0};
 if (MSL_BRANCH(104, exists))
 rows.seen[r] = seen;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
+for (uint i = 0; MSL_STEP(i < G); i++) {
 const uint d = first_four(a.k_cache, i, lane);
 rows.query[r][i] = 0.0f;
 if (MSL_BRANCH(105, exists && seen.begin < seen.end && d < head))
@@ -670,16 +674,19 @@ const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
 for (uint r = 0; MSL_STEP(r < R); r++) {
 if (MSL_BRANCH(106, r >= heads.count))
 break;
-if (r > 0)
+for (uint part = 0; MSL_STEP(part < G / 8); part++) {
+if (MSL_BRANCH(107, part * state_width >= head))
+break;
+if (r + part > 0)
 threadgroup_barrier(mem_flags::mem_threadgroup, 16);
-share(rows, r, 0, has_keys, a.v_cache, head, states, sg, lane);
+share(rows, r, part, has_keys, a.v_cache, head, states, sg, lane);
 threadgroup_barrier(mem_flags::mem_threadgroup, 17);
-const uint q_head = heads.first + r;
-if (MSL_BRANCH(107, tid * 4 < head))
-put(a.results, states, token, q_head, head, 0, group.z, groups.z, tid);
+if (MSL_BRANCH(108, part * state_width + tid * 4 < head && tid * 4 < state_width))
+put(a.results, states, token, heads.first + r, head, part, group.z, groups.z, tid);
 }
 }
-#line 239 "kernels/attention_write.metal"
+}
+#line 245 "kernels/attention_write.metal"
 template <typename A, typename C>
 void attention_write( const A *qkv,
 const C *k_cache,
@@ -705,7 +712,7 @@ uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
 using msl_type_0 = States; static_assert(sizeof(msl_type_0) == 8256, "states"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &states = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-using msl_type_1 = Made; static_assert(sizeof(msl_type_1) == 4096, "made"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &made = msl::group_variable<msl_type_1>(msl_at_1, 1); 
+using msl_type_1 = Made; static_assert(sizeof(msl_type_1) == 6144, "made"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &made = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 Arguments<A, C> a;
 a.qkv = qkv;
 a.k_cache = k_cache;
@@ -722,23 +729,25 @@ a.q_norm = q_norm;
 a.k_norm = k_norm;
 a.k_slots = k_slots;
 a.v_slots = v_slots;
-
-
-
+#line 292 "kernels/attention_write.metal"
+if (MSL_BRANCH(109, (msl_constant_has_head() ? msl_constant_fc_head() : p.head) > 256)) {
+attend<1, 16>(a, p, states, made, group, groups, tid, sg, lane);
+return;
+}
 switch (msl_constant_head_count()) {
 case 1:
-attend<1>(a, p, states, made, group, groups, tid, sg, lane);
+attend<1, 8>(a, p, states, made, group, groups, tid, sg, lane);
 break;
 case 2:
-attend<2>(a, p, states, made, group, groups, tid, sg, lane);
+attend<2, 8>(a, p, states, made, group, groups, tid, sg, lane);
 break;
 default:
-attend<4>(a, p, states, made, group, groups, tid, sg, lane);
+attend<4, 8>(a, p, states, made, group, groups, tid, sg, lane);
 break;
 }
 
 }
-#line 742 "kernels/emulated/attention_write.gen.cc"
+#line 751 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -767,7 +776,7 @@ void thread_0(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
-const uint32_t variables_0[] = {8256, 4096};
+const uint32_t variables_0[] = {8256, 6144};
 void thread_1(const msl::Thread &t) {
     attention_write<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -796,7 +805,7 @@ void thread_1(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
-const uint32_t variables_1[] = {8256, 4096};
+const uint32_t variables_1[] = {8256, 6144};
 void thread_2(const msl::Thread &t) {
     attention_write<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -825,7 +834,7 @@ void thread_2(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
-const uint32_t variables_2[] = {8256, 4096};
+const uint32_t variables_2[] = {8256, 6144};
 void thread_3(const msl::Thread &t) {
     attention_write<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -854,7 +863,7 @@ void thread_3(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
-const uint32_t variables_3[] = {8256, 4096};
+const uint32_t variables_3[] = {8256, 6144};
 void thread_4(const msl::Thread &t) {
     attention_write<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
@@ -883,7 +892,7 @@ void thread_4(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
-const uint32_t variables_4[] = {8256, 4096};
+const uint32_t variables_4[] = {8256, 6144};
 void thread_5(const msl::Thread &t) {
     attention_write<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
@@ -912,7 +921,7 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
-const uint32_t variables_5[] = {8256, 4096};
+const uint32_t variables_5[] = {8256, 6144};
 void thread_6(const msl::Thread &t) {
     attention_write<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
@@ -941,15 +950,15 @@ void thread_6(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
-const uint32_t variables_6[] = {8256, 4096};
+const uint32_t variables_6[] = {8256, 6144};
 const msl::Kernel kernels[] = {
-    {"attention_write_f32_f32", "kernels/attention_write.metal", 298, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 20, variables_0, 2},
-    {"attention_write_f32_f16", "kernels/attention_write.metal", 300, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 20, variables_1, 2},
-    {"attention_write_f16_f32", "kernels/attention_write.metal", 302, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 20, variables_2, 2},
-    {"attention_write_f16_f16", "kernels/attention_write.metal", 304, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 20, variables_3, 2},
-    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 306, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 20, variables_4, 2},
-    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 308, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 20, variables_5, 2},
-    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 310, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 20, variables_6, 2},
+    {"attention_write_f32_f32", "kernels/attention_write.metal", 310, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 20, variables_0, 2},
+    {"attention_write_f32_f16", "kernels/attention_write.metal", 312, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 20, variables_1, 2},
+    {"attention_write_f16_f32", "kernels/attention_write.metal", 314, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 20, variables_2, 2},
+    {"attention_write_f16_f16", "kernels/attention_write.metal", 316, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 20, variables_3, 2},
+    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 318, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 20, variables_4, 2},
+    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 320, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 20, variables_5, 2},
+    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 322, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 20, variables_6, 2},
 };
 } // namespace
 namespace msl {

@@ -9,9 +9,11 @@ using namespace metal;
 
 static inline bool msl_constant_fc_weight() { return msl::constant<bool>(0); }
 static inline bool msl_constant_fc_bias() { return msl::constant<bool>(1); }
+static inline bool msl_constant_fc_gain() { return msl::constant<bool>(2); }
 
 static inline bool msl_constant_has_weight() { return ( msl::is_constant_defined(0) ? msl_constant_fc_weight() : false); }
 static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(1) ? msl_constant_fc_bias() : false); }
+static inline bool msl_constant_has_gain() { return ( msl::is_constant_defined(2) ? msl_constant_fc_gain() : false); }
 
 
 
@@ -35,7 +37,7 @@ squares += partial[i];
 }
 return precise::rsqrt(squares / float(MSL_CAST(float, p.width)) + p.eps);
 }
-#line 41 "kernels/norm.metal"
+#line 43 "kernels/norm.metal"
 template <typename I, typename O>
 void rms_norm( const I *x,
 const float *weight,
@@ -54,13 +56,14 @@ MSL_LOOP(11) for (uint j = i; MSL_TURN(12, j < end); j++)
 to[j] = O(float(MSL_CAST(float, from[j])) * s * weight[j]);
 }
 }
-#line 65 "kernels/norm.metal"
+#line 67 "kernels/norm.metal"
 template <typename T>
 void norm_residual( const T *x,
 const float *weight,
 const T *residual,
 T *out,
 const NormParams &p,
+const float *gain,
 uint row, uint tid,
 uint threads, uint sg,
 uint lane, uint simdgroups) {
@@ -68,10 +71,11 @@ using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "partial");
 const T *from = x + ulong(MSL_CAST(ulong, row)) * p.x_stride;
 const float s = root_mean_square(from, p, partial, tid, threads, sg, lane, simdgroups);
 const ulong first = ulong(MSL_CAST(ulong, row)) * p.width;
+const float factor = msl_constant_has_gain() ? gain[0] : 1.0f;
 MSL_LOOP(13) for (uint i = tid * 4; MSL_TURN(14, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
 MSL_LOOP(15) for (uint j = i; MSL_TURN(16, j < end); j++)
-out[first + j] = T(float(MSL_CAST(float, residual[first + j])) + float(MSL_CAST(float, from[j])) * s * weight[j]);
+out[first + j] = T((float(MSL_CAST(float, residual[first + j])) + float(MSL_CAST(float, from[j])) * s * weight[j]) * factor);
 }
 }
 
@@ -89,7 +93,7 @@ MSL_LOOP(19) for (uint i = 1; MSL_TURN(20, i < simdgroups); i++)
 v += partial[i];
 return v;
 }
-#line 110 "kernels/norm.metal"
+#line 114 "kernels/norm.metal"
 template <typename I, typename O>
 void layer_norm( const I *x,
 const float *weight,
@@ -132,7 +136,7 @@ to[j] = O(v);
 }
 }
 }
-#line 136 "kernels/emulated/norm.gen.cc"
+#line 140 "kernels/emulated/norm.gen.cc"
 void thread_0(const msl::Thread &t) {
     rms_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -209,6 +213,7 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[2]),
         static_cast<float *>(t.worker->buffers[3]),
         *static_cast<const NormParams *>(t.worker->buffers[4]),
+        static_cast<const float *>(t.worker->buffers[5]),
         msl::position<uint>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>(t.worker->group),
@@ -216,7 +221,7 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "residual"}, {3, 0, "out"}, {4, sizeof(NormParams), "p"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "residual"}, {3, 0, "out"}, {4, sizeof(NormParams), "p"}, {5, 0, "gain"}};
 const uint32_t variables_5[] = {32};
 void thread_6(const msl::Thread &t) {
     layer_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -294,17 +299,17 @@ void thread_10(const msl::Thread &t) {
 const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
 const uint32_t variables_10[] = {128};
 const msl::Kernel kernels[] = {
-    {"rms_norm_f32_f32", "kernels/norm.metal", 153, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
-    {"rms_norm_f32_f16", "kernels/norm.metal", 154, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 1},
-    {"rms_norm_f16_f16", "kernels/norm.metal", 155, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
-    {"rms_norm_f32_bf16", "kernels/norm.metal", 156, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
-    {"rms_norm_bf16_bf16", "kernels/norm.metal", 157, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
-    {"norm_residual_f32", "kernels/norm.metal", 158, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 5, variables_5, 1},
-    {"layer_norm_f32_f32", "kernels/norm.metal", 159, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 5, variables_6, 1},
-    {"layer_norm_f32_f16", "kernels/norm.metal", 160, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, variables_7, 1},
-    {"layer_norm_f16_f16", "kernels/norm.metal", 161, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, variables_8, 1},
-    {"layer_norm_f32_bf16", "kernels/norm.metal", 162, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, variables_9, 1},
-    {"layer_norm_bf16_bf16", "kernels/norm.metal", 163, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 5, variables_10, 1},
+    {"rms_norm_f32_f32", "kernels/norm.metal", 157, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
+    {"rms_norm_f32_f16", "kernels/norm.metal", 158, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 1},
+    {"rms_norm_f16_f16", "kernels/norm.metal", 159, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
+    {"rms_norm_f32_bf16", "kernels/norm.metal", 160, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
+    {"rms_norm_bf16_bf16", "kernels/norm.metal", 161, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
+    {"norm_residual_f32", "kernels/norm.metal", 162, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 6, variables_5, 1},
+    {"layer_norm_f32_f32", "kernels/norm.metal", 163, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 5, variables_6, 1},
+    {"layer_norm_f32_f16", "kernels/norm.metal", 164, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, variables_7, 1},
+    {"layer_norm_f16_f16", "kernels/norm.metal", 165, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, variables_8, 1},
+    {"layer_norm_f32_bf16", "kernels/norm.metal", 166, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, variables_9, 1},
+    {"layer_norm_bf16_bf16", "kernels/norm.metal", 167, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 5, variables_10, 1},
 };
 } // namespace
 namespace msl {

@@ -14,6 +14,7 @@ static inline bool msl_constant_fc_positions() { return msl::constant<bool>(3); 
 static inline bool msl_constant_fc_slots() { return msl::constant<bool>(4); }
 static inline bool msl_constant_fc_separate() { return msl::constant<bool>(5); }
 static inline bool msl_constant_fc_all_heads() { return msl::constant<bool>(6); }
+static inline bool msl_constant_fc_norm_values() { return msl::constant<bool>(7); }
 
 static inline bool msl_constant_from_table() { return ( msl::is_constant_defined(2) ? msl_constant_fc_table() : false); }
 static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(1) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
@@ -21,6 +22,7 @@ static inline bool msl_constant_has_positions() { return ( msl::is_constant_defi
 static inline bool msl_constant_has_slots() { return ( msl::is_constant_defined(4) ? msl_constant_fc_slots() : true); }
 static inline bool msl_constant_is_separate() { return ( msl::is_constant_defined(5) ? msl_constant_fc_separate() : false); }
 static inline bool msl_constant_all_heads() { return ( msl::is_constant_defined(6) ? msl_constant_fc_all_heads() : false); }
+static inline bool msl_constant_norm_values() { return ( msl::is_constant_defined(7) ? msl_constant_fc_norm_values() : false); }
 
 
 
@@ -34,7 +36,7 @@ place.position = msl_constant_has_positions() ? positions[token] : int(MSL_CAST(
 place.slot = msl_constant_has_slots() ? slots[token] : place.position;
 return place;
 }
-#line 41 "kernels/rope_write.metal"
+#line 43 "kernels/rope_write.metal"
 static constexpr uint taken = 8;
 
 
@@ -124,7 +126,7 @@ for (uint j = 0; MSL_STEP(j < count); j++)
 scale[j] = MSL_BRANCH(37, first + j < keys )? queries : others;
 }
 for (uint j = 0; MSL_STEP(j < count); j++) {
-if (MSL_BRANCH(38, !norms || msl_constant_all_heads() || first + j >= values))
+if (MSL_BRANCH(38, !norms || (MSL_BRANCH(39, first + j < values )? msl_constant_all_heads() : !msl_constant_norm_values())))
 continue;
 float squares = 0.0f;
 for (uint s = 0; MSL_STEP(s < steps); s++)
@@ -133,43 +135,45 @@ scale[j] = precise::rsqrt(simd_sum(squares, 3) / float(MSL_CAST(float, p.head)) 
 }
 
 for (uint s = 0; MSL_STEP(s < steps); s++) {
-if (MSL_BRANCH(39, !inside[s]))
+if (MSL_BRANCH(40, !inside[s]))
 continue;
 float4 r = float4(0.0f), query = float4(1.0f), key = float4(1.0f);
-if (MSL_BRANCH(40, first < values))
+if (MSL_BRANCH(41, first < values))
 r = rotations(p, place.position, (s * 32 + lane) * 2, turned[s], t.factors, msl_constant_has_factors(), msl_constant_from_table());
-if (MSL_BRANCH(41, norms && !msl_constant_all_heads() && first < keys))
+if (MSL_BRANCH(42, norms && !msl_constant_all_heads() && first < keys))
 query = load_pairs(t.q_norm, turned[s], whole);
-if (MSL_BRANCH(42, norms && !msl_constant_all_heads() && first < values && first + count > keys))
+if (MSL_BRANCH(43, norms && !msl_constant_all_heads() && first < values && first + count > keys))
 key = load_pairs(t.k_norm, turned[s], whole);
 for (uint j = 0; MSL_STEP(j < count); j++) {
 const uint row = first + j;
-if (MSL_BRANCH(43, row >= end))
+if (MSL_BRANCH(44, row >= end))
 continue;
 float4 v = x[j][s];
-if (MSL_BRANCH(44, norms && row < values)) {
-float4 gain = MSL_BRANCH(45, row < keys )? query : key;
+if (MSL_BRANCH(45, norms && row < values)) {
+float4 gain = MSL_BRANCH(46, row < keys )? query : key;
 if (msl_constant_all_heads())
-gain = load_pairs((MSL_BRANCH(46, row < keys )? t.q_norm : t.k_norm - ulong(MSL_CAST(ulong, keys)) * p.head) + ulong(MSL_CAST(ulong, row)) * p.head,
+gain = load_pairs((MSL_BRANCH(47, row < keys )? t.q_norm : t.k_norm - ulong(MSL_CAST(ulong, keys)) * p.head) + ulong(MSL_CAST(ulong, row)) * p.head,
 turned[s], whole);
 v *= scale[j] * gain;
+} else if (norms && msl_constant_norm_values()) {
+v *= scale[j];
 }
-if (MSL_BRANCH(47, row < values))
+if (MSL_BRANCH(48, row < values))
 v = turn_pairs(v, turned[s], r);
-if (MSL_BRANCH(48, row < keys))
+if (MSL_BRANCH(49, row < keys))
 store_pairs(t.q_out + (ulong(MSL_CAST(ulong, token)) * p.heads + row) * p.head, turned[s], v, whole);
 else
-put(MSL_BRANCH(49, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head,
-MSL_BRANCH(50, row < values )? turned[s] : copied[s], v, whole);
+put(MSL_BRANCH(50, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head,
+MSL_BRANCH(51, row < values )? turned[s] : copied[s], v, whole);
 }
 }
-if (MSL_BRANCH(51, sizeof(C) <= 4))
+if (MSL_BRANCH(52, sizeof(C) <= 4))
 return;
 threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 for (uint j = 0; MSL_STEP(j < count); j++) {
 const uint row = first + j;
-if (MSL_BRANCH(52, row >= keys && row < end))
-finish(MSL_BRANCH(53, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head, p.head, lane);
+if (MSL_BRANCH(53, row >= keys && row < end))
+finish(MSL_BRANCH(54, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head, p.head, lane);
 }
 }
 
@@ -177,14 +181,14 @@ template <bool norms, typename A, typename C>
 inline void write_heads(const RopeWriteParams &p, Tensors<A, C> t, const int *positions,
 const int *slots, float *staged, uint3 group, uint lane) {
 const Place place = place_of(p, positions, slots, group.y);
-if (MSL_BRANCH(54, p.head <= step_width))
+if (MSL_BRANCH(55, p.head <= step_width))
 write_rows<1, norms>(p, t, place, staged, group.x, group.y, lane);
-else if (MSL_BRANCH(55, p.head <= 2 * step_width))
+else if (MSL_BRANCH(56, p.head <= 2 * step_width))
 write_rows<2, norms>(p, t, place, staged, group.x, group.y, lane);
 else
 write_rows<4, norms>(p, t, place, staged, group.x, group.y, lane);
 }
-#line 199 "kernels/rope_write.metal"
+#line 203 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 rope_qkv_write( const A *qkv,
@@ -202,7 +206,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, factors, factors, q_out, k_cache, v_cache};
 write_heads<false>(p, t, positions, slots, staged, group, lane);
 }
-#line 224 "kernels/rope_write.metal"
+#line 229 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 head_norm_rope_kv_write( const A *qkv,
@@ -222,7 +226,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, q_norm, k_norm, q_out, k_cache, v_cache};
 write_heads<true>(p, t, positions, slots, staged, group, lane);
 }
-#line 226 "kernels/emulated/rope_write.gen.cc"
+#line 230 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -496,22 +500,22 @@ void thread_15(const msl::Thread &t) {
 const msl::BufferArgument buffers_15[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
 const uint32_t variables_15[] = {4096};
 const msl::Kernel kernels[] = {
-    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 244, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
-    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 246, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
-    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 248, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
-    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 250, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
-    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 252, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
-    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 254, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 256, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
-    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 258, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
-    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 261, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
-    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 263, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
-    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 265, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
-    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 267, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
-    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 269, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
-    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 271, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
-    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 273, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
-    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 275, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
+    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 249, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
+    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 251, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
+    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 253, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
+    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 255, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
+    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 257, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
+    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 259, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
+    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 261, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
+    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 263, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
+    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 266, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
+    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 268, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
+    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 270, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
+    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 272, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
+    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 274, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
+    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 276, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
+    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 278, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
+    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 280, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
 };
 } // namespace
 namespace msl {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,12 +85,18 @@ func TestNorm(t *testing.T) {
 		for i, v := range residual {
 			want[i] += float64(v)
 		}
-		check(t, dispatch{
+		d := dispatch{
 			kernel: "norm_residual_f32",
 			args:   map[string][]byte{"x": floatBytes(x), "weight": floatBytes(w), "residual": floatBytes(residual), "out": nan(rows * width)},
 			params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps},
 			grid:   [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
-		}, want, 3e-6)
+		}
+		check(t, d, want, 3e-6)
+		for i := range want {
+			want[i] *= 0.375
+		}
+		d.args["gain"], d.constants = floatBytes([]float32{0.375}), map[string]uint32{"fc_gain": 1}
+		check(t, d, want, 3e-6)
 	}
 }
 
@@ -585,9 +592,9 @@ func TestRopeWrite(t *testing.T) {
 			if c.head%cache.BlockElems() != 0 {
 				continue
 			}
-			for _, over := range []string{"nothing", "a head", "all heads"} {
+			for _, over := range []string{"nothing", "a head", "all heads", "values"} {
 				t.Run(fmt.Sprintf("%+v/%v/norm over %s", c, cache, over), func(t *testing.T) {
-					norm, allHeads := over != "nothing", over == "all heads"
+					norm, allHeads, values := over != "nothing", over == "all heads", over == "values"
 					rng := newRand(fmt.Sprint(c))
 					const heads, kvHeads, block, blocks, pad = 6, 2, 4, 3, 3
 					positions := []int32{0, 3, 90, 91, 92, 93}
@@ -639,7 +646,10 @@ func TestRopeWrite(t *testing.T) {
 							if s := slots[i]; s >= 0 && s < block*blocks {
 								at := ((int(s)/block*kvHeads+h)*block + int(s)%block) * c.head
 								copy(k[at:], c.rotate(head(row[heads*c.head:], h, kvHeads, kNorm), p, factors))
-								copy(v[at:], widened(row[(heads+kvHeads+h)*c.head:][:c.head]))
+								value := row[(heads+kvHeads+h)*c.head:][:c.head]
+								if copy(v[at:], widened(value)); values {
+									copy(v[at:], normed(value, slices.Repeat([]float32{1}, c.head)))
+								}
 							}
 						}
 					}
@@ -661,6 +671,9 @@ func TestRopeWrite(t *testing.T) {
 						d.args["q_norm"], d.args["k_norm"] = floatBytes(qNorm), floatBytes(kNorm)
 						if allHeads {
 							d.constants["fc_all_heads"] = 1
+						}
+						if values {
+							d.constants["fc_norm_values"] = 1
 						}
 					}
 					if c.separate {

@@ -250,9 +250,7 @@ func gemma4(b *ir.Builder, c *models.Config) {
 			gated := b.Mul(b.Activate(ir.GELUTanh, l.Linear("inp_gate", x, c.PerLayer, false)), own)
 			x = b.Add(x, l.Norm("post_norm", l.Linear("proj", gated, c.Width, false)))
 		}
-		all, _ := ir.Var(sym.T).Times(ir.Const(c.Width))
-		scaled := b.Gain(b.Reshape(x, all, ir.Const(1)), b.Weight(l.Name("layer_output_scale.weight"), 1))
-		return b.Reshape(scaled, ir.Var(sym.T), ir.Const(c.Width))
+		return b.Gain(x, b.Weight(l.Name("layer_output_scale.weight"), 1))
 	})
 }
 

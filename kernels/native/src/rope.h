@@ -196,17 +196,17 @@ static void copy_blocks(const smelt_launch *l, uint64_t begin, uint64_t end, con
 struct RopeWriteArguments {
     RopeArguments rope;
     uint32_t qkv, slots, q_out, k_cache, v_cache, k, v, q_norm, k_norm;
-    uint32_t fc_slots, fc_separate, fc_all_heads;
+    uint32_t fc_slots, fc_separate, fc_all_heads, fc_norm_values;
 };
-#define ROPE_WRITE_ARGUMENTS(FAMILY, Q_NORM, K_NORM, ALL_HEADS)                                                        \
+#define ROPE_WRITE_ARGUMENTS(FAMILY, Q_NORM, K_NORM, ALL_HEADS, NORM_VALUES)                                           \
     {ROPE_ARGUMENTS(FAMILY), FAMILY##_QKV,         FAMILY##_SLOTS, FAMILY##_Q_OUT, FAMILY##_K_CACHE,                   \
      FAMILY##_V_CACHE,       FAMILY##_K,           FAMILY##_V,     Q_NORM,         K_NORM,                             \
-     FAMILY##_FC_SLOTS,      FAMILY##_FC_SEPARATE, ALL_HEADS}
+     FAMILY##_FC_SLOTS,      FAMILY##_FC_SEPARATE, ALL_HEADS,      NORM_VALUES}
 constexpr RopeWriteArguments ROPE_QKV_WRITE =
-    ROPE_WRITE_ARGUMENTS(SMELT_ROPE_QKV_WRITE, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
-constexpr RopeWriteArguments HEAD_NORM_ROPE_KV_WRITE =
-    ROPE_WRITE_ARGUMENTS(SMELT_HEAD_NORM_ROPE_KV_WRITE, SMELT_HEAD_NORM_ROPE_KV_WRITE_Q_NORM,
-                         SMELT_HEAD_NORM_ROPE_KV_WRITE_K_NORM, SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_ALL_HEADS);
+    ROPE_WRITE_ARGUMENTS(SMELT_ROPE_QKV_WRITE, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
+constexpr RopeWriteArguments HEAD_NORM_ROPE_KV_WRITE = ROPE_WRITE_ARGUMENTS(
+    SMELT_HEAD_NORM_ROPE_KV_WRITE, SMELT_HEAD_NORM_ROPE_KV_WRITE_Q_NORM, SMELT_HEAD_NORM_ROPE_KV_WRITE_K_NORM,
+    SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_ALL_HEADS, SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_NORM_VALUES);
 
 // Where K and V are: in buffers of their own, or behind Q.
 struct RopeRows {
@@ -247,7 +247,7 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
                        const RopeWriteArguments &of) {
     const RopeWriteParams &p = params<RopeWriteParams>(l, of.rope.params);
     const bool interleaved = constant(l, of.rope.fc_interleaved) != 0, slotted = constant(l, of.fc_slots, 1) != 0;
-    const bool all_heads = constant(l, of.fc_all_heads) != 0;
+    const bool all_heads = constant(l, of.fc_all_heads) != 0, norm_values = constant(l, of.fc_norm_values) != 0;
     const Frequencies f = rope_frequencies(l, p, of.rope);
     const RopeRows rows = rope_rows(l, p, of);
     float cosines[MAX_HEAD / 2], sines[MAX_HEAD / 2];
@@ -291,7 +291,13 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
             expect(values + p.v_stride + kv * p.head);
             turn(keys, kv, k_scale, of.k_norm, rotated);
             c.narrow(rotated, k, p.head);
-            c.narrow(values + kv * p.head, v, p.head);
+            const float *value = values + kv * p.head;
+            if (norm_values) {
+                const float scale = rms_scale(value, p.head, p.eps);
+                map1(value, normalised, p.head, [=](F x) { return x * set1(scale); });
+                value = normalised;
+            }
+            c.narrow(value, v, p.head);
         }
     }
 }

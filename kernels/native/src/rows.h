@@ -54,16 +54,19 @@ static int norm_residual_supports(const smelt_launch *l) {
     const uint64_t row = uint64_t{p.width} * 4;
     return holds(l, SMELT_NORM_RESIDUAL_X, span(p.rows, p.x_stride, p.width, 4)) &&
            holds(l, SMELT_NORM_RESIDUAL_WEIGHT, row) && holds(l, SMELT_NORM_RESIDUAL_RESIDUAL, p.rows * row) &&
+           (constant(l, SMELT_NORM_RESIDUAL_FC_GAIN) == 0 || holds(l, SMELT_NORM_RESIDUAL_GAIN, 4)) &&
            holds(l, SMELT_NORM_RESIDUAL_OUT, p.rows * row);
 }
 static void norm_residual(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const NormParams &p = params<NormParams>(l, SMELT_NORM_RESIDUAL_PARAMS);
     const float *residual = buffer<const float>(l, SMELT_NORM_RESIDUAL_RESIDUAL);
+    const float *gain = optional<const float>(l, SMELT_NORM_RESIDUAL_FC_GAIN, SMELT_NORM_RESIDUAL_GAIN);
+    const F factor = set1(gain != nullptr ? *gain : 1);
     for (uint64_t r = begin; r < end; r++) {
         float *out = buffer<float>(l, SMELT_NORM_RESIDUAL_OUT) + r * p.width;
         rms_normalise(buffer<const float>(l, SMELT_NORM_RESIDUAL_X) + r * p.x_stride,
                       buffer<const float>(l, SMELT_NORM_RESIDUAL_WEIGHT), out, p.width, p.eps);
-        map2(residual + r * p.width, out, out, p.width, [](F a, F b) { return a + b; });
+        map2(residual + r * p.width, out, out, p.width, [=](F a, F b) { return (a + b) * factor; });
     }
 }
 
