@@ -6,7 +6,7 @@ const deltaArgs = "0 qkv read $0; 1 alpha read $0; 2 beta read $0; 3 decay read 
 // recurrentFamilies advance recurrent states by the tokens of a step. Each block of the KV
 // cache has one state.
 var recurrentFamilies = []family{
-	{name: "short_conv", check: checkShortConv, file: "short_conv.metal", summary: "a convolution along the tokens of every sequence, gated or with SiLU or neither",
+	{name: "short_conv", scalar: true, check: checkShortConv, file: "short_conv.metal", summary: "a convolution along the tokens of every sequence, gated or with SiLU or neither",
 		instances: rowTypes, args: "0 x read $0; 1 w read float; 2 state read float; 3 positions read int; 4 cu_seqlens read int; 5 block_table read int; " +
 			"6 out write $0; 7 state_out write float; 9 in_gate read $0?; 10 out_gate read $0?", params: ShortConvParams{}, paramsIndex: 8,
 		constants: "0 fc_gated bool?; 1 fc_silu bool?", grid: "width/256, tokens", maxThreads: 256},

@@ -2,7 +2,7 @@ package kernels
 
 // sourceFamilies are the kernels that only plans of the source stage use, the unfused graph.
 var sourceFamilies = []family{
-	{name: "transpose", check: checkTranspose, file: "source.metal", summary: "a strided tensor of three axes made dense", instances: rowTypes,
+	{name: "transpose", scalar: true, check: checkTranspose, file: "source.metal", summary: "a strided tensor of three axes made dense", instances: rowTypes,
 		args: "0 x read $0; 1 out write $0", params: TransposeParams{}, paramsIndex: 2, grid: "size[2]/64, size[1], size[0]", maxThreads: 64},
 	{name: "matmul", check: checkMatmul, file: "source.metal", summary: "a·b or a·bᵀ of a batch of matrices", instances: floatOnly,
 		args: binaryArgs, params: MatmulParams{}, paramsIndex: 3, constants: "0 fc_transposed bool?",

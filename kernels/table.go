@@ -104,6 +104,7 @@ type Kernel struct {
 	MaxThreads       int        // of a threadgroup
 	Grid             []Axis     // three axes, or nil if the grid depends on more than parameters
 	Native           bool       // package native implements it, for every processor
+	Scalar           bool       // loads elements one by one, and so at any offset
 
 	check func(c *checker)
 }
@@ -158,6 +159,7 @@ type family struct {
 	constants   string // "index name type", likewise
 	threadgroup func(e []Element) int
 	maxThreads  int
+	scalar      bool             // see [Kernel.Scalar]
 	grid        string           // see axes; empty if it depends on more than parameters
 	check       func(c *checker) // the checks that Check makes for this family only
 }
@@ -203,7 +205,7 @@ func instantiate(families []family) []Kernel {
 		names := wordNames(f.params)
 		common := Kernel{Name: f.name, Family: f.name, File: f.file, Summary: f.summary,
 			Params: structName(f.params), ParamsIndex: f.paramsIndex, ParamWords: len(names), ParamNames: names,
-			MaxThreads: f.maxThreads, Grid: axes(f.grid, names), check: f.check}
+			MaxThreads: f.maxThreads, Grid: axes(f.grid, names), Scalar: f.scalar, check: f.check}
 		for _, row := range rows(f.constants) {
 			common.Constants = append(common.Constants,
 				Constant{Index: row.index, Name: row.words[0], Type: row.words[1], Optional: row.optional})

@@ -47,7 +47,7 @@ func (p *Plan) validateIndices(d *Dispatch) error {
 			return fmt.Errorf("argument %s is written, and its binding only reads", a.Name)
 		}
 		buffer := &p.Buffers[b.Buffer]
-		if align := alignment(&a); b.Offset%align != 0 {
+		if align := alignment(k, &a); b.Offset%align != 0 {
 			return fmt.Errorf("argument %s is at byte %d of %s %q; the kernel needs a multiple of %d", a.Name, b.Offset, buffer.Kind, buffer.Name, align)
 		}
 		var err error
@@ -65,11 +65,14 @@ func (p *Plan) validateIndices(d *Dispatch) error {
 	return nil
 }
 
-// alignment returns what offsets of an argument are multiples of: kernels load four floats at once,
-// and words of stored weights.
-func alignment(a *kernels.Arg) int64 {
+// alignment returns what offsets of an argument are multiples of: most kernels load four floats at once,
+// and words of stored weights. Metal binds buffers at multiples of four bytes.
+func alignment(k *kernels.Kernel, a *kernels.Arg) int64 {
 	switch a.Element {
 	case kernels.Float, kernels.Half, kernels.Bfloat:
+		if k.Scalar {
+			return 4
+		}
 		return 4 * int64(a.Element.Size())
 	case kernels.Int:
 		return int64(a.Element.Size())
