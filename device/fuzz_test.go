@@ -144,13 +144,15 @@ func (l *lying) word(k *kernels.Kernel, name string) plan.Expr {
 		"head_stride": plan.Number(lyingBlock * lyingHead), "row_stride": plan.Number(lyingHead), "context": plan.Size(sym.Smax), "taps": plan.Number(3),
 		"q_stride": plan.Number(8 * lyingHead), "k_stride": plan.Number(8 * lyingHead), "v_stride": plan.Number(8 * lyingHead), "x_stride": plan.Number(8 * lyingHead), "out_stride": plan.Number(96),
 		"groups": plan.Number(lyingStack + 1), "partitions": plan.Number(1), "vocab": plan.Number(16), "batch": plan.Number(2), "each": plan.Number(2), "chosen": plan.Number(3), "used_groups": plan.Number(2), "repeats": plan.Number(2),
-		"share": plan.Number(1), "beta_from": plan.Number(0), "z_from": plan.Number(0), "first": plan.Number(0), "n1": plan.Number(0), "n2": plan.Number(0), "n3": plan.Number(0), "qkv_stride": plan.Number(8 * lyingHead), "gate_stride": plan.Number(8 * lyingHead), "gate_from": plan.Number(0), "window": plan.Number(0), "size[0]": plan.Number(2), "offset": plan.Number(0), "seq_q": tokens, "seq_kv": tokens,
+		"share": plan.Number(1), "dt_from": plan.Number(0), "z_stride": plan.Number(8 * lyingHead), "beta_from": plan.Number(0), "z_from": plan.Number(0), "first": plan.Number(0), "n1": plan.Number(0), "n2": plan.Number(0), "n3": plan.Number(0), "qkv_stride": plan.Number(8 * lyingHead), "gate_stride": plan.Number(8 * lyingHead), "gate_from": plan.Number(0), "window": plan.Number(0), "size[0]": plan.Number(2), "offset": plan.Number(0), "seq_q": tokens, "seq_kv": tokens,
 	}
 	switch {
 	case k.Family == "copy_blocks" && name == "width":
 		return plan.Number(lyingCache)
-	case strings.HasPrefix(k.Family, "delta_net") && name == "heads":
+	case strings.HasPrefix(k.Family, "delta_net") && name == "heads", strings.HasPrefix(k.Family, "mamba2") && (name == "heads" || name == "groups"):
 		return plan.Number(lyingHeads)
+	case strings.HasSuffix(k.Family, "_norm") && name == "groups" || k.Family == "norm_residual" && name == "groups":
+		return plan.Number(1)
 	case k.Family == "linear_mat" && l.orders != nil && name == "out_stride":
 		return plan.Number(32)
 	case k.Family == "group_by_expert" && name == "rows":
@@ -223,7 +225,7 @@ func (l *lying) bind(k *kernels.Kernel, a *kernels.Arg, d *plan.Dispatch, lies b
 		return l.whole(a, l.inputs[sym.Tokens])
 	case a.IsKept() && strings.HasPrefix(a.Name, "state"):
 		elements := int64(2 * lyingHead)
-		if strings.HasPrefix(k.Family, "delta_net") {
+		if strings.HasPrefix(k.Family, "delta_net") || strings.HasPrefix(k.Family, "mamba2") {
 			elements = lyingHeads * lyingHead * lyingHead
 		}
 		return l.whole(a, l.state[elements])

@@ -21,6 +21,7 @@ func init() {
 		ir.OpGatedShortConv:      decomposeGatedShortConv,
 		ir.OpSiLUShortConv:       decomposeSiLUShortConv,
 		ir.OpGatedDeltaNet:       decomposeGatedDeltaNet,
+		ir.OpGatedMamba2:         decomposeGatedMamba2,
 		ir.OpRopeQKVWrite:        decomposeRopeWrite,
 		ir.OpHeadNormRopeKVWrite: decomposeRopeWrite,
 		ir.OpRepeatKVPair:        decomposeRepeatPair,
@@ -225,9 +226,23 @@ func decomposeGatedShortConv(e *Emitter, v *ir.Value) []*ir.Value {
 
 func decomposeSiLUShortConv(e *Emitter, v *ir.Value) []*ir.Value {
 	t := v.Type.Elems[0]
-	x := e.Emit(ir.OpSlice, ir.SliceAttr{End: int(t.Shape.Last())}, v.Args[0])
-	both := e.Emit(ir.OpShortConv, nil, append([]*ir.Value{x}, v.Args[1:]...)...)
-	return []*ir.Value{e.EmitAs(t.DType, ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, e.Select(both, 0)), e.Select(both, 1)}
+	from := v.Attr.(ir.ConvAttr).From
+	x := e.Emit(ir.OpSlice, ir.SliceAttr{Start: from, End: from + int(t.Shape.Last())}, v.Args[0])
+	both := e.Emit(ir.OpShortConv, nil, append([]*ir.Value{x}, v.Args[1:6]...)...)
+	sum := e.Select(both, 0)
+	if len(v.Args) > 6 {
+		sum = e.EmitAs(t.DType, ir.OpShift, nil, sum, v.Args[6])
+	}
+	return []*ir.Value{e.EmitAs(t.DType, ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, sum), e.Select(both, 1)}
+}
+
+func decomposeGatedMamba2(e *Emitter, v *ir.Value) []*ir.Value {
+	y, all := v.Type.Elems[0], v.Args[1]
+	heads, end := int(v.Args[3].Type.Shape.Last()), int(all.Type.Shape.Last())
+	dt := e.Emit(ir.OpSlice, ir.SliceAttr{Start: end - heads, End: end}, all)
+	both := e.Emit(ir.OpMamba2, v.Attr, append([]*ir.Value{v.Args[0], dt}, v.Args[2:]...)...)
+	z := e.Reshape(e.Emit(ir.OpSlice, ir.SliceAttr{End: heads * int(y.Shape.Last())}, all), y.Shape...)
+	return []*ir.Value{e.EmitAs(y.DType, ir.OpMul, nil, e.Select(both, 0), e.EmitAs(y.DType, ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, z)), e.Select(both, 1)}
 }
 
 func decomposeGatedDeltaNet(e *Emitter, v *ir.Value) []*ir.Value {

@@ -44,7 +44,7 @@ func GatedDeltaNet() *Rule {
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			two := ir.LinearAttr{Weights: 2}
 			all := e.Emit(ir.OpFusedLinear, two, m[n], m[wqkv], m[wz])
-			convolved := e.Emit(ir.OpSiLUShortConv, nil, append([]*ir.Value{all}, m[conv].Args[1:]...)...)
+			convolved := e.Emit(ir.OpSiLUShortConv, ir.ConvAttr{}, append([]*ir.Value{all}, m[conv].Args[1:]...)...)
 			attr := ir.GatedDeltaNetAttr{Delta: m[delta].Attr.(ir.DeltaNetAttr), NormEps: m[norm].Attr.(ir.NormAttr).Eps}
 			both := e.Emit(ir.OpGatedDeltaNet, attr, append([]*ir.Value{
 				e.Select(convolved, 0), e.Emit(ir.OpFusedLinear, two, m[n], m[wa], m[wb]), m[decay], m[bias], m[gain], all}, m[delta].Args[5:]...)...)

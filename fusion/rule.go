@@ -46,6 +46,10 @@ type Rule struct {
 	// Pays reports whether a replacement is faster in a step on a target. Nil means always.
 	Pays func(t *ir.Target, s ir.Steps, m Match) bool
 
+	// Early marks rules that come before the rows that need logits are gathered: a gather would separate
+	// what they match.
+	Early bool
+
 	target *ir.Target // see For
 }
 
@@ -76,6 +80,7 @@ func All() []*Rule {
 		QKVWrite(),
 		GatedShortConv(),
 		GatedDeltaNet(),
+		GatedMamba2(),
 		AttentionGate(),
 		QKVGate(),
 		RowGate(),

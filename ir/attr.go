@@ -130,6 +130,16 @@ type GatedDeltaNetAttr struct {
 	NormEps float64 // eps of the norm of each head of the result
 }
 
+// Mamba2Attr belongs to mamba2 and gated_mamba2.
+type Mamba2Attr struct {
+	Groups int // of B and C, each of which serves as many adjacent heads
+}
+
+// ConvAttr belongs to silu_short_conv.
+type ConvAttr struct {
+	From int // the first column that is convolved
+}
+
 // RouterAttr describes how router chooses experts and weights them. Its operands are the logits,
 // then the bias and the gains where the attribute has them.
 type RouterAttr struct {

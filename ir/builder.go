@@ -360,6 +360,17 @@ func (b *Builder) DeltaNet(qkv, alpha, beta, decay, bias, state *Value, attr Del
 	return b.recur(OpDeltaNet, attr, qkv, alpha, beta, decay, bias, state)
 }
 
+// Mamba2 is the state space of Mamba-2 (Dao and Gu, "Transformers are SSMs", 2024) over the tokens of
+// every sequence, for each head h:
+//
+//	S ← exp(decay·Δ)·S + B·(Δ·x)ᵀ      y = Sᵀ·C + skip·x      Δ = softplus(dt + bias)
+//
+// with B and C of the head's group. xbc concatenates the heads of x, [H·D], and the groups of B and of
+// C, [Groups·N] each, along columns; the state, [H·N,D], is S of every head.
+func (b *Builder) Mamba2(xbc, dt, decay, bias, skip, state *Value, groups int) *Value {
+	return b.recur(OpMamba2, Mamba2Attr{groups}, xbc, dt, decay, bias, skip, state)
+}
+
 // Embed returns the rows of table that tokens index, [T,E].
 func (b *Builder) Embed(tokens, table *Value) *Value { return b.emit(OpEmbed, nil, tokens, table) }
 
@@ -392,6 +403,11 @@ func (b *Builder) WeightedSum(x, weights *Value) *Value {
 // RMSNorm normalises the innermost axis of x and multiplies it by w.
 func (b *Builder) RMSNorm(x, w *Value, eps float64) *Value {
 	return b.emit(OpRMSNorm, NormAttr{eps}, x, w)
+}
+
+// GroupNorm is RMSNorm of each group of x, […,G,K], with weights of its own: w is [G,K].
+func (b *Builder) GroupNorm(x, w *Value, eps float64) *Value {
+	return b.emit(OpGroupNorm, NormAttr{eps}, x, w)
 }
 
 // LayerNorm normalises the innermost axis of x to mean 0 and variance 1, multiplies it by w

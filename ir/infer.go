@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -221,7 +222,7 @@ func inferShortConv(in []*Value, _ any, _ Type) (Type, error) { return inferConv
 func inferGatedShortConv(in []*Value, _ any, _ Type) (Type, error) { return inferConv(in, "all", 3) }
 
 // inferSiLUShortConv takes the number of columns that are convolved from w.
-func inferSiLUShortConv(in []*Value, _ any, _ Type) (Type, error) {
+func inferSiLUShortConv(in []*Value, attr any, _ Type) (Type, error) {
 	x, err := floats(in, 0, "all", 2)
 	if err != nil {
 		return Type{}, err
@@ -230,12 +231,18 @@ func inferSiLUShortConv(in []*Value, _ any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
+	from := attr.(ConvAttr).From
 	width, ok := w.Shape[0].IsConst()
-	if !ok || width > x.Shape.Last() {
-		return Type{}, fmt.Errorf("w (%s) is %s: want at most %d rows, as many as columns are convolved", in[1], w, x.Shape.Last())
+	if !ok || from < 0 || width > x.Shape.Last()-int64(from) {
+		return Type{}, fmt.Errorf("w (%s) is %s: want at most %d rows, as many as columns are convolved", in[1], w, x.Shape.Last()-int64(from))
 	}
 	if err := shapeIs(in[0], "all", Var(sym.T), Const(int(x.Shape.Last()))); err != nil {
 		return Type{}, err
+	}
+	if len(in) > 6 {
+		if err := vector(in, 6, "bias", w.Shape[0]); err != nil {
+			return Type{}, err
+		}
 	}
 	return convolved(in, x, w, int(width))
 }
@@ -268,6 +275,75 @@ func convolved(in []*Value, x, w Type, width int) (Type, error) {
 	}
 	state, err := recurrentOf(in, 2, int(taps)-1, width)
 	return TupleOf(TensorOf(x.DType, Var(sym.T), Const(width)), state), err
+}
+
+// inferMamba2 takes the number of heads from dt.
+func inferMamba2(in []*Value, attr any, _ Type) (Type, error) {
+	dt, err := floats(in, 1, "dt", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	heads := int(dt.Shape.Last())
+	if err := shapeIs(in[1], "dt", Var(sym.T), Const(heads)); err != nil {
+		return Type{}, err
+	}
+	return stateSpace(in, attr.(Mamba2Attr), heads)
+}
+
+// inferGatedMamba2 takes the number of heads from bias.
+func inferGatedMamba2(in []*Value, attr any, _ Type) (Type, error) {
+	bias, err := floats(in, 3, "bias", 1)
+	if err != nil {
+		return Type{}, err
+	}
+	heads := bias.Shape.Last()
+	t, err := stateSpace(in, attr.(Mamba2Attr), int(heads))
+	if err != nil {
+		return Type{}, err
+	}
+	all, err := floats(in, 1, "all", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	if all.Shape.Last() < heads*t.Elems[0].Shape.Last()+heads {
+		return Type{}, fmt.Errorf("all (%s) is %s: want the gates of %d heads of %d as its first columns, and dt as its last", in[1], all, heads, t.Elems[0].Shape.Last())
+	}
+	return t, shapeIs(in[1], "all", Var(sym.T), Const(int(all.Shape.Last())))
+}
+
+// stateSpace returns the type of mamba2 over so many heads, whose size the state determines.
+func stateSpace(in []*Value, a Mamba2Attr, heads int) (Type, error) {
+	xbc, err := floats(in, 0, "xbc", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	width, head := int(xbc.Shape.Last()), in[5].Type.Recurrent.Width
+	shared := width - heads*head // columns of B and C
+	if a.Groups < 1 || heads*head == 0 || heads%a.Groups != 0 || shared <= 0 || shared%(2*a.Groups) != 0 {
+		return Type{}, fmt.Errorf("xbc (%s) is %s: want %d heads of %d elements, and B and C of %d groups", in[0], xbc, heads, head, a.Groups)
+	}
+	if err := shapeIs(in[0], "xbc", Var(sym.T), Const(width)); err != nil {
+		return Type{}, err
+	}
+	if err := vector(in, 3, "bias", Const(heads)); err != nil {
+		return Type{}, err
+	}
+	if err := cmp.Or(column(in, 2, "decay", Const(heads)), column(in, 4, "skip", Const(heads))); err != nil {
+		return Type{}, err
+	}
+	state, err := recurrentOf(in, 5, heads*(shared/(2*a.Groups)), head)
+	return TupleOf(TensorOf(xbc.DType, Var(sym.T), Const(heads), Const(head)), state), err
+}
+
+// column is vector for vectors that some files have as a matrix of one column.
+func column(in []*Value, i int, name string, n Dim) error {
+	if t := in[i].Type; t.Kind != Tensor || len(t.Shape) != 2 {
+		return vector(in, i, name, n)
+	}
+	if _, err := floats(in, i, name, 2); err != nil {
+		return err
+	}
+	return shapeIs(in[i], name, n, Const(1))
 }
 
 // inferDeltaNet takes the number of V heads from alpha; heads of Q, K and V have one size.
@@ -391,6 +467,23 @@ func inferNorm(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, err
 	}
 	return x, vector(in, 1, "weight", x.Shape[len(x.Shape)-1])
+}
+
+func inferGroupNorm(in []*Value, attr any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	if err := epsilon(attr.(NormAttr).Eps); err != nil {
+		return Type{}, err
+	}
+	if len(x.Shape) < 2 {
+		return Type{}, fmt.Errorf("x (%s) is %s, want groups", in[0], x)
+	}
+	if _, err := floats(in, 1, "weight", 2); err != nil {
+		return Type{}, err
+	}
+	return x, shapeIs(in[1], "weight", x.Shape[len(x.Shape)-2:]...)
 }
 
 func inferNormResidual(in []*Value, attr any, given Type) (Type, error) {

@@ -18,6 +18,7 @@ const (
 	OpEmbed
 	OpLinear
 	OpRMSNorm
+	OpGroupNorm
 	OpLayerNorm
 	OpReshape
 	OpTranspose
@@ -29,6 +30,7 @@ const (
 	OpCopyBlocks
 	OpShortConv
 	OpDeltaNet
+	OpMamba2
 	OpRepeatKV
 	OpMatmul
 	OpScale
@@ -55,6 +57,7 @@ const (
 	OpGatedShortConv
 	OpSiLUShortConv
 	OpGatedDeltaNet
+	OpGatedMamba2
 	OpAttention
 	OpQKVWrite
 	OpRopeQKVWrite
@@ -106,6 +109,8 @@ func init() {
 		OpEmbed:   {name: "embed", category: RowOps, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
 		OpLinear:  {name: "linear", category: ProductOps, rows: 1, work: flops(2), min: 2, max: 3, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K], b[N]? → […,N]: x·wᵀ + b"},
 		OpRMSNorm: {name: "rms_norm", category: NormOps, rows: 1, work: flops(4), min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
+		OpGroupNorm: {name: "group_norm", category: NormOps, rows: 1, work: flops(4), shares: 1, min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferGroupNorm,
+			doc: "x[…,G,K], w[G,K] → […,G,K]: x / √(mean(x²)+eps) · w over each group of K"},
 		OpLayerNorm: {name: "layer_norm", category: NormOps, rows: 1, work: flops(11), min: 1, max: 3, attr: NormAttr{}, stage: Source, free: true, infer: inferLayerNorm,
 			doc: "x[…,K], w[K]?, b[K]? → […,K]: (x − mean(x)) / √(var(x)+eps) · w + b"},
 		OpReshape:   {name: "reshape", category: MoveOps, rows: 1, alias: true, shares: 1, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another shape"},
@@ -123,6 +128,8 @@ func init() {
 			doc: "x[T,E], w[E,K], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,E], state): y[t] = Σ w[·,K−1−j] · x[t−j] over j < K; the state holds x of the tokens before the step"},
 		OpDeltaNet: {name: "delta_net", category: AttentionOps, work: flops(7), shares: 7, min: 9, max: 9, attr: DeltaNetAttr{}, stage: Source, free: true, writes: 6, infer: inferDeltaNet,
 			doc: "qkv[T,(2·KeyHeads+H)·D], alpha[T,H], beta[T,H], decay[H], bias[H], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,H,D], state): the gated delta rule, with each head of Q and K normalised to length 1"},
+		OpMamba2: {name: "mamba2", category: AttentionOps, work: flops(5), shares: 3, min: 9, max: 9, attr: Mamba2Attr{}, stage: Source, free: true, writes: 6, infer: inferMamba2,
+			doc: "xbc[T,H·D+2·Groups·N], dt[T,H], decay[H], bias[H], skip[H], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,H,D], state): the state space of Mamba-2; decay and skip may be columns [H,1]"},
 		OpRepeatKV: {name: "repeat_kv", category: AttentionOps, shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: N adjacent copies of each head"},
 		OpMatmul:   {name: "matmul", category: ProductOps, work: flops(2), shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
 		OpScale:    {name: "scale", rows: 1, work: flops(1), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
@@ -156,10 +163,12 @@ func init() {
 			doc: "x[…,K], w[K], residual[…,K], [gain[1]] → […,K]: (residual + x / √(mean(x²)+eps) · w) · gain"},
 		OpGatedShortConv: {name: "gated_short_conv", category: ActivationOps, shares: 1, min: 6, max: 6, stage: Fused, free: true, writes: 3, infer: inferGatedShortConv,
 			doc: "all[T,3·E], w[E,K], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,E], state): c · short_conv(b · u), where all holds b, c and u side by side"},
-		OpSiLUShortConv: {name: "silu_short_conv", category: ActivationOps, shares: 1, min: 6, max: 6, stage: Fused, free: true, writes: 3, infer: inferSiLUShortConv,
-			doc: "all[T,N], w[E,K], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,E], state): SiLU(short_conv(x)), where x is the first E columns of all"},
+		OpSiLUShortConv: {name: "silu_short_conv", category: ActivationOps, shares: 1, min: 6, max: 7, attr: ConvAttr{}, stage: Fused, free: true, writes: 3, infer: inferSiLUShortConv,
+			doc: "all[T,N], w[E,K], state, positions[T], cu_seqlens[B+1], block_table[B,NB], bias[E]? → (y[T,E], state): SiLU(short_conv(x) + bias), where x is E columns of all, those from From on"},
 		OpGatedDeltaNet: {name: "gated_delta_net", category: AttentionOps, shares: 35, min: 10, max: 10, attr: GatedDeltaNetAttr{}, stage: Fused, free: true, writes: 7, infer: inferGatedDeltaNet,
 			doc: "qkv[T,(2·KeyHeads+H)·D], gates[T,2·H], decay[H], bias[H], gain[D], all[T,N], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,H,D], state): rms_norm(delta_net(qkv, alpha, beta, …), gain) · SiLU(z), where gates holds alpha and beta side by side and z is the last H·D columns of all"},
+		OpGatedMamba2: {name: "gated_mamba2", category: AttentionOps, shares: 3, min: 9, max: 9, attr: Mamba2Attr{}, stage: Fused, free: true, writes: 6, infer: inferGatedMamba2,
+			doc: "xbc[T,H·D+2·Groups·N], all[T,M], decay[H], bias[H], skip[H], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,H,D], state): mamba2(xbc, dt, …) · SiLU(z), where z is the first H·D columns of all and dt the last H"},
 		OpAttention: {name: "attention", category: AttentionOps, shares: 1, min: 6, max: 9, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
 			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], gate[T,G]?, sinks[H]?, slopes[H]? → [T,H,D]: query head h reads KV head h·KV/H; the result is multiplied by the activation of a gate in columns of G"},
 		OpQKVWrite: {name: "qkv_write", category: CacheOps, shares: 1, min: 3, max: 3, attr: QKVWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferQKVWrite,

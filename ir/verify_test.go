@@ -45,6 +45,9 @@ const start = `
   v32 = input {name="gates"} : f32[T,8]
   v33 = weight {name="n32"} : f32[32]
   v34 = cache {layer=5} : cache<f16,2,16,32,100> @5
+  v37 = state {layer=0 name="ssm"} : state<64,32,32> @0
+  v35 = weight {name="column"} : f32[4,1]
+  v36 = weight {name="groups"} : f32[4,16]
 `
 
 // rope is an attribute that fits heads of 16.
@@ -79,6 +82,12 @@ func TestInfer(t *testing.T) {
 		{line: `rms_norm v9 v12 {eps=1e-05}`, typ: "f32[T,64]", fails: "weight (v12) is f32[16], want shape [64]"},
 		{line: `rms_norm v9 v2 {eps=1e-05}`, typ: "f32[T,64]", fails: "weight (v2) is i32[T], want floating point"},
 		{line: `rms_norm v9 v11 {eps=-1}`, typ: "f32[T,64]", fails: "eps is -1"},
+
+		{line: `group_norm v13 v36 {eps=1e-05}`, typ: "f32[T,4,16]"},
+		{line: `group_norm v13 v12 {eps=1e-05}`, typ: "f32[T,4,16]", fails: "weight (v12) is f32[16], want rank 2"},
+		{line: `group_norm v16 v36 {eps=1e-05}`, typ: "f32[T,2,32]", fails: "weight (v36) is f32[4,16], want shape [2,32]"},
+		{line: `group_norm v11 v36 {eps=1e-05}`, typ: "f32[64]", fails: "x (v11) is f32[64], want groups"},
+		{line: `group_norm v13 v36 {eps=-1}`, typ: "f32[T,4,16]", fails: "eps is -1"},
 
 		{line: `layer_norm v9 {eps=1e-05}`, typ: "f32[T,64]"},
 		{line: `layer_norm v9 v11 {eps=1e-05}`, typ: "f16[T,64]"},
@@ -146,10 +155,26 @@ func TestInfer(t *testing.T) {
 		{line: `short_conv v9 v25 v26 v2 v4 v5`, typ: "(f32[T,64], state<2,64,32>)", fails: "block_table (v5) is i32[B], want i32[B,NB]"},
 		{line: `gated_short_conv v27 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)"},
 		{line: `gated_short_conv v9 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "all (v9) is f32[T,64], want shape [T,63]"},
-		{line: `silu_short_conv v27 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)"},
-		{line: `silu_short_conv v9 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)"},
-		{line: `silu_short_conv v21 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "w (v25) is f16[64,3]: want at most 32 rows"},
-		{line: `silu_short_conv v27 v10 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "w (v10) is f16[64,64]: want 2 to 8 taps"},
+		{line: `silu_short_conv v27 v25 v26 v2 v4 v6 {}`, typ: "(f32[T,64], state<2,64,32>)"},
+		{line: `silu_short_conv v9 v25 v26 v2 v4 v6 {}`, typ: "(f32[T,64], state<2,64,32>)"},
+		{line: `silu_short_conv v21 v25 v26 v2 v4 v6 {}`, typ: "(f32[T,64], state<2,64,32>)", fails: "w (v25) is f16[64,3]: want at most 32 rows"},
+		{line: `silu_short_conv v27 v10 v26 v2 v4 v6 {}`, typ: "(f32[T,64], state<2,64,32>)", fails: "w (v10) is f16[64,64]: want 2 to 8 taps"},
+		{line: `silu_short_conv v27 v25 v26 v2 v4 v6 v11 {from=128}`, typ: "(f32[T,64], state<2,64,32>)"},
+		{line: `silu_short_conv v27 v25 v26 v2 v4 v6 v11 {from=129}`, typ: "(f32[T,64], state<2,64,32>)", fails: "want at most 63 rows"},
+		{line: `silu_short_conv v27 v25 v26 v2 v4 v6 v11 {from=-1}`, typ: "(f32[T,64], state<2,64,32>)", fails: "w (v25) is f16[64,3]"},
+		{line: `silu_short_conv v27 v25 v26 v2 v4 v6 v12 {}`, typ: "(f32[T,64], state<2,64,32>)", fails: "bias (v12) is f32[16], want shape [64]"},
+		{line: `mamba2 v31 v28 v29 v29 v29 v37 v2 v4 v6 {groups=2}`, typ: "(f32[T,4,32], state<64,32,32>)"},
+		{line: `mamba2 v31 v28 v35 v29 v35 v37 v2 v4 v6 {groups=2}`, typ: "(f32[T,4,32], state<64,32,32>)"},
+		{line: `mamba2 v31 v28 v29 v29 v29 v37 v2 v4 v6 {groups=1}`, typ: "(f32[T,4,32], state<64,32,32>)", fails: "want a state of 128 rows of 32"},
+		{line: `mamba2 v31 v28 v29 v29 v29 v37 v2 v4 v6 {groups=3}`, typ: "(f32[T,4,32], state<64,32,32>)", fails: "xbc (v31) is f32[T,192]: want 4 heads of 32 elements, and B and C of 3 groups"},
+		{line: `mamba2 v31 v28 v29 v29 v29 v37 v2 v4 v6 {}`, typ: "(f32[T,4,32], state<64,32,32>)", fails: "B and C of 0 groups"},
+		{line: `mamba2 v31 v32 v29 v29 v29 v37 v2 v4 v6 {groups=2}`, typ: "(f32[T,4,32], state<64,32,32>)", fails: "want 8 heads of 32 elements"},
+		{line: `mamba2 v31 v28 v33 v29 v29 v37 v2 v4 v6 {groups=2}`, typ: "(f32[T,4,32], state<64,32,32>)", fails: "decay (v33) is f32[32], want shape [4]"},
+		{line: `mamba2 v31 v28 v29 v35 v29 v37 v2 v4 v6 {groups=2}`, typ: "(f32[T,4,32], state<64,32,32>)", fails: "bias (v35) is f32[4,1], want rank 1"},
+		{line: `mamba2 v31 v28 v29 v29 v20 v37 v2 v4 v6 {groups=2}`, typ: "(f32[T,4,32], state<64,32,32>)", fails: "skip (v20) is f32[32,64], want shape [4,1]"},
+		{line: `mamba2 v31 v28 v29 v29 v29 v15 v2 v4 v6 {groups=2}`, typ: "(f32[T,4,32], state<64,32,32>)", fails: "want 4 heads of 0 elements"},
+		{line: `gated_mamba2 v31 v27 v29 v29 v35 v37 v2 v4 v6 {groups=2}`, typ: "(f32[T,4,32], state<64,32,32>)"},
+		{line: `gated_mamba2 v31 v18 v29 v29 v29 v37 v2 v4 v6 {groups=2}`, typ: "(f32[T,4,32], state<64,32,32>)", fails: "all (v18) is f32[T,128]: want the gates of 4 heads of 32 as its first columns, and dt as its last"},
 		{line: `delta_net v31 v28 v28 v29 v29 v30 v2 v4 v6 {keyheads=1 adjacent=true eps=1e-06}`, typ: "(f32[T,4,32], state<128,32,32>)"},
 		{line: `gated_delta_net v31 v32 v29 v29 v33 v27 v30 v2 v4 v6 {keyheads=1 eps=1e-06 normeps=1e-06}`, typ: "(f32[T,4,32], state<128,32,32>)"},
 		{line: `gated_delta_net v31 v32 v29 v29 v33 v27 v30 v2 v4 v6 {keyheads=1 normeps=-1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "eps is -1"},

@@ -158,9 +158,10 @@ func checkNorm(c *checker) {
 	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
 	c.narrow(size{"width", p.Width})
 	c.rows("x", p.Rows, p.XStride, p.Width)
-	layer := c.kernel.Family == "layer_norm"
+	layer, rms := c.kernel.Family == "layer_norm", c.kernel.Family == "rms_norm"
+	c.require(p.Groups == 1 || rms && p.Groups > 1, "groups", "%d", p.Groups)
 	if !layer || c.on("fc_weight") {
-		c.dense("weight", p.Width)
+		c.dense("weight", p.Groups, p.Width)
 	}
 	if layer && c.on("fc_bias") {
 		c.dense("bias", p.Width)
@@ -507,6 +508,9 @@ func checkShortConv(c *checker) {
 		c.rows("in_gate", p.Tokens, p.XStride, p.Width)
 		c.rows("out_gate", p.Tokens, p.XStride, p.Width)
 	}
+	if c.on("fc_bias") {
+		c.dense("bias", p.Width)
+	}
 	c.dense("w", p.Width, p.Taps)
 	c.dense("state", p.Taps-1, p.Width)
 	c.dense("state_out", p.Taps-1, p.Width)
@@ -548,6 +552,44 @@ func (c *checker) deltaRule(p DeltaNetParams) {
 		c.dense(name, p.Heads, p.Head, p.Head)
 	}
 	c.holds("qkv", product(product(uint64(p.Tokens), uint64(p.Head)), 2*uint64(p.KeyHeads)+uint64(p.Heads)))
+	c.dense("out", p.Tokens, p.Heads, p.Head)
+	c.steps(p.Tokens, p.Seqs, p.TableStride)
+}
+
+func checkMamba2(c *checker) {
+	p := paramsOf[Mamba2Params](c)
+	c.stateSpace(p)
+	across := max(round32(p.Head), 32)
+	c.coveredBy(Mamba2Threads(across), Mamba2Threads(across))
+}
+
+func checkMamba2Pieces(c *checker) {
+	p := paramsOf[Mamba2Params](c)
+	for _, s := range []size{{"head", p.Head}, {"states", p.States}} {
+		c.require(s.n%8 == 0 && s.n <= MaxPieceHead, s.field, "%d; it may be a multiple of 8 up to %d", s.n, MaxPieceHead)
+	}
+	c.stateSpace(p)
+	c.covered()
+}
+
+func (c *checker) stateSpace(p Mamba2Params) {
+	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride}, size{"head", p.Head}, size{"states", p.States})
+	c.groups(p.Heads, p.Groups)
+	for _, s := range []size{{"head", p.Head}, {"states", p.States}} {
+		c.require(s.n <= MaxSmallHead, s.field, "%d; it may be up to %d", s.n, MaxHead)
+	}
+	c.narrow(size{"heads", p.Heads}, size{"head", p.Head}, size{"states", p.States})
+	c.rowsFrom("dt", p.Tokens, p.DtStride, p.DtFrom, p.Heads)
+	if c.on("fc_gated") {
+		c.rows("z", p.Tokens, p.ZStride, p.Heads*p.Head)
+	}
+	for _, name := range []string{"decay", "bias", "skip"} {
+		c.dense(name, p.Heads)
+	}
+	for _, name := range []string{"state", "state_out"} {
+		c.dense(name, p.Heads, p.States, p.Head)
+	}
+	c.holds("xbc", product(uint64(p.Tokens), uint64(p.Heads)*uint64(p.Head)+2*uint64(p.Groups)*uint64(p.States)))
 	c.dense("out", p.Tokens, p.Heads, p.Head)
 	c.steps(p.Tokens, p.Seqs, p.TableStride)
 }

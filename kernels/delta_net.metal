@@ -2,6 +2,7 @@
 #include <metal_stdlib>
 #include "abi/params.h"
 #include "activation.h"
+#include "recurrent.h"
 #include "unroll.h"
 using namespace metal;
 
@@ -14,21 +15,6 @@ inline float sum_of(threadgroup const float *parts, uint simdgroups) {
     for (uint i = 0; i < simdgroups; i++)
         sum += parts[i];
     return sum;
-}
-
-// Step is where a head's matrix lies in the states before a token and after it.
-struct Step {
-    ulong from, to;
-    bool begins; // a sequence, which has no state before
-};
-
-inline Step step_of(uint position, uint h, device const int *table, constant DeltaNetParams &p) {
-    const ulong matrix = ulong(p.head) * p.head, own = h * matrix;
-    Step step;
-    step.begins = position == 0;
-    step.from = step.begins ? 0 : ulong(uint(table[(position - 1) / p.block])) * p.heads * matrix + own;
-    step.to = ulong(uint(table[position / p.block])) * p.heads * matrix + own;
-    return step;
 }
 
 // key_head is the head of Q and K that head h of V uses.
@@ -107,7 +93,7 @@ kernel void delta_net(device const A *qkv [[buffer(0)]],           // [tokens, (
         const float keep = exp(log_decay(float(alpha[gate]), bias[h], decay[h]));
         const float learn = sigmoid_of(float(beta[gate + p.beta_from]));
 
-        const Step step = step_of(uint(positions[t]), h, table, p);
+        const Step step = step_of(uint(positions[t]), h, table, ulong(head) * head, p);
         device const float *before = state + step.from + j;
         device float *after = state_out + step.to + j;
         float y = 0.0f;
@@ -193,7 +179,7 @@ kernel void delta_net_pieces(device const A *qkv [[buffer(0)]],           // [to
     for (uint t = first, n = 0; t < end; t += n) {
         const uint position = uint(positions[t]);
         n = min(min(piece, end - t), p.block - position % p.block);
-        const Step step = step_of(position, h, table, p);
+        const Step step = step_of(position, h, table, ulong(head) * head, p);
         device const float *before = state + step.from + c0;
         device float *after = state_out + step.to + c0;
 

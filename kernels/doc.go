@@ -11,7 +11,7 @@
 // activation.h (activations and gates), rotate.h (RoPE), pairs.h (a lane's elements of heads
 // that are normalised and rotated), paged.h (the KV cache), head_gate.h (the gate of attention's
 // results), attention_core.h (attention of a
-// tile of queries), attention_rows.h (attention of a few queries of one KV head), unroll.h
+// tile of queries), attention_rows.h (attention of a few queries of one KV head), recurrent.h (where states lie), unroll.h
 // (loops over a thread's arrays). [Source] returns a file as one text without quoted
 // includes, for Metal's compiler.
 //

@@ -28,15 +28,19 @@ var indices = map[string]Index{
 	"positions":            {Inputs: []string{sym.Positions, sym.Ends}, Derived: true},
 	"short_conv.positions": {Inputs: []string{sym.Positions}},
 	"delta_net.positions":  {Inputs: []string{sym.Positions}},
-	"slots":                {Inputs: []string{sym.Slots}},
-	"cu_seqlens":           {Inputs: []string{sym.CuSeqlens}, Sizes: map[string]sym.Sym{"tokens": sym.T, "seqs": sym.B}},
-	"context_lens":         {Inputs: []string{sym.ContextLens}},
-	"block_table":          {Inputs: []string{sym.BlockTable}, Sizes: map[string]sym.Sym{"table_stride": sym.NB}},
-	"index":                {Inputs: []string{sym.LogitRows}},
-	"pairs":                {Inputs: []string{sym.Copies}},
-	"map":                  {Owners: true},
-	"rows":                 {Inputs: []string{sym.LogitRows}, Made: "order"},
-	"starts":               {Made: "starts"},
+	"mamba2.positions":     {Inputs: []string{sym.Positions}},
+
+	"delta_net_pieces.positions": {Inputs: []string{sym.Positions}},
+	"mamba2_pieces.positions":    {Inputs: []string{sym.Positions}},
+	"slots":                      {Inputs: []string{sym.Slots}},
+	"cu_seqlens":                 {Inputs: []string{sym.CuSeqlens}, Sizes: map[string]sym.Sym{"tokens": sym.T, "seqs": sym.B}},
+	"context_lens":               {Inputs: []string{sym.ContextLens}},
+	"block_table":                {Inputs: []string{sym.BlockTable}, Sizes: map[string]sym.Sym{"table_stride": sym.NB}},
+	"index":                      {Inputs: []string{sym.LogitRows}},
+	"pairs":                      {Inputs: []string{sym.Copies}},
+	"map":                        {Owners: true},
+	"rows":                       {Inputs: []string{sym.LogitRows}, Made: "order"},
+	"starts":                     {Made: "starts"},
 }
 
 // Index returns the description of an argument that the kernel reads integers from.

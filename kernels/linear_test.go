@@ -343,7 +343,7 @@ func TestNormLinearMatBits(t *testing.T) {
 							normed := launch{
 								kernel:  normName,
 								buffers: map[string]tensor{"x": from, "weight": gain, "out": result(types[1], tokens*k)},
-								params:  kernels.NormParams{Rows: uint32(tokens), Width: uint32(k), XStride: uint32(k), Eps: linearEps},
+								params:  kernels.NormParams{Rows: uint32(tokens), Width: uint32(k), XStride: uint32(k), Eps: linearEps, Groups: 1},
 								grid:    [3]int{tokens, 1, 1}, group: min(256, ceil(ceil(k, 4), 32)*32),
 							}.run(t)["out"]
 							want := product(matName, types[1:], normed).run(t)["out"]

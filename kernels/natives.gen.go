@@ -33,6 +33,7 @@ var natives = []string{
 	"layer_norm_f32_f32",
 	"linear_mat_f32_f32",
 	"linear_vec_f32_f32",
+	"mamba2_f32",
 	"mask_f32",
 	"matmul_f32",
 	"mul_f32",

@@ -36,13 +36,14 @@ inline float root_mean_square(device const I *from, constant NormParams &p, thre
 }
 
 // rms_norm computes out = x · weight / sqrt(mean(x²) + eps) over each row (Zhang and
-// Sennrich, "Root Mean Square Layer Normalization", 2019), with float statistics.
+// Sennrich, "Root Mean Square Layer Normalization", 2019), with float statistics. Rows have the
+// weight's `groups` rows by turns.
 //
 // Grid (rows, 1, 1) of 32 to 256 threads, a multiple of 32. A thread reads four
 // neighbours at a time. Threadgroup memory: one float for each simdgroup.
 template <typename I, typename O>
 kernel void rms_norm(device const I *x [[buffer(0)]],          // [rows, width], rows x_stride apart
-                     device const float *weight [[buffer(1)]], // [width]
+                     device const float *weight [[buffer(1)]], // [groups, width]
                      device O *out [[buffer(2)]],              // [rows, width], dense
                      constant NormParams &p [[buffer(3)]],     //
                      uint row [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
@@ -52,10 +53,11 @@ kernel void rms_norm(device const I *x [[buffer(0)]],          // [rows, width],
     device const I *from = x + ulong(row) * p.x_stride;
     const float s = root_mean_square(from, p, partial, tid, threads, sg, lane, simdgroups);
     device O *to = out + ulong(row) * p.width;
+    device const float *gain = weight + row % p.groups * p.width;
     for (uint i = tid * 4; i < p.width; i += threads * 4) {
         const uint end = min(i + 4, p.width);
         for (uint j = i; j < end; j++)
-            to[j] = O(float(from[j]) * s * weight[j]);
+            to[j] = O(float(from[j]) * s * gain[j]);
     }
 }
 

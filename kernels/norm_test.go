@@ -43,7 +43,11 @@ func TestRMSNorm(t *testing.T) {
 					t.Run(fmt.Sprintf("%d by %d", width, group), func(t *testing.T) {
 						rng := newRand(t.Name())
 						stride := width + 3
-						x, gain := random(rng, types[0], rows*stride), random(rng, kernels.Float, width)
+						groups := 1
+						if family == "rms_norm" {
+							groups += width % 2
+						}
+						x, gain := random(rng, types[0], rows*stride), random(rng, kernels.Float, groups*width)
 						for i := range width {
 							x.put(i, x.at(i)/1024)
 						}
@@ -59,13 +63,13 @@ func TestRMSNorm(t *testing.T) {
 						}
 						got := launch{
 							kernel: name, buffers: buffers, constants: constants,
-							params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps},
+							params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps, Groups: uint32(groups)},
 							grid:   [3]int{rows, 1, 1}, group: group,
 						}.run(t)["out"]
 						var want []float64
 						for r := range rows {
 							row := x.values()[r*stride:][:width]
-							normalise(row, gain, eps)
+							normalise(row, filled(kernels.Float, width, func(i int) float64 { return gain.at(r%groups*width + i) }), eps)
 							for i := range row {
 								row[i] = (row[i] + residual[r*width+i]) * factor
 							}
@@ -110,7 +114,7 @@ func TestLayerNorm(t *testing.T) {
 					}
 					got := launch{
 						kernel: name, constants: constants, buffers: buffers,
-						params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps},
+						params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps, Groups: 1},
 						grid:   [3]int{rows, 1, 1}, group: group,
 					}.run(t)["out"]
 					var want []float64
@@ -144,7 +148,7 @@ func TestNormsShowNaN(t *testing.T) {
 			got := launch{
 				kernel: name, constants: constants,
 				buffers: map[string]tensor{"x": x, "weight": random(newRand("gain"), kernels.Float, width), "out": result(types[1], rows*width)},
-				params:  kernels.NormParams{Rows: rows, Width: width, XStride: width, Eps: 1e-5},
+				params:  kernels.NormParams{Rows: rows, Width: width, XStride: width, Eps: 1e-5, Groups: 1},
 				grid:    [3]int{rows, 1, 1}, group: 64,
 			}.run(t)["out"]
 			for i, v := range got.values() {

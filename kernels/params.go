@@ -29,6 +29,7 @@ type NormParams struct {
 	Width   uint32
 	XStride uint32 // elements between rows of the input
 	Eps     float32
+	Groups  uint32 // rows of the weight of rms_norm; 1 in the others
 }
 
 // LinearParams of linear_vec and linear_mat.
@@ -226,6 +227,21 @@ type DeltaNetParams struct {
 	ZFrom       uint32  // where the gate begins in a row
 	Eps         float32 // of the lengths of Q and K
 	NormEps     float32 // of the norm of the result
+}
+
+// Mamba2Params of mamba2.
+type Mamba2Params struct {
+	Tokens      uint32
+	Seqs        uint32
+	Heads       uint32
+	Groups      uint32 // of B and C, which divide the heads
+	Head        uint32 // elements of a head
+	States      uint32 // elements of a group of B and of C
+	Block       uint32 // tokens of a cache block
+	TableStride uint32 // NB
+	DtStride    uint32
+	DtFrom      uint32 // where dt begins in a row
+	ZStride     uint32 // of the gate of the result
 }
 
 // ElementParams of the element-wise kernels, gather_rows, softmax and argmax.

@@ -100,7 +100,7 @@ func TestShortConv(t *testing.T) {
 	instances(t, "short_conv", func(t *testing.T, name string, types []kernels.Element) {
 		for _, b := range recurrentCases {
 			for _, taps := range few([]int{3, 4}, []int{2, 3, 4, 8}) {
-				for _, with := range []string{"", "fc_gated", "fc_silu"} {
+				for _, with := range []string{"", "fc_gated", "fc_silu", "fc_bias"} {
 					gated := with == "fc_gated"
 					t.Run(fmt.Sprint(b, taps, with), func(t *testing.T) {
 						rng, width := newRand(t.Name()), few([]int{70}, []int{300})[0]
@@ -123,6 +123,11 @@ func TestShortConv(t *testing.T) {
 						if gated {
 							l.buffers["in_gate"], l.buffers["out_gate"] = in, out
 						}
+						biased := with == "fc_bias"
+						bias := random(rng, kernels.Float, width)
+						if biased {
+							l.buffers["bias"], l.constants["fc_silu"] = bias, 1
+						}
 						got, after := l.runStates(t, state)
 						want := make([]float64, tokens*width)
 						left := p.left(state, before, n, func(token int, state []float64) {
@@ -138,7 +143,10 @@ func TestShortConv(t *testing.T) {
 								if sum += w.at(e*taps+taps-1) * v; gated {
 									sum *= out.at(at)
 								}
-								if with == "fc_silu" {
+								if biased {
+									sum += bias.at(e)
+								}
+								if biased || with == "fc_silu" {
 									sum /= 1 + math.Exp(-sum)
 								}
 								want[token*width+e] = sum
@@ -249,6 +257,89 @@ func requireDeltaRule(t *testing.T, family string, batches []batch, shapes [][3]
 										v := z.at(token*zs + zFrom + h*head + j)
 										y[j] *= gain.at(j) / math.Sqrt(sum/float64(head)+normEps) * v / (1 + math.Exp(-v))
 									}
+								}
+							}
+						})
+						compare(t, want, got.values(), head, worst(types...))
+						for i, v := range after.values() {
+							if math.IsNaN(left[i]) {
+								require.True(t, math.IsNaN(v), "element %d of the states", i)
+								continue
+							}
+							require.InDelta(t, left[i], v, 1e-5*max(1, math.Abs(left[i])), "element %d of the states", i)
+						}
+					})
+				}
+			}
+		}
+	})
+}
+
+func TestMamba2(t *testing.T) {
+	requireStateSpace(t, "mamba2", recurrentCases, few([][4]int{{4, 2, 24, 20}, {3, 1, 40, 16}}, [][4]int{{1, 1, 1, 1}, {4, 2, 24, 20}, {3, 1, 40, 16}, {6, 3, 64, 128}, {2, 1, 256, 256}}),
+		func(head int) int { return int(kernels.Mamba2Threads(uint32(ceil(head, 32) * 32))) })
+}
+
+// TestMamba2Pieces has pieces that are cut by a block, and by the end of a sequence.
+func TestMamba2Pieces(t *testing.T) {
+	long := batch{lens: []int{37, 1, 20}, contexts: []int{37, 70, 90}, block: 64}
+	requireStateSpace(t, "mamba2_pieces", append([]batch{long}, recurrentCases...), few([][4]int{{4, 2, 24, 16}, {2, 1, 72, 40}}, [][4]int{{1, 1, 8, 8}, {4, 2, 24, 16}, {2, 1, 72, 40}, {6, 3, 64, 128}, {2, 1, 128, 64}}),
+		func(int) int { return 128 })
+}
+
+// requireStateSpace compares a kernel with the recurrence, token by token. A shape is the number of heads
+// and of groups, and the elements of a head and of a group.
+func requireStateSpace(t *testing.T, family string, batches []batch, shapes [][4]int, threads func(head int) int) {
+	instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
+		for _, b := range batches {
+			for _, s := range shapes {
+				for _, gated := range []bool{false, true} {
+					t.Run(fmt.Sprint(b, s, gated), func(t *testing.T) {
+						rng, heads, groups, head, states := newRand(t.Name()), s[0], s[1], s[2], s[3]
+						p, n, row := b.page(rng), heads*states*head, heads*head+2*groups*states
+						tokens := b.tokens()
+						from := rng.IntN(3)
+						dts, zs := heads+from, heads*head+from // from token to token
+						xbc, dt, z := random(rng, types[0], tokens*row), random(rng, types[0], tokens*dts), random(rng, types[0], tokens*zs)
+						for i := range tokens * groups * states { // C is like B: where their product vanishes, rounding is all that is left
+							at := i/(groups*states)*row + heads*head + i%(groups*states)
+							xbc.put(at+groups*states, xbc.at(at+groups*states)+2*xbc.at(at))
+						}
+						dt.put((tokens-1)*dts+from, 100) // whose exponential is no number
+						decay := filled(kernels.Float, heads, func(i int) float64 { return -0.2 * float64(i+1) })
+						decay.put(0, -0.01)
+						bias, skip := random(rng, kernels.Float, heads), random(rng, kernels.Float, heads)
+						state, before := p.state(rng, n)
+						l := launch{
+							kernel: name, constants: map[string]uint32{},
+							buffers: map[string]tensor{"xbc": xbc, "dt": dt, "decay": decay, "bias": bias, "skip": skip, "positions": ints(p.positions),
+								"cu_seqlens": ints(p.cu), "block_table": ints(p.table), "out": result(types[0], tokens*heads*head)},
+							params: kernels.Mamba2Params{Tokens: uint32(tokens), Seqs: uint32(len(p.lens)), Heads: uint32(heads), Groups: uint32(groups), Head: uint32(head), States: uint32(states),
+								Block: uint32(p.block), TableStride: uint32(p.stride), DtStride: uint32(dts), DtFrom: uint32(from), ZStride: uint32(zs)},
+							grid: [3]int{heads, len(p.lens), 1}, group: threads(head),
+						}
+						if gated {
+							l.constants["fc_gated"], l.buffers["z"] = 1, z
+						}
+						got, after := l.runStates(t, state)
+						want := make([]float64, tokens*heads*head)
+						left := p.left(state, before, n, func(token int, state []float64) {
+							for h := range heads {
+								shared := token*row + heads*head + h/(heads/groups)*states
+								step := math.Log1p(math.Exp(dt.at(token*dts+from+h) + bias.at(h)))
+								keep, own := math.Exp(decay.at(h)*step), state[h*states*head:][:states*head]
+								for j := range head {
+									x := xbc.at(token*row + h*head + j)
+									y := skip.at(h) * x
+									for i := range states {
+										own[i*head+j] = keep*own[i*head+j] + xbc.at(shared+i)*step*x
+										y += xbc.at(shared+groups*states+i) * own[i*head+j]
+									}
+									if gated {
+										v := z.at(token*zs + h*head + j)
+										y *= v / (1 + math.Exp(-v))
+									}
+									want[(token*heads+h)*head+j] = y
 								}
 							}
 						})

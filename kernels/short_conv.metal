@@ -6,8 +6,10 @@ using namespace metal;
 
 constant bool fc_gated [[function_constant(0)]];
 constant bool fc_silu [[function_constant(1)]];
+constant bool fc_bias [[function_constant(2)]];
 constant bool is_gated = is_function_constant_defined(fc_gated) && fc_gated;
 constant bool has_silu = is_function_constant_defined(fc_silu) && fc_silu;
+constant bool has_bias = is_function_constant_defined(fc_bias) && fc_bias;
 
 // Past is the state of a sequence before the step: the last rows of x, [count, width], the
 // oldest first. A new sequence has none, and its rows count as zeros.
@@ -22,7 +24,7 @@ struct Past {
 // short_conv computes out[t] = Σ w[j] · x[t - (taps - 1) + j] elementwise, where x continues
 // into the sequence's tokens before the step, and stores in the state of each cache block
 // the last taps - 1 rows of x up to the block's last token. With fc_gated, x is in ∘ x and the
-// result is out ∘ the sum; with fc_silu, the result is SiLU(the sum).
+// result is out ∘ the sum; with fc_bias, the sum has a bias; with fc_silu, the result is SiLU(the sum).
 //
 // The state is bound twice: a sequence reads the state of the block with the token before the
 // step, and writes those of later blocks, or the same. One thread therefore reads and replaces
@@ -44,6 +46,7 @@ kernel void short_conv(device const A *x [[buffer(0)]],             // [tokens, 
                        constant ShortConvParams &p [[buffer(8)]],   //
                        device const A *in_gate [[buffer(9)]],       // [tokens, width], x_stride apart
                        device const A *out_gate [[buffer(10)]],     // [tokens, width], x_stride apart
+                       device const float *bias [[buffer(11)]],     // [width]
                        uint2 position [[thread_position_in_grid]]) {
     const uint e = position.x, token = position.y;
     if (e >= p.width)
@@ -76,6 +79,8 @@ kernel void short_conv(device const A *x [[buffer(0)]],             // [tokens, 
         }
         if (is_gated)
             sum *= float(out_gate[ulong(t) * p.x_stride + e]);
+        if (has_bias)
+            sum += bias[e];
         if (has_silu)
             sum = silu_of(sum);
         out[ulong(t) * p.width + e] = A(sum);

@@ -94,8 +94,8 @@ func named(t *testing.T, kernel string, words []uint32) map[string]uint32 {
 }
 
 func TestEncodeParams(t *testing.T) {
-	require.Equal(t, map[string]uint32{"rows": 1, "width": 2, "x_stride": 3, "eps": 0x3f800000},
-		named(t, "rms_norm_f32_f32", kernels.Words(kernels.NormParams{Rows: 1, Width: 2, XStride: 3, Eps: 1})))
+	require.Equal(t, map[string]uint32{"rows": 1, "width": 2, "x_stride": 3, "eps": 0x3f800000, "groups": 1},
+		named(t, "rms_norm_f32_f32", kernels.Words(kernels.NormParams{Rows: 1, Width: 2, XStride: 3, Eps: 1, Groups: 1})))
 	require.Equal(t, map[string]uint32{"size[0]": 1, "size[1]": 2, "size[2]": 3, "stride[0]": 4, "stride[1]": 5, "stride[2]": 6},
 		named(t, "transpose_f32", kernels.Words(kernels.TransposeParams{Size: [3]uint32{1, 2, 3}, Stride: [3]uint32{4, 5, 6}})))
 	bytes := kernels.Encode(kernels.EmbedParams{Tokens: 1, Width: 0x200, Vocab: 0x30000})
@@ -226,7 +226,7 @@ func TestGridsMatchSources(t *testing.T) {
 				}
 			}
 			want, ok = "("+strings.Join(axes, ", ")+") of %d threads", true
-			if size := map[string]string{"rms_norm": "32 to %d", "norm_residual": "32 to %d", "layer_norm": "32 to %d", "attention_reduce": "head/4", "delta_net": "head"}[k.Family]; size != "" {
+			if size := map[string]string{"rms_norm": "32 to %d", "norm_residual": "32 to %d", "layer_norm": "32 to %d", "attention_reduce": "head/4", "delta_net": "head", "mamba2": "head · (256 / head)"}[k.Family]; size != "" {
 				want = strings.Replace(want, "%d", size, 1)
 			}
 		}

@@ -32,7 +32,7 @@ func NewTrial() Trial {
 		want = append(want, v/3*w)
 	}
 	args := map[string][]byte{"x": x, "weight": weight, "out": make([]byte, 4*width)}
-	buffers, _, err := Bind(kernel, args, NormParams{Rows: 1, Width: width, XStride: width}, nil)
+	buffers, _, err := Bind(kernel, args, NormParams{Rows: 1, Width: width, XStride: width, Groups: 1}, nil)
 	if err != nil {
 		panic(err)
 	}

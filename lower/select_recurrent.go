@@ -16,13 +16,21 @@ func shortConv(p *phase, v *ir.Value) error {
 	width, gated := out.Shape.Last(), v.Op == ir.OpGatedShortConv
 	d.constant("fc_gated", bit(gated))
 	d.constant("fc_silu", bit(v.Op == ir.OpSiLUShortConv))
+	if len(v.Args) > 6 {
+		d.constant("fc_bias", 1)
+		d.in("bias", v.Args[6])
+	}
 	if gated {
 		third := out.DType.Bytes(width)
 		d.inFrom("in_gate", x, 0)
 		d.inFrom("out_gate", x, third)
 		d.inFrom("x", x, 2*third)
 	} else {
-		d.in("x", x)
+		from := 0
+		if a, ok := v.Attr.(ir.ConvAttr); ok {
+			from = a.From
+		}
+		d.inFrom("x", x, out.DType.Bytes(int64(from)))
 	}
 	d.in("w", w)
 	d.recurrent(v, 2)
@@ -64,14 +72,19 @@ func gatedDeltaNet(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// deltaKernel returns the kernel of the gated delta rule: on a GPU that of pieces for prompts, unless a
-// token's bits may not depend on where a piece begins.
+// deltaKernel returns the kernel of the gated delta rule.
 func (p *phase) deltaKernel(out ir.Type) string {
-	few := p.out.Longest.Max == 1 || p.bound(Extent(ir.Var(sym.T))) <= p.chip.vecTokens
-	if head := out.Shape.Last(); few || p.target.SameBits || !p.target.GPU || head%8 != 0 || head > kernels.MaxPieceHead {
+	if head := out.Shape.Last(); p.stepwise(head%8 == 0 && head <= kernels.MaxPieceHead) {
 		return "delta_net_" + out.DType.String()
 	}
 	return "delta_net_pieces_" + out.DType.String()
+}
+
+// stepwise reports whether a recurrence takes one token after the other. On a GPU prompts go by pieces
+// where the shape fits them, unless a token's bits may not depend on where a piece begins.
+func (p *phase) stepwise(fits bool) bool {
+	few := p.out.Longest.Max == 1 || p.bound(Extent(ir.Var(sym.T))) <= p.chip.vecTokens
+	return few || p.target.SameBits || !p.target.GPU || !fits
 }
 
 // deltaRule binds the result and the state, operand i of v, and adds the parameters that more lacks.
@@ -90,6 +103,40 @@ func (d emitter) deltaRule(v *ir.Value, a ir.DeltaNetAttr, i int, more words) {
 	} else {
 		d.cover()
 	}
+}
+
+// mamba2 lowers the state space of Mamba-2, with a gate or without: on a GPU by pieces, as the delta
+// rule.
+func mamba2(p *phase, v *ir.Value) error {
+	out, r, gated := tensorOf(v), v.Args[5].Type.Recurrent, v.Op == ir.OpGatedMamba2
+	heads := v.Args[3].Type.Shape.Last()
+	head, states := int64(r.Width), int64(r.Rows)/heads
+	name := "mamba2_pieces_"
+	if p.stepwise(head%8 == 0 && states%8 == 0 && max(head, states) <= kernels.MaxPieceHead) {
+		name = "mamba2_"
+	}
+	d := p.dispatch(name+out.DType.String(), v)
+	d.constant("fc_gated", bit(gated))
+	for i, name := range []string{"xbc", "dt", "decay", "bias", "skip"} {
+		d.in(name, v.Args[i])
+	}
+	width := last(v.Args[1]) // of dt, or of all
+	zStride := int64(0)
+	if gated {
+		d.in("z", v.Args[1])
+		zStride = width
+	}
+	d.recurrent(v, 5)
+	d.out("out", v)
+	d.params(words{"tokens": Extent(ir.Var(sym.T)), "seqs": Extent(ir.Var(sym.B)), "heads": size(heads), "groups": size(int64(v.Attr.(ir.Mamba2Attr).Groups)),
+		"head": size(head), "states": size(states), "block": size(int64(r.Block)), "table_stride": Extent(ir.Var(sym.NB)),
+		"dt_stride": size(width), "dt_from": size(width - heads), "z_stride": size(zStride)})
+	if d.kernel.Family == "mamba2" {
+		d.coverBy(int(kernels.Mamba2Threads(uint32(roundUp(head, 32)))))
+	} else {
+		d.cover()
+	}
+	return nil
 }
 
 // recurrent binds the recurrent state that v updates, operand i of v, and the inputs that locate it

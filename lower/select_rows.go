@@ -74,14 +74,18 @@ func norm(p *phase, v *ir.Value, types ...dtype.Type) (emitter, error) {
 	if err != nil {
 		return emitter{}, err
 	}
-	name := v.Op.String()
+	name, groups := v.Op.String(), int64(1)
+	if v.Op == ir.OpGroupNorm {
+		name = ir.OpRMSNorm.String()
+		groups, _ = v.Args[1].Type.Shape[0].IsConst()
+	}
 	for _, t := range types {
 		name += "_" + t.String()
 	}
 	d := p.dispatch(name, v)
 	d.in("x", x)
 	d.out("out", v)
-	d.params(words{"rows": Extent(rows), "width": size(width), "x_stride": size(width), "eps": float(v.Attr.(ir.NormAttr).Eps)})
+	d.params(words{"rows": Extent(rows), "width": size(width), "x_stride": size(width), "eps": float(v.Attr.(ir.NormAttr).Eps), "groups": size(groups)})
 	d.coverBy(min(d.kernel.MaxThreads, int(roundUp((width+3)/4, 32))))
 	return d, nil
 }

@@ -222,6 +222,9 @@ var families = map[ir.Op][]string{
 	ir.OpSiLUShortConv:         {"short_conv"},
 	ir.OpDeltaNet:              {"delta_net", "delta_net_pieces"},
 	ir.OpGatedDeltaNet:         {"delta_net", "delta_net_pieces"},
+	ir.OpMamba2:                {"mamba2", "mamba2_pieces"},
+	ir.OpGatedMamba2:           {"mamba2", "mamba2_pieces"},
+	ir.OpGroupNorm:             {"rms_norm"},
 	ir.OpRopeQKVWriteAttention: {"attention_write"}, ir.OpHeadNormRopeKVWriteAttention: {"attention_write"},
 }
 

@@ -15,6 +15,7 @@ import (
 func requireKernels(t *testing.T, f *ir.Func) {
 	instances := map[ir.Op][]string{
 		ir.OpRMSNorm:      {"f32→f32", "f32→f16", "f16→f16"},
+		ir.OpGroupNorm:    {"f32→f32", "f16→f16"},
 		ir.OpLayerNorm:    {"f32→f32", "f32→f16", "f16→f16"},
 		ir.OpRouter:       {"f32→f32"},
 		ir.OpSelect:       {"f32→f32", "f16→f16", "f32→i32"},

@@ -33,9 +33,10 @@ var pipeline = slices.Concat([]Pass{
 	{Name: "cse", Doc: "compute equal values once", Level: 1, run: cse},
 	// The fused cache writes take the table as their factors.
 	{Name: "rope_tables", Doc: "compute RoPE's frequencies once, as a constant", Level: 1, run: ropeTables},
+}, rules(true), []Pass{
 	// Rules estimate the cost of products by their rows.
 	{Name: "wanted_rows", Doc: "gather the rows that need logits as early as possible, so that later ops compute only these", Level: 1, run: wantedRows},
-}, lo.Map(fusion.All(), func(r *fusion.Rule, _ int) Pass { return fuse(r) }), []Pass{
+}, rules(false), []Pass{
 	// Rules leave operands that only replaced values read.
 	{Name: "late_dead_code", Doc: "remove values that fusion left without readers", Level: 1, Required: true, run: deadCode},
 	// Precision depends on the final ops.
@@ -72,6 +73,10 @@ var order = []struct{ first, then, why string }{
 	{"gated_delta_net", "linear_activation", "the rule matches the products of source graphs"},
 	{"gated_delta_net", "shared_norm", "merged products normalise once"},
 	{"wanted_rows", "gated_delta_net", "the pass matches products, not the ops that they are fused into"},
+	{"cse", "gated_mamba2", "patterns compare inputs by identity"},
+	{"gated_mamba2", "wanted_rows", "the gather would come between the state space and its gate"},
+	{"gated_mamba2", "gated_activation", "the rule matches the gate and its activation apart"},
+	{"gated_mamba2", "late_dead_code", "the rule leaves operands without readers"},
 	{"gated_short_conv", "late_dead_code", "the rule leaves operands without readers"},
 	{"cse", "qkv_write", "patterns compare inputs by identity"},
 	{"qkv_write", "norm_prologue", "a norm with separate products of Q, K and V as readers cannot move into any of them"},
@@ -132,6 +137,11 @@ var order = []struct{ first, then, why string }{
 	{"norm_prologue", "narrow", "rules keep precision, they do not choose it"},
 	{"late_dead_code", "narrow", "a dead reader in float would keep its operands in float"},
 	{"narrow", "legalise", "an op's replacement depends on its precision"},
+}
+
+// rules returns a pass for each fusion rule that is early, or is not.
+func rules(early bool) []Pass {
+	return lo.FilterMap(fusion.All(), func(r *fusion.Rule, _ int) (Pass, bool) { return fuse(r), r.Early == early })
 }
 
 func init() {

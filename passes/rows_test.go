@@ -50,8 +50,12 @@ func TestKeepsRows(t *testing.T) {
 		return func(g graph) *ir.Value { return emit(g, op, attr, g.x, weight(g, shape...)) }
 	}
 	makes := map[ir.Op]func(g graph) *ir.Value{
-		ir.OpLinear:    weighted(ir.OpLinear, nil, 5, width),
-		ir.OpRMSNorm:   weighted(ir.OpRMSNorm, ir.NormAttr{Eps: 1e-3}, width),
+		ir.OpLinear:  weighted(ir.OpLinear, nil, 5, width),
+		ir.OpRMSNorm: weighted(ir.OpRMSNorm, ir.NormAttr{Eps: 1e-3}, width),
+		ir.OpGroupNorm: func(g graph) *ir.Value {
+			groups := given(g, ir.OpReshape, ir.TensorOf(dtype.F32, ir.Var(sym.T), ir.Const(2), ir.Const(width/2)))
+			return emit(g, ir.OpGroupNorm, ir.NormAttr{Eps: 1e-3}, groups, weight(g, 2, width/2))
+		},
 		ir.OpLayerNorm: weighted(ir.OpLayerNorm, ir.NormAttr{Eps: 1e-3}, width),
 		ir.OpGain:      weighted(ir.OpGain, nil, width),
 		ir.OpShift:     weighted(ir.OpShift, nil, width),

@@ -51,6 +51,7 @@ type sample struct {
 	shared     bool          // one more expert, that all tokens go to
 	taps       int           // of a gated convolution before attention; 0 for none
 	ruled      bool          // the gated delta rule before attention
+	scanned    int           // groups of B and C of Mamba-2 before attention; 0: none
 	gate       ir.Activation // of a gate of attention's result; none without
 	headGate   bool          // which has an element for each head
 	keyIsValue bool          // V is K before its norm and rotation
@@ -107,6 +108,7 @@ func randomSample(r *rand.Rand) sample {
 	s.ruled = r.IntN(3) == 0
 	s.gate, s.headGate = []ir.Activation{ir.NoActivation, ir.Sigmoid, ir.Softplus}[r.IntN(3)], coin()
 	s.keyIsValue, s.valueNorm, s.factor = r.IntN(6) == 0, s.headNorm && r.IntN(3) == 0, coin()
+	s.scanned = max(r.IntN(6)-3, 0)
 	return s
 }
 
@@ -190,6 +192,17 @@ func (s sample) define(b *ir.Builder) {
 					ir.DeltaNetAttr{KeyHeads: keyHeads, Adjacent: s.swap, Eps: eps})
 				y = commute(b.Mul, b.RMSNorm(y, weight("delta_gain", head), eps), b.SiLU(b.SplitHeads(project("z", heads*head), heads)))
 				x = commute(b.Add, x, linear("delta_out", b.MergeHeads(y), s.width, heads*head))
+			}
+			if s.scanned > 0 {
+				const heads, head, states = 4, 3, 2
+				inner, conv := heads*head, heads*head+2*s.scanned*states
+				all := linear("ssm_in", norm(fmt.Sprintf("%d.ssm_norm", i), x), inner+conv+heads, s.width)
+				xbc := b.ShortConv(b.Slice(all, inner, inner+conv), weight("ssm_taps", conv, 3), b.State("ssm_conv", 2, conv))
+				xbc = b.SiLU(b.Shift(xbc, weight("ssm_bias", conv)))
+				y := b.Mamba2(xbc, b.Slice(all, inner+conv, inner+conv+heads), weight("ssm_a", heads, 1), weight("ssm_dt", heads), weight("ssm_d", heads), b.State("ssm", heads*states, head), s.scanned)
+				y = commute(b.Mul, b.MergeHeads(y), b.SiLU(b.Slice(all, 0, inner)))
+				y = b.MergeHeads(b.GroupNorm(b.SplitHeads(y, s.scanned), weight("ssm_gain", s.scanned, inner/s.scanned), eps))
+				x = commute(b.Add, x, linear("ssm_out", y, s.width, inner))
 			}
 			normed := norm(fmt.Sprintf("%d.attn_norm", i), x)
 			project := func(name string, heads int) *ir.Value {

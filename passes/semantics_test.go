@@ -196,7 +196,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 // TestLegaliseKeepsMeaning compiles for targets that lack fused ops.
 func TestLegaliseKeepsMeaning(t *testing.T) {
 	fused := []ir.Op{ir.OpFusedLinear, ir.OpNormResidual, ir.OpAttention, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair,
-		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet}
+		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet, ir.OpGatedMamba2}
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -205,7 +205,7 @@ func TestLegaliseKeepsMeaning(t *testing.T) {
 		for _, op := range fused {
 			if op == ir.OpFusedLinear && r.IntN(2) == 0 { // what reads its columns goes with it, as no target joins columns
 				for _, reader := range []ir.Op{ir.OpFusedLinear, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention,
-					ir.OpAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet} {
+					ir.OpAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet, ir.OpGatedMamba2} {
 					tgt.Kernels[reader] = nil
 				}
 			} else if op != ir.OpFusedLinear && r.IntN(2) != 0 {

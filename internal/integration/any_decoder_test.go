@@ -129,6 +129,18 @@ func ruled(b *ir.Builder, x *ir.Value) *ir.Value {
 	return b.Add(x, b.Linear(y, b.Weight("ruled", featuredWidth, heads*head)))
 }
 
+// scanned is the state space of Mamba-2 over four heads.
+func scanned(b *ir.Builder, x *ir.Value) *ir.Value {
+	const heads, groups, head, states = 4, 2, 8, 8
+	const inner, conv = heads * head, heads*head + 2*groups*states
+	all := b.Linear(x, b.Weight("scanned_in", inner+conv+heads, featuredWidth))
+	xbc := b.ShortConv(b.Slice(all, inner, inner+conv), b.Weight("scanned_taps", conv, 4), b.State("conv", 3, conv))
+	y := b.Mamba2(b.SiLU(b.Shift(xbc, b.Weight("scanned_bias", conv))), b.Slice(all, inner+conv, inner+conv+heads), b.Const([]float32{-0.1, -0.5, -1, -2}),
+		b.Const([]float32{0, 1, -1, 2}), b.Const([]float32{1, 0.5, -1, 2}), b.State("ssm", heads*states, head), groups)
+	y = b.GroupNorm(b.SplitHeads(b.Mul(b.MergeHeads(y), b.SiLU(b.Slice(all, 0, inner))), groups), b.Weight("scanned_gain", groups, inner/groups), 1e-5)
+	return b.Add(x, b.Linear(b.MergeHeads(y), b.Weight("scanned", featuredWidth, inner)))
+}
+
 func (m featured) attend(b *ir.Builder, at func(string) string, q, k, v *ir.Value, heads, kv int) *ir.Value {
 	headFirst := [3]int{1, 0, 2}
 	keys, values := b.CacheRead(b.CacheWrite(b.Cache(kv, m.size), k, v))

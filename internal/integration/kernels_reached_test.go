@@ -45,6 +45,7 @@ func reachable(t *testing.T) map[string]*smelt.Model {
 		"inner":      {layerNorms: true, mlp: innerNorm},
 		"between":    {mlp: normBetween},
 		"rule":       {rope: true, mlp: ruled},
+		"scan":       {rope: true, mlp: scanned},
 	} {
 		models[name], _ = f.model()
 	}
@@ -139,6 +140,7 @@ func TestReach(t *testing.T) {
 	}
 	take(reach{expertsShape, "routed_sum/off", smelt.Options{Target: "metal", Level: 1, KV: dtype.F16, Context: 512}})
 	take(reach{"qwen3.5-0.8b", "", smelt.Options{Target: "metal", Level: 1, KV: dtype.F16, Context: 512, SameBits: true}})
+	take(reach{"scan", "", smelt.Options{Target: "metal", Level: 1, KV: dtype.F16, Context: 512, SameBits: true}})
 	take(reach{"llama3.2-1b", "", fixture.With(smelt.Options{Target: "metal", Level: 1, Context: 512}, compiler.Knobs{Products: func(p lower.Product) bool { return true }})})
 	for sequences, kv := range map[int]dtype.Type{2: dtype.Q8_0, 12: dtype.F32, 16: dtype.F16} {
 		for _, name := range []string{"llama3.2-1b", "clamped"} {

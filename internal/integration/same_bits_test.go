@@ -165,6 +165,7 @@ func TestSameBits(t *testing.T) {
 	models["everything"], _ = featured{window: 90, softCap: 2, sinks: true, slopes: true, rope: true, biases: true, layerNorms: true}.model()
 	models["states"], _ = featured{rope: true, mlp: convolved}.model()
 	models["rule"], _ = featured{rope: true, mlp: ruled}.model()
+	models["scan"], _ = featured{rope: true, mlp: scanned}.model()
 	for name, m := range models {
 		if vocab[name] == 0 {
 			vocab[name] = featuredVocab
@@ -209,6 +210,7 @@ func TestSameBitsByDefault(t *testing.T) {
 		"everything": {window: 90, softCap: 2, sinks: true, slopes: true, rope: true, biases: true, layerNorms: true},
 		"states":     {rope: true, mlp: convolved},
 		"rule":       {rope: true, mlp: ruled},
+		"scan":       {rope: true, mlp: scanned},
 	} {
 		models[name], _ = f.model()
 		vocab[name] = featuredVocab

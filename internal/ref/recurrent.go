@@ -77,28 +77,38 @@ func (r *run) gatedShortConv(v *ir.Value) (result, error) {
 }
 
 func (r *run) siluShortConv(v *ir.Value) (result, error) {
-	x := r.tensor(v, 0)
-	both, err := r.convolve(v, func(t, e int) (float64, float64) { return x.row(t)[e], 1 })
+	x, from := r.tensor(v, 0), v.Attr.(ir.ConvAttr).From
+	both, err := r.convolve(v, func(t, e int) (float64, float64) { return x.row(t)[from+e], 1 })
 	if err != nil {
 		return result{}, err
 	}
 	y := both.elems[0].tensor.Data
 	for i, x := range y {
+		if len(v.Args) > 6 {
+			x += r.tensor(v, 6).Data[i%both.elems[0].tensor.last()]
+		}
 		y[i] = silu(x)
 	}
 	return both, nil
 }
 
+// read is tensor for an operand that may be a matrix: with a followed device these are read where they
+// are used.
+func (r *run) read(v *ir.Value, i int) (*Tensor, error) {
+	w := r.tensor(v, i)
+	if w.Data != nil {
+		return w, nil
+	}
+	data, err := r.Weight(v.Args[i].Name())
+	return &Tensor{Shape: w.Shape, Data: data}, err
+}
+
 // convolve applies a convolution over time to each element. of returns its input for an element of
 // a token, and the factor of its result.
 func (r *run) convolve(v *ir.Value, of func(t, e int) (x, gate float64)) (result, error) {
-	w := r.tensor(v, 1)
-	if w.Data == nil { // with a followed device matrices are read where they are used
-		data, err := r.Weight(v.Args[1].Name())
-		if err != nil {
-			return result{}, err
-		}
-		w = &Tensor{Shape: w.Shape, Data: data}
+	w, err := r.read(v, 1)
+	if err != nil {
+		return result{}, err
 	}
 	return r.recur(v, 2, func(t int, state, out []float64) {
 		width, latest := len(out), make([]float64, len(out))
@@ -179,6 +189,58 @@ func (r *run) rule(v *ir.Value, a ir.DeltaNetAttr, vectors, states int, gate fun
 					y += q[i] * s[i*head+j]
 				}
 				out[h*head+j] = y / math.Sqrt(float64(head))
+			}
+		}
+	})
+}
+
+func (r *run) mamba2(v *ir.Value) (result, error) {
+	dt := r.tensor(v, 1)
+	return r.stateSpace(v, dt.row)
+}
+
+func (r *run) gatedMamba2(v *ir.Value) (result, error) {
+	all, heads := r.tensor(v, 1), r.tensor(v, 3).last()
+	both, err := r.stateSpace(v, func(t int) []float64 { return all.row(t)[all.last()-heads:] })
+	if err != nil {
+		return result{}, err
+	}
+	y := both.elems[0].tensor
+	for i := range y.Data {
+		width := heads * y.last()
+		y.Data[i] *= silu(all.row(i / width)[i%width])
+	}
+	return both, nil
+}
+
+// stateSpace applies Mamba-2's recurrence. of returns what Δ of each head of a token is made of.
+func (r *run) stateSpace(v *ir.Value, of func(t int) []float64) (result, error) {
+	xbc, bias, s := r.tensor(v, 0), r.tensor(v, 3).Data, v.Args[5].Type.Recurrent
+	decay, err := r.read(v, 2)
+	if err != nil {
+		return result{}, err
+	}
+	skip, err := r.read(v, 4)
+	if err != nil {
+		return result{}, err
+	}
+	heads, head := len(bias), s.Width
+	n, groups := s.Rows/heads, v.Attr.(ir.Mamba2Attr).Groups
+	return r.recur(v, 5, func(t int, state, out []float64) {
+		row := xbc.row(t)
+		for h := range heads {
+			group := row[heads*head+h/(heads/groups)*n:]
+			b, c := group[:n], group[groups*n:][:n]
+			step := math.Log1p(math.Exp(of(t)[h] + bias[h]))
+			keep := math.Exp(decay.Data[h] * step)
+			for j, x := range row[h*head:][:head] {
+				y := skip.Data[h] * x
+				for i := range n {
+					at := &state[(h*n+i)*head+j]
+					*at = keep**at + b[i]*step*x
+					y += c[i] * *at
+				}
+				out[h*head+j] = y
 			}
 		}
 	})

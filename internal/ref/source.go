@@ -26,6 +26,7 @@ func init() {
 		ir.OpEmbed:      (*run).embed,
 		ir.OpLinear:     (*run).linear,
 		ir.OpRMSNorm:    (*run).rmsNorm,
+		ir.OpGroupNorm:  (*run).groupNorm,
 		ir.OpLayerNorm:  (*run).layerNorm,
 		ir.OpReshape:    (*run).reshape,
 		ir.OpCast:       (*run).reshape,
@@ -38,6 +39,7 @@ func init() {
 		ir.OpCopyBlocks: (*run).copyBlocks,
 		ir.OpShortConv:  (*run).shortConv,
 		ir.OpDeltaNet:   (*run).deltaNet,
+		ir.OpMamba2:     (*run).mamba2,
 		ir.OpRepeatKV:   (*run).repeatKV,
 		ir.OpMatmul:     (*run).matmul,
 		ir.OpScale:      (*run).scale,
@@ -64,6 +66,7 @@ func init() {
 		ir.OpGatedShortConv:      (*run).gatedShortConv,
 		ir.OpSiLUShortConv:       (*run).siluShortConv,
 		ir.OpGatedDeltaNet:       (*run).gatedDeltaNet,
+		ir.OpGatedMamba2:         (*run).gatedMamba2,
 		ir.OpAttention:           (*run).attention,
 		ir.OpQKVWrite:            (*run).qkvWrite,
 		ir.OpRopeQKVWrite:        (*run).ropeQKVWrite,
@@ -184,6 +187,20 @@ func (r *run) rmsNorm(v *ir.Value) (result, error) {
 	return r.each(v, func(out *Tensor) error {
 		for i := range x.rows() {
 			normalise(out.row(i), x.row(i), w.Data, eps)
+		}
+		return nil
+	})
+}
+
+func (r *run) groupNorm(v *ir.Value) (result, error) {
+	x, eps := r.tensor(v, 0), v.Attr.(ir.NormAttr).Eps
+	w, err := r.read(v, 1)
+	if err != nil {
+		return result{}, err
+	}
+	return r.each(v, func(out *Tensor) error {
+		for i := range x.rows() {
+			normalise(out.row(i), x.row(i), w.row(i%w.rows()), eps)
 		}
 		return nil
 	})

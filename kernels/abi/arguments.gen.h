@@ -570,12 +570,14 @@ enum smelt_short_conv_buffer {
     SMELT_SHORT_CONV_STATE_OUT = 7,
     SMELT_SHORT_CONV_IN_GATE = 9,
     SMELT_SHORT_CONV_OUT_GATE = 10,
+    SMELT_SHORT_CONV_BIAS = 11,
     SMELT_SHORT_CONV_PARAMS = 8,
 };
 
 enum smelt_short_conv_constant {
     SMELT_SHORT_CONV_FC_GATED = 0,
     SMELT_SHORT_CONV_FC_SILU = 1,
+    SMELT_SHORT_CONV_FC_BIAS = 2,
 };
 
 enum smelt_delta_net_buffer {
@@ -618,6 +620,46 @@ enum smelt_delta_net_pieces_buffer {
 
 enum smelt_delta_net_pieces_constant {
     SMELT_DELTA_NET_PIECES_FC_GATED = 0,
+};
+
+enum smelt_mamba2_buffer {
+    SMELT_MAMBA2_XBC = 0,
+    SMELT_MAMBA2_DT = 1,
+    SMELT_MAMBA2_DECAY = 2,
+    SMELT_MAMBA2_BIAS = 3,
+    SMELT_MAMBA2_SKIP = 4,
+    SMELT_MAMBA2_STATE = 5,
+    SMELT_MAMBA2_POSITIONS = 6,
+    SMELT_MAMBA2_CU_SEQLENS = 7,
+    SMELT_MAMBA2_BLOCK_TABLE = 8,
+    SMELT_MAMBA2_OUT = 9,
+    SMELT_MAMBA2_STATE_OUT = 10,
+    SMELT_MAMBA2_Z = 12,
+    SMELT_MAMBA2_PARAMS = 11,
+};
+
+enum smelt_mamba2_constant {
+    SMELT_MAMBA2_FC_GATED = 0,
+};
+
+enum smelt_mamba2_pieces_buffer {
+    SMELT_MAMBA2_PIECES_XBC = 0,
+    SMELT_MAMBA2_PIECES_DT = 1,
+    SMELT_MAMBA2_PIECES_DECAY = 2,
+    SMELT_MAMBA2_PIECES_BIAS = 3,
+    SMELT_MAMBA2_PIECES_SKIP = 4,
+    SMELT_MAMBA2_PIECES_STATE = 5,
+    SMELT_MAMBA2_PIECES_POSITIONS = 6,
+    SMELT_MAMBA2_PIECES_CU_SEQLENS = 7,
+    SMELT_MAMBA2_PIECES_BLOCK_TABLE = 8,
+    SMELT_MAMBA2_PIECES_OUT = 9,
+    SMELT_MAMBA2_PIECES_STATE_OUT = 10,
+    SMELT_MAMBA2_PIECES_Z = 12,
+    SMELT_MAMBA2_PIECES_PARAMS = 11,
+};
+
+enum smelt_mamba2_pieces_constant {
+    SMELT_MAMBA2_PIECES_FC_GATED = 0,
 };
 
 enum smelt_repeat_kv_buffer {

@@ -13,6 +13,7 @@ struct NormParams {
     uint32_t width;
     uint32_t x_stride; // elements between rows of the input
     float eps;
+    uint32_t groups; // rows of the weight of rms_norm; 1 in the others
 };
 
 // Of linear_vec and linear_mat.
@@ -210,6 +211,21 @@ struct DeltaNetParams {
     uint32_t z_from;       // where the gate begins in a row
     float eps;             // of the lengths of Q and K
     float norm_eps;        // of the norm of the result
+};
+
+// Of mamba2.
+struct Mamba2Params {
+    uint32_t tokens;
+    uint32_t seqs;
+    uint32_t heads;
+    uint32_t groups;       // of B and C, which divide the heads
+    uint32_t head;         // elements of a head
+    uint32_t states;       // elements of a group of B and of C
+    uint32_t block;        // tokens of a cache block
+    uint32_t table_stride; // NB
+    uint32_t dt_stride;
+    uint32_t dt_from;  // where dt begins in a row
+    uint32_t z_stride; // of the gate of the result
 };
 
 // Of the element-wise kernels, gather_rows, softmax and argmax.

@@ -4,7 +4,23 @@
 namespace {
 #include "../abi/params.gen.h"
 #include "activation.gen.h"
-#line 6 "kernels/delta_net.metal"
+#line 6 "kernels/recurrent.h"
+struct Step {
+ulong from, to;
+bool begins;
+};
+
+
+
+template <typename P> inline Step step_of(uint position, uint h, const int *table, ulong matrix, const P &p) {
+const ulong own = h * matrix;
+Step step;
+step.begins = position == 0;
+step.from = MSL_BRANCH(9, step.begins )? 0 : ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[(position - 1) / p.block])))) * p.heads * matrix + own;
+step.to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[position / p.block])))) * p.heads * matrix + own;
+return step;
+}
+#line 7 "kernels/delta_net.metal"
 using namespace metal;
 
 static inline bool msl_constant_fc_gated() { return msl::constant<bool>(0); }
@@ -13,24 +29,9 @@ static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(0
 
 inline float sum_of( const float *parts, uint simdgroups) {
 float sum = 0.0f;
-MSL_LOOP(9) for (uint i = 0; MSL_TURN(10, i < simdgroups); i++)
+MSL_LOOP(10) for (uint i = 0; MSL_TURN(11, i < simdgroups); i++)
 sum += parts[i];
 return sum;
-}
-
-
-struct Step {
-ulong from, to;
-bool begins;
-};
-
-inline Step step_of(uint position, uint h, const int *table, const DeltaNetParams &p) {
-const ulong matrix = ulong(MSL_CAST(ulong, p.head)) * p.head, own = h * matrix;
-Step step;
-step.begins = position == 0;
-step.from = MSL_BRANCH(11, step.begins )? 0 : ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[(position - 1) / p.block])))) * p.heads * matrix + own;
-step.to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[position / p.block])))) * p.heads * matrix + own;
-return step;
 }
 
 
@@ -46,7 +47,7 @@ return decay * (MSL_BRANCH(12, x > 20.0f )? x : log(1.0f + exp(x)));
 inline float normed(float y, float squares, float gain, float z, const DeltaNetParams &p) {
 return y * precise::rsqrt(squares / float(MSL_CAST(float, p.head)) + p.norm_eps) * gain * silu_of(z);
 }
-#line 64 "kernels/delta_net.metal"
+#line 50 "kernels/delta_net.metal"
 template <typename A>
 void delta_net( const A *qkv,
 const A *alpha,
@@ -93,7 +94,7 @@ const ulong gate = ulong(MSL_CAST(ulong, t)) * p.gate_stride + h;
 const float keep = exp(log_decay(float(MSL_CAST(float, alpha[gate])), bias[h], decay[h]));
 const float learn = sigmoid_of(float(MSL_CAST(float, beta[gate + p.beta_from])));
 
-const Step step = step_of(uint(MSL_CAST(uint, positions[t])), h, table, p);
+const Step step = step_of(uint(MSL_CAST(uint, positions[t])), h, table, ulong(MSL_CAST(ulong, head)) * head, p);
 const float *before = state + step.from + j;
 float *after = state_out + step.to + j;
 float y = 0.0f;
@@ -125,10 +126,10 @@ if (MSL_BRANCH(28, has_column))
 out[(ulong(MSL_CAST(ulong, t)) * p.heads + h) * head + j] = A(y);
 }
 }
-#line 148 "kernels/delta_net.metal"
+#line 134 "kernels/delta_net.metal"
 static constexpr uint piece = 16;
 static constexpr uint most = 128;
-#line 167 "kernels/delta_net.metal"
+#line 153 "kernels/delta_net.metal"
 template <typename A>
 void delta_net_pieces( const A *qkv,
 const A *alpha,
@@ -158,7 +159,7 @@ float *columns = all_columns + sg * piece * 32;
 MSL_LOOP(30) for (uint t = first, n = 0; MSL_TURN(31, t < end); t += n) {
 const uint position = uint(MSL_CAST(uint, positions[t]));
 n = min(min(piece, end - t), p.block - position % p.block);
-const Step step = step_of(position, h, table, p);
+const Step step = step_of(position, h, table, ulong(MSL_CAST(ulong, head)) * head, p);
 const float *before = state + step.from + c0;
 float *after = state_out + step.to + c0;
 
@@ -318,7 +319,7 @@ out[(ulong(MSL_CAST(ulong, t + i)) * p.heads + h) * head + column] = A(v);
 threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup, 18);
 }
 }
-#line 322 "kernels/emulated/delta_net.gen.cc"
+#line 323 "kernels/emulated/delta_net.gen.cc"
 void thread_0(const msl::Thread &t) {
     delta_net<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -455,12 +456,12 @@ void thread_5(const msl::Thread &t) {
 const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
 const uint32_t variables_5[] = {8192, 8192, 1024, 1024, 8192, 256, 64, 64, 64, 256};
 const msl::Kernel kernels[] = {
-    {"delta_net_f32", "kernels/delta_net.metal", 143, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 5},
-    {"delta_net_f16", "kernels/delta_net.metal", 144, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 5},
-    {"delta_net_bf16", "kernels/delta_net.metal", 145, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 5},
-    {"delta_net_pieces_f32", "kernels/delta_net.metal", 357, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 10},
-    {"delta_net_pieces_f16", "kernels/delta_net.metal", 358, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 10},
-    {"delta_net_pieces_bf16", "kernels/delta_net.metal", 359, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 10},
+    {"delta_net_f32", "kernels/delta_net.metal", 129, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 5},
+    {"delta_net_f16", "kernels/delta_net.metal", 130, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 5},
+    {"delta_net_bf16", "kernels/delta_net.metal", 131, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 5},
+    {"delta_net_pieces_f32", "kernels/delta_net.metal", 343, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 10},
+    {"delta_net_pieces_f16", "kernels/delta_net.metal", 344, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 10},
+    {"delta_net_pieces_bf16", "kernels/delta_net.metal", 345, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 10},
 };
 } // namespace
 namespace msl {

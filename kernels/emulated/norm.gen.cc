@@ -37,7 +37,7 @@ squares += partial[i];
 }
 return precise::rsqrt(squares / float(MSL_CAST(float, p.width)) + p.eps);
 }
-#line 43 "kernels/norm.metal"
+#line 44 "kernels/norm.metal"
 template <typename I, typename O>
 void rms_norm( const I *x,
 const float *weight,
@@ -50,13 +50,14 @@ using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "partial");
 const I *from = x + ulong(MSL_CAST(ulong, row)) * p.x_stride;
 const float s = root_mean_square(from, p, partial, tid, threads, sg, lane, simdgroups);
 O *to = out + ulong(MSL_CAST(ulong, row)) * p.width;
+const float *gain = weight + row % p.groups * p.width;
 MSL_LOOP(9) for (uint i = tid * 4; MSL_TURN(10, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
 MSL_LOOP(11) for (uint j = i; MSL_TURN(12, j < end); j++)
-to[j] = O(float(MSL_CAST(float, from[j])) * s * weight[j]);
+to[j] = O(float(MSL_CAST(float, from[j])) * s * gain[j]);
 }
 }
-#line 67 "kernels/norm.metal"
+#line 69 "kernels/norm.metal"
 template <typename T>
 void norm_residual( const T *x,
 const float *weight,
@@ -93,7 +94,7 @@ MSL_LOOP(19) for (uint i = 1; MSL_TURN(20, i < simdgroups); i++)
 v += partial[i];
 return v;
 }
-#line 114 "kernels/norm.metal"
+#line 116 "kernels/norm.metal"
 template <typename I, typename O>
 void layer_norm( const I *x,
 const float *weight,
@@ -136,7 +137,7 @@ to[j] = O(v);
 }
 }
 }
-#line 140 "kernels/emulated/norm.gen.cc"
+#line 141 "kernels/emulated/norm.gen.cc"
 void thread_0(const msl::Thread &t) {
     rms_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -299,17 +300,17 @@ void thread_10(const msl::Thread &t) {
 const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
 const uint32_t variables_10[] = {128};
 const msl::Kernel kernels[] = {
-    {"rms_norm_f32_f32", "kernels/norm.metal", 157, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
-    {"rms_norm_f32_f16", "kernels/norm.metal", 158, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 1},
-    {"rms_norm_f16_f16", "kernels/norm.metal", 159, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
-    {"rms_norm_f32_bf16", "kernels/norm.metal", 160, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
-    {"rms_norm_bf16_bf16", "kernels/norm.metal", 161, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
-    {"norm_residual_f32", "kernels/norm.metal", 162, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 6, variables_5, 1},
-    {"layer_norm_f32_f32", "kernels/norm.metal", 163, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 5, variables_6, 1},
-    {"layer_norm_f32_f16", "kernels/norm.metal", 164, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, variables_7, 1},
-    {"layer_norm_f16_f16", "kernels/norm.metal", 165, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, variables_8, 1},
-    {"layer_norm_f32_bf16", "kernels/norm.metal", 166, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, variables_9, 1},
-    {"layer_norm_bf16_bf16", "kernels/norm.metal", 167, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 5, variables_10, 1},
+    {"rms_norm_f32_f32", "kernels/norm.metal", 159, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
+    {"rms_norm_f32_f16", "kernels/norm.metal", 160, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 1},
+    {"rms_norm_f16_f16", "kernels/norm.metal", 161, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
+    {"rms_norm_f32_bf16", "kernels/norm.metal", 162, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
+    {"rms_norm_bf16_bf16", "kernels/norm.metal", 163, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
+    {"norm_residual_f32", "kernels/norm.metal", 164, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 6, variables_5, 1},
+    {"layer_norm_f32_f32", "kernels/norm.metal", 165, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 5, variables_6, 1},
+    {"layer_norm_f32_f16", "kernels/norm.metal", 166, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, variables_7, 1},
+    {"layer_norm_f16_f16", "kernels/norm.metal", 167, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, variables_8, 1},
+    {"layer_norm_f32_bf16", "kernels/norm.metal", 168, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, variables_9, 1},
+    {"layer_norm_bf16_bf16", "kernels/norm.metal", 169, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 5, variables_10, 1},
 };
 } // namespace
 namespace msl {

@@ -9,8 +9,10 @@ using namespace metal;
 
 static inline bool msl_constant_fc_gated() { return msl::constant<bool>(0); }
 static inline bool msl_constant_fc_silu() { return msl::constant<bool>(1); }
+static inline bool msl_constant_fc_bias() { return msl::constant<bool>(2); }
 static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(0) && msl_constant_fc_gated()); }
 static inline bool msl_constant_has_silu() { return ( msl::is_constant_defined(1) && msl_constant_fc_silu()); }
+static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(2) && msl_constant_fc_bias()); }
 
 
 
@@ -21,7 +23,7 @@ uint width, count;
 
 float at(uint back, uint e) const { return MSL_BRANCH(9, count == 0 )? 0.0f : rows[ulong(MSL_CAST(ulong, count - back)) * width + e]; }
 };
-#line 35 "kernels/short_conv.metal"
+#line 37 "kernels/short_conv.metal"
 template <typename A>
 void short_conv( const A *x,
 const float *w,
@@ -34,6 +36,7 @@ float *state_out,
 const ShortConvParams &p,
 const A *in_gate,
 const A *out_gate,
+const float *bias,
 uint2 position) {
 const uint e = position.x, token = position.y;
 if (MSL_BRANCH(10, e >= p.width))
@@ -66,6 +69,8 @@ sum += w[ulong(MSL_CAST(ulong, e)) * p.taps + j] * v;
 }
 if (msl_constant_is_gated())
 sum *= float(MSL_CAST(float, out_gate[ulong(MSL_CAST(ulong, t)) * p.x_stride + e]));
+if (msl_constant_has_bias())
+sum += bias[e];
 if (msl_constant_has_silu())
 sum = silu_of(sum);
 out[ulong(MSL_CAST(ulong, t)) * p.width + e] = A(sum);
@@ -88,7 +93,7 @@ to[ulong(MSL_CAST(ulong, r)) * p.width] = v;
 }
 }
 }
-#line 92 "kernels/emulated/short_conv.gen.cc"
+#line 97 "kernels/emulated/short_conv.gen.cc"
 void thread_0(const msl::Thread &t) {
     short_conv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -101,9 +106,10 @@ void thread_0(const msl::Thread &t) {
         *static_cast<const ShortConvParams *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}, {11, 0, "bias"}};
 void thread_1(const msl::Thread &t) {
     short_conv<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -116,9 +122,10 @@ void thread_1(const msl::Thread &t) {
         *static_cast<const ShortConvParams *>(t.worker->buffers[8]),
         static_cast<const half *>(t.worker->buffers[9]),
         static_cast<const half *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}, {11, 0, "bias"}};
 void thread_2(const msl::Thread &t) {
     short_conv<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -131,13 +138,14 @@ void thread_2(const msl::Thread &t) {
         *static_cast<const ShortConvParams *>(t.worker->buffers[8]),
         static_cast<const bfloat *>(t.worker->buffers[9]),
         static_cast<const bfloat *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}, {11, 0, "bias"}};
 const msl::Kernel kernels[] = {
-    {"short_conv_f32", "kernels/short_conv.metal", 102, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 11, nullptr, 0},
-    {"short_conv_f16", "kernels/short_conv.metal", 103, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 11, nullptr, 0},
-    {"short_conv_bf16", "kernels/short_conv.metal", 104, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 11, nullptr, 0},
+    {"short_conv_f32", "kernels/short_conv.metal", 107, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 12, nullptr, 0},
+    {"short_conv_f16", "kernels/short_conv.metal", 108, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 12, nullptr, 0},
+    {"short_conv_bf16", "kernels/short_conv.metal", 109, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 12, nullptr, 0},
 };
 } // namespace
 namespace msl {

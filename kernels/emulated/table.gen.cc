@@ -13,6 +13,7 @@ extern const Unit unit_embed;
 extern const Unit unit_experts;
 extern const Unit unit_linear_mat;
 extern const Unit unit_linear_vec;
+extern const Unit unit_mamba2;
 extern const Unit unit_norm;
 extern const Unit unit_flash;
 extern const Unit unit_paged_attention;
@@ -35,6 +36,7 @@ const Unit *const units[] = {
     &unit_experts,
     &unit_linear_mat,
     &unit_linear_vec,
+    &unit_mamba2,
     &unit_norm,
     &unit_flash,
     &unit_paged_attention,

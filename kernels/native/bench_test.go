@@ -391,6 +391,29 @@ func BenchmarkDeltaNet(b *testing.B) {
 	}
 }
 
+// BenchmarkMamba2 computes the state space over a step's tokens of one sequence, in the shape of a layer
+// of Granite 4 H Tiny (48 heads of 64, 128 states).
+func BenchmarkMamba2(b *testing.B) {
+	const heads, head, states = 48, 64, 128
+	for _, tokens := range []int{1, 64} {
+		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) {
+			rng, positions := newRand("bench"), make([]int32, tokens)
+			for i := range positions {
+				positions[i] = int32(i + 1)
+			}
+			state := floatBytes(make([]float32, heads*head*states))
+			c, err := best().prepare(dispatch{kernel: "mamba2_f32",
+				args: map[string][]byte{"xbc": floatBytes(normals(rng, tokens*(heads*head+2*states))), "dt": floatBytes(normals(rng, tokens*heads)), "decay": floatBytes(slices.Repeat([]float32{-0.1}, heads)),
+					"bias": floatBytes(make([]float32, heads)), "skip": floatBytes(make([]float32, heads)), "positions": intBytes(positions...), "cu_seqlens": intBytes(0, int32(tokens)),
+					"block_table": intBytes(0), "state": state, "state_out": state, "out": make([]byte, 4*tokens*heads*head)},
+				params: kernels.Mamba2Params{Tokens: uint32(tokens), Seqs: 1, Heads: heads, Groups: 1, Head: head, States: states, Block: uint32(tokens + 1), TableStride: 1, DtStride: heads}}.launch())
+			require.NoError(b, err)
+			defer c.free()
+			measure(b, float64(tokens), "Gtoken/s", func(int) { c.run(Options{Threads: 1}) })
+		})
+	}
+}
+
 // deltaRule computes S ← keep·S + k ⊗ learn·(v − keep·Sᵀk) and out = Sᵀq; S has len(q) rows.
 func deltaRule(s, q, k, v []float32, keep, learn float32, out []float32) {
 	n := len(q)

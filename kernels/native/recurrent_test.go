@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -80,12 +82,13 @@ func TestShortConv(t *testing.T) {
 	for i, s := range steps {
 		for _, taps := range []int{2, 3, 4, 8} {
 			for _, width := range []int{5, 64, 200} {
-				for with := range 3 {
-					gated, silu := uint32(with%2), uint32(with/2)
+				for with := range 4 {
+					gated, silu, biased := uint32(with%2), uint32(with/2), uint32(with/3)
+					gated -= biased
 					t.Run(fmt.Sprint(i, taps, width, with), func(t *testing.T) {
 						rng, stride, n := newRand(t.Name()), width+3, (taps-1)*width
 						x, in, out := normals(rng, s.tokens*stride), normals(rng, s.tokens*stride), normals(rng, s.tokens*stride)
-						w, state := normals(rng, width*taps), normals(rng, s.blocks*n)
+						w, bias, state := normals(rng, width*taps), normals(rng, width), normals(rng, s.blocks*n)
 						want := make([]float64, s.tokens*width)
 						left := s.over(state, n, func(token int, state []float64) {
 							for e := range width {
@@ -97,7 +100,7 @@ func TestShortConv(t *testing.T) {
 								for j := range taps - 1 {
 									sum += float64(w[e*taps+j]) * state[j*width+e]
 								}
-								sum = (sum + float64(w[e*taps+taps-1])*v) * outer
+								sum = (sum+float64(w[e*taps+taps-1])*v)*outer + float64(biased)*float64(bias[e])
 								if silu == 1 {
 									sum /= 1 + math.Exp(-sum)
 								}
@@ -109,8 +112,8 @@ func TestShortConv(t *testing.T) {
 							}
 						})
 						s.inPlace(t, dispatch{
-							kernel: "short_conv_f32", constants: map[string]uint32{"fc_gated": gated, "fc_silu": silu},
-							args: map[string][]byte{"x": floatBytes(x), "in_gate": floatBytes(in), "out_gate": floatBytes(out), "w": floatBytes(w),
+							kernel: "short_conv_f32", constants: map[string]uint32{"fc_gated": gated, "fc_silu": silu, "fc_bias": biased},
+							args: map[string][]byte{"x": floatBytes(x), "in_gate": floatBytes(in), "out_gate": floatBytes(out), "w": floatBytes(w), "bias": floatBytes(bias),
 								"positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...), "out": nan(len(want))},
 							params: kernels.ShortConvParams{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Width: uint32(width), Taps: uint32(taps),
 								XStride: uint32(stride), Block: uint32(s.block), TableStride: uint32(s.stride)},
@@ -194,6 +197,103 @@ func TestDeltaNet(t *testing.T) {
 					}, state, want, left, 1e-5)
 				})
 			}
+		}
+	}
+}
+
+func TestMamba2(t *testing.T) {
+	for i, s := range steps {
+		for _, shape := range [][4]int{{1, 1, 1, 1}, {4, 2, 24, 20}, {3, 1, 40, 16}, {4, 2, 64, 128}, {2, 1, 80, 24}} {
+			for gated := range uint32(2) {
+				t.Run(fmt.Sprint(i, shape, gated), func(t *testing.T) {
+					heads, groups, head, states := shape[0], shape[1], shape[2], shape[3]
+					rng, row, n := newRand(t.Name()), heads*head+2*groups*states, heads*states*head
+					from := i % 3
+					dts, zs := heads+from, heads*head+from // from token to token
+					xbc, dt, z := normals(rng, s.tokens*row), normals(rng, s.tokens*dts), normals(rng, s.tokens*zs)
+					for i := range xbc { // so that results are about one
+						if column := i % row; column >= heads*head+groups*states {
+							xbc[i] /= 2
+						} else if column >= heads*head {
+							xbc[i] /= float32(math.Sqrt(float64(states)))
+						}
+					}
+					dt[(s.tokens-1)*dts+from] = 100 // whose exponential is no number
+					for j := range head {
+						xbc[(s.tokens-1)*row+j] /= 100
+					}
+					decay, bias, skip, state := normals(rng, heads), normals(rng, heads), normals(rng, heads), normals(rng, s.blocks*n)
+					for i := range state {
+						state[i] /= float32(math.Sqrt(float64(states)))
+					}
+					for h := range decay {
+						decay[h] = -0.2 * float32(h+1)
+					}
+					decay[0] = -0.1
+					want := make([]float64, s.tokens*heads*head)
+					left := s.over(state, n, func(token int, state []float64) {
+						for h := range heads {
+							shared := xbc[token*row+heads*head+h/(heads/groups)*states:]
+							step := math.Log1p(math.Exp(float64(dt[token*dts+from+h]) + float64(bias[h])))
+							keep, own := math.Exp(float64(decay[h])*step), state[h*states*head:][:states*head]
+							for j := range head {
+								x := float64(xbc[token*row+h*head+j])
+								y := float64(skip[h]) * x
+								for i := range states {
+									own[i*head+j] = keep*own[i*head+j] + float64(shared[i])*step*x
+									y += float64(shared[groups*states+i]) * own[i*head+j]
+								}
+								if gated == 1 {
+									v := float64(z[token*zs+h*head+j])
+									y *= v / (1 + math.Exp(-v))
+								}
+								want[(token*heads+h)*head+j] = y
+							}
+						}
+					})
+					s.inPlace(t, dispatch{
+						kernel: "mamba2_f32", constants: map[string]uint32{"fc_gated": gated},
+						args: map[string][]byte{"z": floatBytes(z), "xbc": floatBytes(xbc), "dt": floatBytes(dt), "decay": floatBytes(decay), "bias": floatBytes(bias), "skip": floatBytes(skip),
+							"positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...), "out": nan(len(want))},
+						params: kernels.Mamba2Params{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Heads: uint32(heads), Groups: uint32(groups), Head: uint32(head), States: uint32(states),
+							Block: uint32(s.block), TableStride: uint32(s.stride), DtStride: uint32(dts), DtFrom: uint32(from), ZStride: uint32(zs)},
+						grid: [3]uint32{uint32(heads), uint32(len(s.counts)), 1}, group: [3]uint32{kernels.Mamba2Threads(uint32(head+31) / 32 * 32), 1, 1},
+					}, state, want, left, 1e-5)
+				})
+			}
+		}
+	}
+}
+
+// TestMamba2Cuts: a token's bits are the same however a text is cut into steps.
+func TestMamba2Cuts(t *testing.T) {
+	const heads, groups, head, states, tokens, block = 2, 1, 72, 24, 40, 16
+	const row, n = heads*head + 2*groups*states, heads * states * head
+	rng := newRand(t.Name())
+	xbc, dt, z := normals(rng, tokens*row), normals(rng, tokens*heads), normals(rng, tokens*heads*head)
+	decay, bias, skip := []float32{-0.1, -1}, normals(rng, heads), normals(rng, heads)
+	for _, l := range Libraries() {
+		run := func(cuts ...int) (out []float32, left []byte) {
+			state := floatBytes(make([]float32, 3*n))
+			for i, first := range cuts {
+				end := append(cuts, tokens)[i+1]
+				s := stepOf(block, []int{first}, []int{end - first})
+				got := dispatch{
+					kernel: "mamba2_f32", constants: map[string]uint32{"fc_gated": 1}, writes: []string{"out", "state_out"}, shared: map[string]string{"state": "state_out"},
+					args: map[string][]byte{"z": floatBytes(z[first*heads*head:]), "xbc": floatBytes(xbc[first*row:]), "dt": floatBytes(dt[first*heads:]), "decay": floatBytes(decay), "bias": floatBytes(bias), "skip": floatBytes(skip),
+						"positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(0, 1, 2), "out": nan(s.tokens * heads * head), "state_out": state},
+					params: kernels.Mamba2Params{Tokens: uint32(s.tokens), Seqs: 1, Heads: heads, Groups: groups, Head: head, States: states, Block: block, TableStride: 3, DtStride: heads, ZStride: heads * head},
+					grid:   [3]uint32{heads, 1, 1}, group: [3]uint32{192, 1, 1},
+				}.run(t, l)
+				out, state = append(out, floats(got[0])...), got[1]
+			}
+			return out, state
+		}
+		out, left := run(0)
+		for _, cuts := range [][]int{{0, 1, 2, 3, 4}, {0, 7, 16, 33}, {0, 5, 6, 39}} {
+			cut, state := run(cuts...)
+			require.Equal(t, out, cut, "%s: cut at %v", l.ISA(), cuts)
+			require.Equal(t, left, state, "%s: cut at %v", l.ISA(), cuts)
 		}
 	}
 }

@@ -62,41 +62,42 @@ func TestEmbed(t *testing.T) {
 func TestNorm(t *testing.T) {
 	for _, width := range []int{1, 8, 17, 64, 172, 1024} {
 		rng := newRand(fmt.Sprint(width))
-		const rows, stride = 3, 1100
-		x, w := normals(rng, (rows-1)*stride+width), normals(rng, width)
-		var want []float64
+		const rows, stride, groups = 3, 1100, 2
+		x, w := normals(rng, (rows-1)*stride+width), normals(rng, groups*width)
+		var want, one []float64 // with both rows of the weight by turns, and with the first
 		for r := range rows {
 			sum := 0.0
 			for _, v := range x[r*stride:][:width] {
 				sum += float64(v) * float64(v)
 			}
 			for i, v := range x[r*stride:][:width] {
-				want = append(want, float64(v)/math.Sqrt(sum/float64(width)+eps)*float64(w[i]))
+				v := float64(v) / math.Sqrt(sum/float64(width)+eps)
+				want, one = append(want, v*float64(w[r%groups*width+i])), append(one, v*float64(w[i]))
 			}
 		}
 		check(t, dispatch{
 			kernel: "rms_norm_f32_f32",
 			args:   map[string][]byte{"x": floatBytes(x), "weight": floatBytes(w), "out": nan(rows * width)},
-			params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps},
+			params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps, Groups: groups},
 			grid:   [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
 		}, want, 3e-6)
 
 		residual := normals(rng, rows*width)
 		for i, v := range residual {
-			want[i] += float64(v)
+			one[i] += float64(v)
 		}
 		d := dispatch{
 			kernel: "norm_residual_f32",
 			args:   map[string][]byte{"x": floatBytes(x), "weight": floatBytes(w), "residual": floatBytes(residual), "out": nan(rows * width)},
-			params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps},
+			params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps, Groups: 1},
 			grid:   [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
 		}
-		check(t, d, want, 3e-6)
-		for i := range want {
-			want[i] *= 0.375
+		check(t, d, one, 3e-6)
+		for i := range one {
+			one[i] *= 0.375
 		}
 		d.args["gain"], d.constants = floatBytes([]float32{0.375}), map[string]uint32{"fc_gain": 1}
-		check(t, d, want, 3e-6)
+		check(t, d, one, 3e-6)
 	}
 }
 
@@ -137,7 +138,7 @@ func TestLayerNorm(t *testing.T) {
 				d := dispatch{
 					kernel:    "layer_norm_f32_f32",
 					args:      map[string][]byte{"x": floatBytes(x), "out": nan(rows * width)},
-					params:    kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps},
+					params:    kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps, Groups: 1},
 					constants: map[string]uint32{},
 					grid:      [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
 				}

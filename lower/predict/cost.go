@@ -263,6 +263,8 @@ var costRules = map[string]costRule{
 		"state": params("seqs", "taps", "width"), "state_out": params("seqs", "taps", "width")}, ops: work(params("tokens", "width", "taps"), ir.OpShortConv)},
 	"delta_net":        deltaRule,
 	"delta_net_pieces": deltaRule,
+	"mamba2":           stateSpace,
+	"mamba2_pieces":    stateSpace,
 	"copy_blocks":      {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
 }
 
@@ -274,6 +276,11 @@ var (
 		part: map[string]extent{"alpha": params("tokens", "heads"), "beta": params("tokens", "heads"), "z": params("tokens", "heads", "head"),
 			"state": params("seqs", "heads", "head", "head"), "state_out": params("seqs", "heads", "head", "head")},
 		ops: work(params("tokens", "heads", "head", "head"), ir.OpDeltaNet),
+	}
+	stateSpace = costRule{
+		part: map[string]extent{"dt": params("tokens", "heads"), "z": params("tokens", "heads", "head"),
+			"state": params("seqs", "heads", "states", "head"), "state_out": params("seqs", "heads", "states", "head")},
+		ops: work(params("tokens", "heads", "states", "head"), ir.OpMamba2),
 	}
 	partitioned = params("tokens", "heads", "head", "partitions")
 	blockPairs  = params("pairs", "width")

@@ -25,9 +25,9 @@ import (
 // most is the number of lines of the product that the sum must be below: a fence, which a commit
 // that moves it gives a reason for. The product had 115,459 before constraints, templates and the
 // server took in what others reported, and 121,985 after; each further family takes some 60, gates of
-// attention and of shared experts in fused products took 700, caches that differ by layer 700, and
-// Gemma 4 500.
-const most = 127_793
+// attention and of shared experts in fused products took 700, caches that differ by layer 700,
+// Gemma 4 500, and Mamba-2 1,500.
+const most = 129_290
 
 var counted = []string{".go", ".h", ".cc", ".c", ".m", ".metal"}
 

@@ -37,6 +37,7 @@ static int short_conv_supports(const smelt_launch *l) {
            holds(l, SMELT_SHORT_CONV_CU_SEQLENS, (uint64_t{p.seqs} + 1) * 4) &&
            holds(l, SMELT_SHORT_CONV_BLOCK_TABLE, uint64_t{p.seqs} * p.table_stride * 4) &&
            holds(l, SMELT_SHORT_CONV_OUT, uint64_t{p.tokens} * p.width * 4) &&
+           (constant(l, SMELT_SHORT_CONV_FC_BIAS) == 0 || holds(l, SMELT_SHORT_CONV_BIAS, uint64_t{p.width} * 4)) &&
            (constant(l, SMELT_SHORT_CONV_FC_GATED) == 0 ||
             (holds(l, SMELT_SHORT_CONV_IN_GATE, rows) && holds(l, SMELT_SHORT_CONV_OUT_GATE, rows)));
 }
@@ -44,6 +45,7 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
     const ShortConvParams &p = params<ShortConvParams>(l, SMELT_SHORT_CONV_PARAMS);
     const float *in_gate = optional<const float>(l, SMELT_SHORT_CONV_FC_GATED, SMELT_SHORT_CONV_IN_GATE);
     const float *out_gate = optional<const float>(l, SMELT_SHORT_CONV_FC_GATED, SMELT_SHORT_CONV_OUT_GATE);
+    const float *bias = optional<const float>(l, SMELT_SHORT_CONV_FC_BIAS, SMELT_SHORT_CONV_BIAS);
     const bool has_silu = constant(l, SMELT_SHORT_CONV_FC_SILU) == 1;
     const uint32_t past = p.taps - 1;
     const uint64_t elements = uint64_t{past} * p.width;
@@ -82,6 +84,8 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
             if (out_gate != nullptr)
                 for (uint64_t e = 0; e < n; e++)
                     sum[e] *= out_gate[at * p.x_stride + e0 + e];
+            if (bias != nullptr)
+                map2(sum, bias + e0, sum, static_cast<uint32_t>(n), [](F v, F own) { return v + own; });
             if (has_silu)
                 map1(sum, sum, static_cast<uint32_t>(n), [](F v) { return silu(v); });
             memcpy(buffer<float>(l, SMELT_SHORT_CONV_OUT) + at * p.width + e0, sum, n * 4);
@@ -95,6 +99,8 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
         }
     }
 }
+
+static float softplus_of(float x) { return x > 20.0f ? x : __builtin_log1pf(__builtin_expf(x)); }
 
 // The gated delta rule. A unit is a head of one sequence, whose columns of its matrix do not
 // know of each other: it reads an element before it writes it, which may be the same state. Some
@@ -227,13 +233,12 @@ static void delta_net(const smelt_launch *l, void *, uint64_t begin, uint64_t en
                 unit_length(row + (p.key_heads + of) * p.head, k[i], 1.0f);
                 const float x = buffer<const float>(l, SMELT_DELTA_NET_ALPHA)[gate] +
                                 buffer<const float>(l, SMELT_DELTA_NET_BIAS)[h];
-                const float softplus = x > 20.0f ? x : __builtin_log1pf(__builtin_expf(x));
                 tokens[i] = {
                     q[i],
                     k[i],
                     row + (2 * uint64_t{p.key_heads} + h) * p.head,
                     buffer<float>(l, SMELT_DELTA_NET_OUT) + (at * p.heads + h) * p.head,
-                    __builtin_expf(buffer<const float>(l, SMELT_DELTA_NET_DECAY)[h] * softplus),
+                    __builtin_expf(buffer<const float>(l, SMELT_DELTA_NET_DECAY)[h] * softplus_of(x)),
                     1.0f / (1.0f + __builtin_expf(-buffer<const float>(l, SMELT_DELTA_NET_BETA)[gate + p.beta_from])),
                 };
             }
@@ -249,6 +254,147 @@ static void delta_net(const smelt_launch *l, void *, uint64_t begin, uint64_t en
                                out, p.head);
                 map2(out, z + (first + i) * p.z_stride + p.z_from + h * p.head, out, p.head,
                      [](F y, F gate) { return y * silu(gate); });
+            }
+        }
+    }
+}
+
+// The state space of Mamba-2. A unit is a head of one sequence. A row of its matrix passes through
+// registers once for some tokens, of which each updates it and adds it up; sums are the same as token by
+// token, as no token's update depends on what another one reads.
+constexpr uint32_t MAMBA_TOKENS = 16, MAMBA_TOGETHER = 4;
+
+static uint64_t mamba2_units(const smelt_launch *l) {
+    const Mamba2Params &p = params<Mamba2Params>(l, SMELT_MAMBA2_PARAMS);
+    return uint64_t{p.seqs} * p.heads;
+}
+static int mamba2_supports(const smelt_launch *l) {
+    if (!holds(l, SMELT_MAMBA2_PARAMS, sizeof(Mamba2Params)))
+        return 0;
+    const Mamba2Params &p = params<Mamba2Params>(l, SMELT_MAMBA2_PARAMS);
+    if (p.head == 0 || p.head > MAX_SMALL_HEAD || p.states == 0 || p.groups == 0 || p.heads % p.groups != 0 ||
+        p.block == 0)
+        return 0;
+    const uint64_t row = uint64_t{p.heads} * p.head * 4, heads = uint64_t{p.heads} * 4, state = row * p.states;
+    return holds_rows(l, SMELT_MAMBA2_XBC, p.tokens, row + 8 * uint64_t{p.groups} * p.states) &&
+           holds(l, SMELT_MAMBA2_DT, span(p.tokens, p.dt_stride, uint64_t{p.dt_from} + p.heads, 4)) &&
+           (constant(l, SMELT_MAMBA2_FC_GATED) == 0 ||
+            holds(l, SMELT_MAMBA2_Z, span(p.tokens, p.z_stride, uint64_t{p.heads} * p.head, 4))) &&
+           holds(l, SMELT_MAMBA2_DECAY, heads) && holds(l, SMELT_MAMBA2_BIAS, heads) &&
+           holds(l, SMELT_MAMBA2_SKIP, heads) && holds(l, SMELT_MAMBA2_STATE, state) &&
+           holds(l, SMELT_MAMBA2_STATE_OUT, state) && holds(l, SMELT_MAMBA2_POSITIONS, uint64_t{p.tokens} * 4) &&
+           holds(l, SMELT_MAMBA2_CU_SEQLENS, (uint64_t{p.seqs} + 1) * 4) &&
+           holds(l, SMELT_MAMBA2_BLOCK_TABLE, uint64_t{p.seqs} * p.table_stride * 4) &&
+           holds_rows(l, SMELT_MAMBA2_OUT, p.tokens, row);
+}
+
+// A token of a head: what it is made of, and how much of the matrix it keeps.
+struct MambaToken {
+    const float *x, *b, *c; // x times the step
+    float *out;
+    float keep;
+};
+
+// T tokens over the head's matrix, [states][head]: N vectors of columns from `at` on, or the `lanes`
+// columns of one.
+template <int T, int N>
+static void state_space(const float *from, float *to, const MambaToken *tokens, uint32_t states, uint32_t head,
+                        uint32_t at, int lanes) {
+    const auto get = [&](const float *p, int n) __attribute__((always_inline)) {
+        return N == 1 ? load_n(p + at, lanes) : load(p + at + n * W);
+    };
+    const auto put = [&](float *p, int n, F x) __attribute__((always_inline)) {
+        return N == 1 ? store_n(p + at, x, lanes) : store(p + at + n * W, x);
+    };
+    F x[T][N], y[T][N], keep[T];
+    const float *b[T], *c[T];
+    UNROLL for (int t = 0; t < T; t++) {
+        keep[t] = set1(tokens[t].keep);
+        b[t] = tokens[t].b;
+        c[t] = tokens[t].c;
+        UNROLL for (int n = 0; n < N; n++) {
+            x[t][n] = get(tokens[t].x, n);
+            y[t][n] = zero();
+        }
+    }
+    for (uint32_t i = 0; i < states; i++, from += head, to += head)
+        UNROLL for (int n = 0; n < N; n++) {
+            F s = get(from, n);
+            UNROLL for (int t = 0; t < T; t++) {
+                s = fma(set1(b[t][i]), x[t][n], keep[t] * s);
+                y[t][n] = fma(set1(c[t][i]), s, y[t][n]);
+            }
+            put(to, n, s);
+        }
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int n = 0; n < N; n++) put(tokens[t].out, n, y[t][n]);
+}
+
+// T tokens over all columns: as many vectors of them at a time as there are registers for.
+template <int T>
+static void state_space_of(const float *from, float *to, const MambaToken *tokens, uint32_t states, uint32_t head) {
+    constexpr int N = T == 1 ? 4 : W == 16 ? 2 : 1;
+    uint32_t column = 0;
+    for (; N > 1 && column + N * W <= head; column += N * W)
+        state_space<T, N>(from, to, tokens, states, head, column, W);
+    for (; column < head; column += W)
+        state_space<T, 1>(from, to, tokens, states, head, column, static_cast<int>(least(W, head - column)));
+}
+
+static void mamba2(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const Mamba2Params &p = params<Mamba2Params>(l, SMELT_MAMBA2_PARAMS);
+    const uint64_t matrix = uint64_t{p.states} * p.head, elements = p.heads * matrix;
+    const uint64_t inner = uint64_t{p.heads} * p.head, shared = uint64_t{p.groups} * p.states;
+    const Steps steps = {buffer<const int32_t>(l, SMELT_MAMBA2_POSITIONS),
+                         buffer<const int32_t>(l, SMELT_MAMBA2_CU_SEQLENS),
+                         buffer<const int32_t>(l, SMELT_MAMBA2_BLOCK_TABLE),
+                         p.block,
+                         p.table_stride,
+                         elements,
+                         l->buffer_bytes[SMELT_MAMBA2_STATE_OUT] / (elements * 4)};
+    const float *state = buffer<const float>(l, SMELT_MAMBA2_STATE), *xbc = buffer<const float>(l, SMELT_MAMBA2_XBC);
+    const float *z = optional<const float>(l, SMELT_MAMBA2_FC_GATED, SMELT_MAMBA2_Z);
+    MambaToken tokens[MAMBA_TOKENS];
+    float x[MAMBA_TOKENS][MAX_SMALL_HEAD];
+    for (uint64_t unit = begin; unit < end; unit++) {
+        const uint64_t seq = unit / p.heads, h = unit % p.heads, group = h / (p.heads / p.groups);
+        const F skip = set1(buffer<const float>(l, SMELT_MAMBA2_SKIP)[h]);
+        const int64_t last = steps.starts[seq + 1];
+        uint32_t n = 0;
+        for (int64_t t = steps.starts[seq]; t < last; t += n) {
+            const uint64_t first = static_cast<uint64_t>(t), position = static_cast<uint64_t>(steps.positions[first]);
+            const int64_t to = steps.state_of(seq, position),
+                          from = position > 0 ? steps.state_of(seq, position - 1) : -1;
+            n = static_cast<uint32_t>(
+                least(least(MAMBA_TOKENS, static_cast<uint64_t>(last - t)), p.block - position % p.block));
+            if (to < 0)
+                continue;
+            float *into = buffer<float>(l, SMELT_MAMBA2_STATE_OUT) + to + h * matrix;
+            if (from < 0)
+                memset(into, 0, matrix * 4);
+            for (uint32_t i = 0; i < n; i++) {
+                const uint64_t at = first + i;
+                const float *row = xbc + at * (inner + 2 * shared), *b = row + inner + group * p.states;
+                const float step =
+                    softplus_of(buffer<const float>(l, SMELT_MAMBA2_DT)[at * p.dt_stride + p.dt_from + h] +
+                                buffer<const float>(l, SMELT_MAMBA2_BIAS)[h]);
+                map1(row + h * p.head, x[i], p.head, [=](F v) { return v * set1(step); });
+                tokens[i] = {x[i], b, b + shared, buffer<float>(l, SMELT_MAMBA2_OUT) + at * inner + h * p.head,
+                             __builtin_expf(buffer<const float>(l, SMELT_MAMBA2_DECAY)[h] * step)};
+            }
+            const float *before = from < 0 ? into : state + from + h * matrix;
+            uint32_t i = 0;
+            for (; i + MAMBA_TOGETHER <= n; i += MAMBA_TOGETHER, before = into)
+                state_space_of<MAMBA_TOGETHER>(before, into, tokens + i, p.states, p.head);
+            for (; i < n; i++, before = into)
+                state_space_of<1>(before, into, tokens + i, p.states, p.head);
+            for (i = 0; i < n; i++) {
+                const uint64_t at = first + i;
+                float *out = tokens[i].out;
+                map2(out, xbc + at * (inner + 2 * shared) + h * p.head, out, p.head,
+                     [=](F y, F own) { return fma(skip, own, y); });
+                if (z != nullptr)
+                    map2(out, z + at * p.z_stride + h * p.head, out, p.head,
+                         [](F y, F gate) { return y * silu(gate); });
             }
         }
     }

@@ -32,16 +32,16 @@ static int norm_supports(const smelt_launch *l) {
     if (!holds(l, SMELT_RMS_NORM_PARAMS, sizeof(NormParams)))
         return 0;
     const NormParams &p = params<NormParams>(l, SMELT_RMS_NORM_PARAMS);
-    return holds(l, SMELT_RMS_NORM_X, span(p.rows, p.x_stride, p.width, 4)) &&
-           holds(l, SMELT_RMS_NORM_WEIGHT, uint64_t{p.width} * 4) &&
+    return holds(l, SMELT_RMS_NORM_X, span(p.rows, p.x_stride, p.width, 4)) && p.groups > 0 &&
+           holds(l, SMELT_RMS_NORM_WEIGHT, uint64_t{p.groups} * p.width * 4) &&
            holds(l, SMELT_RMS_NORM_OUT, uint64_t{p.rows} * p.width * 4);
 }
 static void norm(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const NormParams &p = params<NormParams>(l, SMELT_RMS_NORM_PARAMS);
     for (uint64_t r = begin; r < end; r++)
         rms_normalise(buffer<const float>(l, SMELT_RMS_NORM_X) + r * p.x_stride,
-                      buffer<const float>(l, SMELT_RMS_NORM_WEIGHT), buffer<float>(l, SMELT_RMS_NORM_OUT) + r * p.width,
-                      p.width, p.eps);
+                      buffer<const float>(l, SMELT_RMS_NORM_WEIGHT) + r % p.groups * p.width,
+                      buffer<float>(l, SMELT_RMS_NORM_OUT) + r * p.width, p.width, p.eps);
 }
 
 static uint64_t norm_residual_units(const smelt_launch *l) {

@@ -76,6 +76,7 @@ static const smelt_native_kernel kernels[] = {
     ONE("mask_f32", mask_supports, mask_units, mask),
     ONE("short_conv_f32", short_conv_supports, short_conv_units, short_conv),
     ONE("delta_net_f32", delta_net_supports, delta_net_units, delta_net),
+    ONE("mamba2_f32", mamba2_supports, mamba2_units, mamba2),
 };
 FAMILY(rows_family, kernels);
 } // namespace SET
