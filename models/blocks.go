@@ -337,6 +337,11 @@ func GatedBy(l *LayerBuilder, suffix string, n *ir.Value, ffn int, activation ir
 
 // Ungated returns Wdown · activation(Wup·n), [T, Width].
 func Ungated(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
-	inner := l.Builder.Activate(activation, l.Linear("ffn_up", n, l.FFN, l.Config.Biases.FFN))
-	return l.Linear("ffn_down", inner, l.Config.Width, l.Config.Biases.FFN)
+	return UngatedBy(l, "", n, l.FFN, activation)
+}
+
+// UngatedBy is Ungated with a suffix to the names of the weights, and with width ffn.
+func UngatedBy(l *LayerBuilder, suffix string, n *ir.Value, ffn int, activation ir.Activation) *ir.Value {
+	inner := l.Builder.Activate(activation, l.Linear("ffn_up"+suffix, n, ffn, l.Config.Biases.FFN))
+	return l.Linear("ffn_down"+suffix, inner, l.Config.Width, l.Config.Biases.FFN)
 }

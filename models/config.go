@@ -61,6 +61,9 @@ type Config struct {
 	Taps           int     // tokens in the window of a short convolution, its own included
 	Experts        Experts // of layers whose feed-forward network is a mixture of experts
 	Delta          Delta   // of layers with the gated delta rule
+	GateNorm       bool    // what Mamba-2 yields is normalised; only of families that have models without
+	Mamba          Mamba   // of layers with the state space of Mamba-2
+	Networks       []bool  // layers that are a feed-forward network alone, where the others have none; nil: all have one
 	Latent         Latent  // of attention over K and V that are products of one vector
 
 	Both       bool   // attention is bidirectional
@@ -111,7 +114,17 @@ type Layer struct {
 	ALiBi                float64 // scale of ALiBi's slopes, see alibi; 0: no ALiBi
 	Recurrent            bool    // a recurrent state instead of attention
 	Back                 int     // the layer attends over the keys and values of the one so many before it; 0: its own
+	Kind                 LayerKind
 }
+
+// LayerKind says what a layer consists of.
+type LayerKind int
+
+const (
+	WholeLayer   LayerKind = iota // attention or a recurrent state, then a feed-forward network
+	MixerAlone                    // no feed-forward network
+	NetworkAlone                  // a feed-forward network and nothing else
+)
 
 // At returns the configuration for sequences of at most context tokens (see [Rope]), whose graph
 // returns embeddings or logits.
@@ -190,7 +203,7 @@ func (c *Config) checkBack(i int) error {
 	}
 	from := &c.ByLayer[i-l.Back]
 	switch {
-	case from.Back != 0 || from.Recurrent || l.Recurrent:
+	case from.Back != 0 || !from.attends() || !l.attends():
 		return ConfigError("it attends over the keys and values of layer %d, which has none", i-l.Back)
 	case l.KVHeads != from.KVHeads || l.Head != from.Head:
 		return ConfigError("%d KV heads of %d elements are those of layer %d, which has %d of %d", l.KVHeads, l.Head, i-l.Back, from.KVHeads, from.Head)
@@ -201,8 +214,14 @@ func (c *Config) checkBack(i int) error {
 }
 
 func (l *Layer) check() error {
-	if err := CheckExtents(Extent{"number of heads", l.Heads, MaxExtent}, Extent{"number of KV heads", l.KVHeads, MaxExtent},
-		Extent{"head size", l.Head, MaxExtent}, Extent{"feed-forward width", l.FFN, MaxExtent}); err != nil {
+	var extents []Extent
+	if l.Kind == WholeLayer || l.attends() {
+		extents = append(extents, Extent{"number of heads", l.Heads, MaxExtent}, Extent{"number of KV heads", l.KVHeads, MaxExtent}, Extent{"head size", l.Head, MaxExtent})
+	}
+	if l.Kind != MixerAlone {
+		extents = append(extents, Extent{"feed-forward width", l.FFN, MaxExtent})
+	}
+	if err := CheckExtents(extents...); err != nil || l.Kind != WholeLayer && !l.attends() {
 		return err
 	}
 	switch {
@@ -229,6 +248,9 @@ func (c *Config) Unread(tensor string) bool {
 	return ok && c.ByLayer != nil && i >= 0 && i < c.Layers && c.ByLayer[i].Back > 0 && slices.Contains([]string{"attn_k", "attn_v", "attn_k_norm"}, role)
 }
 
+// attends reports whether the layer has attention.
+func (l *Layer) attends() bool { return !l.Recurrent && l.Kind != NetworkAlone }
+
 // Guesses reports whether a tensor belongs to a block that guesses further tokens. The name is that
 // in a GGUF file, or a bare one in a folder.
 func (c *Config) Guesses(tensor string) bool {
@@ -249,6 +271,7 @@ type Experts struct {
 	Shared     int  // width of the shared expert, which all tokens go to; 0: none
 	SharedGate bool // the output of the shared expert is multiplied by a gate of its own
 	Dense      int  // leading layers with a dense feed-forward network
+	Latent     int  // elements of the vector that experts read and write, a projection of the stream; 0: the stream
 	Router     Router
 }
 
@@ -267,8 +290,23 @@ func (e *Experts) check() error {
 	if e.Dense < 0 || e.Dense > MaxLayers {
 		return ConfigError("the number of layers without experts is %d", e.Dense)
 	}
+	if e.Latent < 0 || e.Latent > MaxExtent {
+		return ConfigError("the width of what experts read is %d", e.Latent)
+	}
 	return e.Router.check(e.Count, e.Chosen)
 }
+
+// Mamba is the shape of layers with the state space of Mamba-2; the zero value is none.
+type Mamba struct {
+	Heads  int
+	Head   int // elements of each
+	Groups int // of B and C, which divide the heads
+	States int // elements of a group of B and of C
+}
+
+// Inner returns the elements of all heads, and Convolved those that are convolved: heads, B and C.
+func (m *Mamba) Inner() int     { return m.Heads * m.Head }
+func (m *Mamba) Convolved() int { return m.Inner() + 2*m.Groups*m.States }
 
 // Delta is the shape of layers with the gated delta rule.
 type Delta struct {

@@ -88,12 +88,27 @@ func (l *LayerBuilder) Dense() bool {
 // Mixture returns Σ wᵢ · Wdownᵢ · (activation(Wgateᵢ·n) ∘ Wupᵢ·n), [T, Width], over the experts i
 // that the router chooses for a token.
 func Mixture(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
-	return MixtureBy(l, l.Linear("ffn_gate_inp", n, l.Config.Experts.Count, l.Config.Biases.FFN), nil, n, activation)
+	return mixture(l, l.scores(n), nil, n, activation, true)
 }
 
 // MixtureBy is Mixture with the logits of a router, [T, Count], and a factor for the weight of each
 // expert, [Count], or nil.
 func MixtureBy(l *LayerBuilder, logits, gains, n *ir.Value, activation ir.Activation) *ir.Value {
+	return mixture(l, logits, gains, n, activation, true)
+}
+
+// UngatedMixture returns Σ wᵢ · Wdownᵢ · activation(Wupᵢ·x), as wide as x, over the experts i that the
+// router chooses for a token by the normalised stream n.
+func UngatedMixture(l *LayerBuilder, n, x *ir.Value, activation ir.Activation) *ir.Value {
+	return mixture(l, l.scores(n), nil, x, activation, false)
+}
+
+// scores returns the router's logits of the normalised stream, [T, Count].
+func (l *LayerBuilder) scores(n *ir.Value) *ir.Value {
+	return l.Linear("ffn_gate_inp", n, l.Config.Experts.Count, l.Config.Biases.FFN)
+}
+
+func mixture(l *LayerBuilder, logits, gains, x *ir.Value, activation ir.Activation, gated bool) *ir.Value {
 	b, e, biased := l.Builder, l.Config.Experts, l.Config.Biases.FFN
 	weights, experts := l.route(logits, gains)
 	linear := func(role string, x *ir.Value, rows int) *ir.Value { // [T, Chosen, rows]
@@ -104,14 +119,19 @@ func MixtureBy(l *LayerBuilder, logits, gains, n *ir.Value, activation ir.Activa
 		}
 		return b.ExpertLinear(x, w, experts, bias)
 	}
-	gate, up := linear("ffn_gate_exps", n, e.FFN), linear("ffn_up_exps", n, e.FFN)
 	var inner *ir.Value
-	if activation.OnlyGated() {
-		inner = b.Gate(activation, gate, up)
+	if gated {
+		gate := linear("ffn_gate_exps", x, e.FFN)
+		inner = linear("ffn_up_exps", x, e.FFN)
+		if activation.OnlyGated() {
+			inner = b.Gate(activation, gate, inner)
+		} else {
+			inner = b.Mul(b.Activate(activation, gate), inner)
+		}
 	} else {
-		inner = b.Mul(b.Activate(activation, gate), up)
+		inner = b.Activate(activation, linear("ffn_up_exps", x, e.FFN))
 	}
-	return b.WeightedSum(linear("ffn_down_exps", inner, l.Config.Width), weights)
+	return b.WeightedSum(linear("ffn_down_exps", inner, int(x.Type.Shape.Last())), weights)
 }
 
 // SharedExpert returns sigmoid(s·n) · Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: the gated

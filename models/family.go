@@ -22,6 +22,10 @@ type Family struct {
 	// Alias lists further values of architectures in config.json.
 	Alias []string
 
+	// Variant returns the name of the family that a folder belongs to, where several have its class; nil
+	// or "": this one.
+	Variant func(d Description) string
+
 	// Define builds the graph.
 	Define func(b *ir.Builder, c *Config)
 
@@ -146,7 +150,7 @@ func (f *Family) Complete(c *Config) error {
 	if c.ByLayer != nil || f.Layer == nil || c.Layers < 1 || c.Layers > MaxLayers {
 		return nil
 	}
-	for _, list := range []*[]bool{&c.Windowed, &c.Recurrent} {
+	for _, list := range []*[]bool{&c.Windowed, &c.Recurrent, &c.Networks} {
 		if c.Guessing > 0 && len(*list) == c.Layers+c.Guessing {
 			*list = (*list)[:c.Layers]
 		}
@@ -156,6 +160,9 @@ func (f *Family) Complete(c *Config) error {
 	}
 	if c.Recurrent != nil && len(c.Recurrent) != c.Layers {
 		return ConfigError("kinds are listed for %d layers, the model has %d", len(c.Recurrent), c.Layers)
+	}
+	if c.Networks != nil && len(c.Networks) != c.Layers {
+		return ConfigError("feed-forward networks are listed for %d layers, the model has %d", len(c.Networks), c.Layers)
 	}
 	for name, list := range map[string][]int{"heads": c.HeadCounts, "KV heads": c.KVCounts, "feed-forward widths": c.FFNs} {
 		if list != nil && len(list) != c.Layers {
@@ -211,7 +218,7 @@ func (f *Family) Set(c *Config, name, value string) (err error) {
 		return ConfigError("%s: invalid value %q", name, value)
 	}
 	if c.Layers > 0 && c.Layers <= MaxLayers {
-		c.Windowed, c.Recurrent = repeated(c.Windowed, c.Layers), repeated(c.Recurrent, c.Layers)
+		c.Windowed, c.Recurrent, c.Networks = repeated(c.Windowed, c.Layers), repeated(c.Recurrent, c.Layers), repeated(c.Networks, c.Layers)
 		for _, list := range []*[]int{&c.HeadCounts, &c.KVCounts, &c.FFNs} {
 			*list = repeated(*list, c.Layers)
 		}

@@ -85,7 +85,8 @@ func (k RouterKeys) read(d Description, c *Config) {
 		r.Normalised = r.Normalised || k.HFNormalises
 		names = [3]string{k.HFScore, k.HFNormalised, k.HFScale}
 	} else if k.Keyed || k.Biased {
-		_, r.Biased = d.Rows(fmt.Sprintf("blk.%d.%s.bias", c.Experts.Dense, RouterBias))
+		first := max(c.Experts.Dense, slices.Index(c.Networks, true))
+		_, r.Biased = d.Rows(fmt.Sprintf("blk.%d.%s.bias", first, RouterBias))
 	}
 	if names[0] != "" && d.Has(names[0]) {
 		r.Score = cmp.Or(score(d, names[0]), r.Score)

@@ -28,6 +28,8 @@ type Stored struct {
 	Columns func(c *Config, column int) int
 	// Value maps each stored element, in F32; nil: elements are taken as they are.
 	Value func(x float32) float32
+	// When reports whether a model has the weight, where files may not tell; nil: it does.
+	When func(c *Config) bool
 	// Or is where folders have the weight that lack these tensors; nil: none do.
 	Or *Stored
 }

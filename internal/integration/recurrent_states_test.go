@@ -19,7 +19,7 @@ import (
 )
 
 // stateful lists the families that have recurrent states.
-var stateful = []string{"lfm2", "qwen35"}
+var stateful = []string{"lfm2", "qwen35", "mamba2", "falcon-h1"}
 
 // TestStatesGoBack: what is fed to a sequence, cut off it, fed anew or broken off in the middle
 // leaves the logits that the sequence as it stands has, bit by bit, whatever its blocks.

@@ -50,17 +50,24 @@ func TestArch(t *testing.T) {
 			}
 			small := len(w.Shape) == 1 || w.Name == "position_embd.weight" || w.Name == "token_types.weight" || strings.HasSuffix(w.Name, ".ffn_gate_inp.weight") ||
 				strings.HasSuffix(w.Name, ".ffn_gate_inp_shexp.weight") || strings.HasSuffix(w.Name, ".bias") ||
-				strings.HasSuffix(w.Name, ".shortconv.conv.weight") || strings.HasSuffix(w.Name, ".ssm_conv1d.weight")
+				strings.HasSuffix(w.Name, ".shortconv.conv.weight") || strings.HasSuffix(w.Name, ".ssm_conv1d.weight") ||
+				strings.HasSuffix(w.Name, ".ssm_norm.weight") ||
+				strings.HasSuffix(w.Name, ".ssm_a") || strings.HasSuffix(w.Name, ".ssm_d")
 			require.Equal(t, small, w.DType == dtype.F32, w.Name)
 		}
 		require.Equal(t, parameters[name], count, name)
 		f, err := m.Build(ir.Options{Block: 256})
 		require.NoError(t, err)
 		require.Equal(t, m.Config.Layers, f.Layers())
-		states := lo.Count(m.Config.Recurrent, true)
+		states, attends := 0, 0
+		for i := range m.Config.Layers {
+			l := m.Config.Layer(i)
+			states += lo.Ternary(l.Recurrent || m.Config.Family == "falcon-h1", 1, 0)
+			attends += lo.Ternary(l.Recurrent || l.Kind == models.NetworkAlone, 0, 1)
+		}
 		require.Equal(t, states, f.OpCounts()[ir.OpShortConv])
 		repeats := lo.Ternary(m.Config.Latent.KV > 0, 3, 2) // of K, of V, and of the head of K that all share
-		require.Equal(t, repeats*(m.Config.Layers-states), f.OpCounts()[ir.OpRepeatKV])
+		require.Equal(t, repeats*attends, f.OpCounts()[ir.OpRepeatKV])
 		_, err = m.Tokenizer()
 		require.ErrorIs(t, err, checkpoint.ErrNoTokenizer)
 		require.NoError(t, m.Close())

@@ -23,6 +23,9 @@ func arrange(f *models.Family, c *models.Config) rule {
 		}
 		var add func(name string, s models.Stored, layer int) error
 		add = func(name string, s models.Stored, layer int) error {
+			if s.When != nil && !s.When(c) {
+				return nil
+			}
 			number := fmt.Sprint(layer)
 			if s.Stacked() { // or of a [models.Stack]
 				whole := strings.Replace(s.Names[0], ".%", "", 1)

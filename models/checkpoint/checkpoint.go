@@ -139,6 +139,9 @@ func (m *Checkpoint) Weight(name string, want []int) (dtype.Type, []int, bool) {
 	if len(want) > 0 && slices.Equal(withoutOnes(t.Shape), withoutOnes(want)) {
 		return t.DType, want, true
 	}
+	if len(want) == 2 && len(t.Shape) == 1 && t.Shape[0] == want[0]*want[1] && !t.DType.IsQuantized() { // folders have its rows in one
+		return t.DType, want, true
+	}
 	return t.DType, t.Shape, true
 }
 

@@ -102,6 +102,21 @@ func small(family string) models.Config {
 	case "lfm2moe":
 		c.Layers, c.Taps, c.Recurrent = 2, 3, []bool{true, false}
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Dense: 1}
+	case "mamba2":
+		c.Heads, c.KVHeads, c.Head, c.FFN, c.Context, c.Rope = 0, 0, 0, 0, 1<<20, models.Rope{}
+		c.Taps, c.Mamba = 4, models.Mamba{Heads: 8, Head: 8, Groups: 2, States: 12}
+	case "granitehybrid":
+		c.LogitDivisor, c.FFN = 0.5, 24
+		c.Layers, c.Taps, c.Recurrent, c.Mamba = 2, 4, []bool{false, true}, models.Mamba{Heads: 8, Head: 8, Groups: 1, States: 12}
+		c.Experts = models.Experts{Count: 5, Chosen: 2, Shared: 40}
+	case "falcon-h1":
+		c.Taps, c.Mamba = 4, models.Mamba{Heads: 8, Head: 8, Groups: 2, States: 12}
+	case "nemotron_h", "nemotron_h_moe":
+		c.Layers, c.Rope, c.Recurrent, c.Networks = 3, models.Rope{}, []bool{true, false, false}, []bool{false, false, true}
+		c.Taps, c.Mamba = 4, models.Mamba{Heads: 8, Head: 8, Groups: 2, States: 12}
+		if family == "nemotron_h_moe" {
+			c.FFN, c.Experts = 24, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 40, Latent: 20}
+		}
 	case "glm4moe":
 		c.Layers, c.Experts = 2, models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1}
 	case "bailingmoe2", "afmoe":
@@ -515,6 +530,15 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 		config["layer_types"] = lo.Map(c.Recurrent, func(recurs bool, _ int) string {
 			return lo.Ternary(recurs, lo.Ternary(strings.HasPrefix(c.Family, "lfm2"), "conv", "linear_attention"), "full_attention")
 		})
+		if c.Family == "granitehybrid" {
+			config["position_embedding_type"] = "rope"
+			config["layer_types"] = lo.Map(c.Recurrent, func(recurs bool, _ int) string { return lo.Ternary(recurs, "mamba", "attention") })
+		}
+		if c.Networks != nil {
+			config["hybrid_override_pattern"] = strings.Join(lo.Times(c.Layers, func(i int) string {
+				return lo.Ternary(c.Recurrent[i], "M", lo.Ternary(!c.Networks[i], "*", lo.Ternary(c.Experts.Count > 0, "E", "-")))
+			}), "")
+		}
 		config["block_ff_dim"], config["block_multiple_of"], config["tie_embedding"] = 3*(c.FFN-5)/2, 8, c.Tied // two thirds of it, rounded up
 	}
 	if l := c.Latent; l != (models.Latent{}) {
@@ -639,6 +663,9 @@ func inFolder(m *checkpoint.Checkpoint, family *models.Family, weights map[strin
 					Shape: wide(shape[1:]), Write: writer(data[i*n:][:n])})
 			}
 			return
+		}
+		if _, role, _, ok := models.InLayer(name); ok && role == "ssm_norm" || strings.HasSuffix(name, ".ssm_a") || strings.HasSuffix(name, ".ssm_d") {
+			shape = []int{len(data)} // a vector there
 		}
 		w := found[at]
 		if w == nil {

@@ -99,6 +99,14 @@ func configFromHF(h *hf.Config) (c models.Config, family *models.Family, err err
 		return c, nil, err
 	}
 	d := &folder{Config: h}
+	if family.Variant != nil {
+		if name := family.Variant(d); name != "" {
+			family, err = families.ByName("the variant", name)
+			if err != nil {
+				return c, nil, err
+			}
+		}
+	}
 	c.Rope.Interleaved = family.FolderInterleaved
 	c.Suppressed = h.Generation.Suppressed
 	family.Describe(d, &c)

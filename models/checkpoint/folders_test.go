@@ -94,7 +94,7 @@ func TestOtherClasses(t *testing.T) {
 		family string
 		edit   map[string]any
 	}{
-		"layer_types are [mamba]":               {"granite", lo.Assign(granite, map[string]any{"layer_types": []string{"mamba"}})},
+		"mamba_d_state: missing":                {"granite", lo.Assign(granite, map[string]any{"layer_types": []string{"mamba"}})},
 		"num_local_experts is 8, not 0":         {"granite", lo.Assign(granite, map[string]any{"num_local_experts": 8})},
 		"scale_depth is 2, not 1.4":             {"minicpm3", map[string]any{"scale_depth": 2}},
 		"qk_scale_factor is 4, not 3.87":        {"muse-glimmer", map[string]any{"qk_scale_factor": 4}},

@@ -47,6 +47,15 @@ func FuzzGGUF(f *testing.F) {
 			c.Latent = models.Latent{KV: 4, Value: 2}
 			c.Head, c.Rope.Rotated = 4, 2
 		}
+		if known.Mamba != (models.Mamba{}) {
+			c.Taps, c.Mamba = 2, models.Mamba{Heads: 2, Head: 2, Groups: 1, States: 2}
+			if known.Recurrent != nil {
+				c.Recurrent = []bool{true}
+			}
+			if known.Networks != nil {
+				c.Networks = []bool{false}
+			}
+		}
 		m, err := Synthetic(c, "f32")
 		require.NoError(f, err)
 		var tensors []gguf.TensorWriter

@@ -133,7 +133,7 @@ func (m *mixture) dtype(name string, layer int, shape []int, c *models.Config) d
 // unquantized are tables and routers that llama.cpp's converter keeps in F32, as it does norms,
 // whatever the other types are. Names are within a layer.
 var unquantized = []string{"position_embd.weight", "token_types.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
-	"shortconv.conv.weight", "ssm_conv1d.weight"}
+	"shortconv.conv.weight", "ssm_conv1d.weight", "ssm_a", "ssm_d"}
 
 // want is dtype for rows of any length.
 func (m *mixture) want(name string, layer int, shape []int, c *models.Config) dtype.Type {

@@ -15,6 +15,9 @@ import (
 var graniteFamily = models.Family{
 	Title: "Granite 3, Granite 4 (dense)",
 	Name:  "granite", HF: "GraniteForCausalLM", Alias: []string{graniteHybrid}, Define: granite,
+	Variant: func(d models.Description) string {
+		return lo.Ternary(slices.Contains(d.Texts("layer_types"), "mamba"), "granitehybrid", "")
+	},
 	Fields: slices.Concat(graniteFields, []models.Field{stillHeads, {Read: granite4}}),
 	Given: func(c *models.Config) {
 		if c.Rope.Theta == 0 {

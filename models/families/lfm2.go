@@ -95,20 +95,11 @@ func lfm2Layers(d models.Description, c *models.Config) {
 		c.Recurrent = models.RecurrentKinds(d, c, "conv")
 		return
 	}
-	for _, n := range d.Sizes("attention.head_count_kv") {
-		c.Recurrent = append(c.Recurrent, n == 0)
-		c.KVHeads = max(c.KVHeads, n)
-	}
-	for _, n := range d.Sizes("attention.head_count_kv") {
-		if n != 0 && n != c.KVHeads {
-			d.Fail(models.ConfigError("layers have %d KV heads and %d, want one number", n, c.KVHeads))
-		}
-	}
+	c.Recurrent = headless(d, c)
 }
 
 func lfm2HeadCounts(c *models.Config) (string, gguf.Value, bool) {
-	counts := lo.Times(len(c.Recurrent), func(i int) int32 { return int32(lo.Ternary(c.Recurrent[i], 0, c.KVHeads)) })
-	return "attention.head_count_kv", gguf.Int32Array(counts), true
+	return keyKVHeads, headsByLayer(c, c.KVHeads), true
 }
 
 // lfm2Width computes the feed-forward width from a folder's: two thirds of it, times a multiplier,

@@ -201,10 +201,31 @@ func (c *Config) Texts(name string) (list []string) {
 	return list
 }
 
-// Numbers returns a list of numbers; nil if the member is absent.
+// Numbers returns a list of numbers, which Python's notation may have as infinite; nil if the member is
+// absent.
 func (c *Config) Numbers(name string) (list []float64) {
-	c.members.decode(name, "a list of numbers", &list)
+	var all []extended
+	c.members.decode(name, "a list of numbers", &all)
+	for _, x := range all {
+		list = append(list, float64(x))
+	}
 	return list
+}
+
+// extended is a number, or the name of one that JSON lacks.
+type extended float64
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (x *extended) UnmarshalJSON(text []byte) error {
+	if name, err := strconv.Unquote(string(text)); err == nil {
+		if name != "Infinity" && name != "-Infinity" && name != "NaN" {
+			return fmt.Errorf("%q is no number", name)
+		}
+		text = []byte(name)
+	}
+	n, err := strconv.ParseFloat(string(text), 64)
+	*x = extended(n)
+	return err
 }
 
 // Names returns the names of an object's members, sorted; nil if there is no such member.

@@ -73,11 +73,12 @@ func (s *synthesiser) pool(t *checkpoint.Tensor) ([]byte, error) {
 	switch {
 	case strings.HasSuffix(t.Name, ".bias"):
 		key.bias, mean, scale = true, 0, biasSpread
+	case strings.HasSuffix(t.Name, ".ssm_a"): // negative, so that the recurrent state decays
+		key.decay, mean = true, -1
+	case strings.HasSuffix(t.Name, ".ssm_d") || strings.HasSuffix(t.Name, ".ssm_norm.weight"):
 	case len(t.Shape) > 1:
 		key.width = t.Shape[len(t.Shape)-1]
 		mean, scale = 0, float32(1/math.Sqrt(float64(key.width)))
-	case strings.HasSuffix(t.Name, ".ssm_a"): // negative, so that the recurrent state decays
-		key.decay, mean = true, -1
 	}
 	if pool, ok := s.pools[key]; ok {
 		return pool, nil

@@ -412,7 +412,7 @@ func extraTensors(c *models.Config) []extraTensor {
 	if c.Experts.Count == 0 {
 		out = append(out, extraTensor{"ffn_gate_inp.weight", dense, n(2, c.Width)})
 	}
-	return out
+	return slices.DeleteFunc(out, func(t extraTensor) bool { return t.name == "rope_freqs.weight" && pairs == 0 }) // of a model without heads
 }
 
 // random returns a tensor of F32 with values like those of trained models.

@@ -263,6 +263,41 @@ var shapes = []shape{
 		}
 	}},
 	{family: "hunyuan-dense"},
+	{family: "mamba2", more: func(c *models.Config, i int) {
+		c.Heads, c.KVHeads, c.Head, c.FFN, c.Rope = 0, 0, 0, 0, models.Rope{}
+		mamba(c, i)
+	}},
+	{family: "granitehybrid", more: func(c *models.Config, i int) {
+		mamba(c, i)
+		c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitDivisor = 3, 0.4, 0.1+0.05*float64(i), 2
+		if c.Recurrent = windows(c.Layers, 2); i != 1 {
+			c.Rope = models.Rope{}
+		}
+		if i != 2 { // which has no experts
+			c.Experts = experts(i)
+			c.FFN, c.Experts.Shared = c.Experts.FFN, []int{64, 40, 0, 0, 512}[i]
+		}
+	}},
+	{family: "falcon-h1", more: func(c *models.Config, i int) {
+		mamba(c, i)
+		c.GateNorm = i >= 2
+	}},
+	{family: "nemotron_h", more: func(c *models.Config, i int) {
+		mamba(c, i)
+		c.Layers, c.Rope = max(c.Layers, 3), models.Rope{}
+		c.Recurrent, c.Networks = kinds(c.Layers, 0), kinds(c.Layers, 2)
+	}},
+	{family: "nemotron_h_moe", more: func(c *models.Config, i int) {
+		mamba(c, i)
+		c.Layers, c.Rope = max(c.Layers, 3), models.Rope{}
+		c.Recurrent, c.Networks = kinds(c.Layers, 0), kinds(c.Layers, 1)
+		c.Experts = experts(i)
+		c.FFN, c.Experts.Shared, c.Experts.Latent = c.Experts.FFN, []int{64, 200, 88, 48, 512}[i], []int{0, 64, 0, 96, 256}[i]
+		c.Experts.Router = models.Router{Score: ir.SigmoidScore, Normalised: i != 1, Biased: true, Scale: 1 + float64(i)/2}
+		if i == 3 {
+			c.Experts.Router.Groups, c.Experts.Router.UsedGroups = 4, 2
+		}
+	}},
 	{family: "qwen3", name: "odd-heads", more: func(c *models.Config, i int) { // no multiples of 8, which kernels of attention take
 		c.Head = [...]int{12, 18, 20, 10, 36}[i]
 		c.Rope.Rotated = c.Head
@@ -354,6 +389,17 @@ func alternating(c *models.Config, i int) {
 	if c.KVHeads > 1 && i != 3 {
 		c.KVCounts = lo.Times(c.Layers, func(k int) int { return lo.Ternary(c.Windowed[k], c.KVHeads, 1) })
 	}
+}
+
+// mamba gives layers Mamba-2 whose heads are twice as wide as the model together.
+func mamba(c *models.Config, i int) {
+	heads := []int{6, 4, 6, 7, 8}[i]
+	c.Taps, c.Mamba = 4, models.Mamba{Heads: heads, Head: 2 * c.Width / heads, Groups: []int{1, 2, 3, 1, 2}[i], States: []int{16, 32, 24, 40, 64}[i]}
+}
+
+// kinds marks each third layer, from one on.
+func kinds(layers, from int) []bool {
+	return lo.Times(layers, func(i int) bool { return i%3 == from })
 }
 
 // windows marks all layers but every n-th, which then have a window, or a state instead of

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/checkpoint"
 )
 
@@ -96,8 +97,12 @@ func workloadOf(m *checkpoint.Checkpoint) workload {
 		l := c.Layer(i)
 		value := cmp.Or(c.Latent.Value, l.Head)
 		cached := int64(2 * l.KVHeads * (l.Head + value))
-		attention := int64(2 * l.Heads * (l.Head + value)) // a multiply-add with K and one with V
+		attention := int64(2 * l.Heads * (l.Head + value))                    // a multiply-add with K and one with V
+		if l.Recurrent || c.Recurrent == nil && l.Kind == models.WholeLayer { // beside attention
+			w.State += int64(2 * 4 * c.Mamba.Inner() * c.Mamba.States)
+		}
 		switch {
+		case l.Kind == models.NetworkAlone:
 		case l.Recurrent:
 			w.State += int64(2 * 4 * c.Delta.Heads * c.Delta.Head * c.Delta.Head)
 		case l.Window > 0:
