@@ -200,7 +200,11 @@ func index(all []Kernel) map[string]*Kernel {
 }
 
 func instantiate(families []family) []Kernel {
-	var out []Kernel
+	count := 0
+	for _, f := range families {
+		count += len(f.instances)
+	}
+	out := make([]Kernel, 0, count)
 	for _, f := range families {
 		names := wordNames(f.params)
 		common := Kernel{Name: f.name, Family: f.name, File: f.file, Summary: f.summary,

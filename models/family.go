@@ -102,22 +102,26 @@ type Judge struct {
 	Template string   // of what the model reads, with {query} and {document} in it
 }
 
+// decoderTensors are the names that decoder-only models share.
+var decoderTensors = map[string]Stored{
+	"token_embd.weight":        As("model.embed_tokens.weight"),
+	"output_norm.weight":       As("model.norm.weight"),
+	"output.weight":            As("lm_head.weight"),
+	"blk.#.attn_norm.weight":   As("model.layers.#.input_layernorm.weight"),
+	"blk.#.attn_q.weight":      As("model.layers.#.self_attn.q_proj.weight"),
+	"blk.#.attn_k.weight":      As("model.layers.#.self_attn.k_proj.weight"),
+	"blk.#.attn_v.weight":      As("model.layers.#.self_attn.v_proj.weight"),
+	"blk.#.attn_output.weight": As("model.layers.#.self_attn.o_proj.weight"),
+	"blk.#.ffn_norm.weight":    As("model.layers.#.post_attention_layernorm.weight"),
+	"blk.#.ffn_gate.weight":    As("model.layers.#.mlp.gate_proj.weight"),
+	"blk.#.ffn_up.weight":      As("model.layers.#.mlp.up_proj.weight"),
+	"blk.#.ffn_down.weight":    As("model.layers.#.mlp.down_proj.weight"),
+}
+
 // DecoderTensors returns the names that decoder-only models share, plus more, minus without.
 func DecoderTensors(more map[string]Stored, without ...string) map[string]Stored {
-	tensors := map[string]Stored{
-		"token_embd.weight":        As("model.embed_tokens.weight"),
-		"output_norm.weight":       As("model.norm.weight"),
-		"output.weight":            As("lm_head.weight"),
-		"blk.#.attn_norm.weight":   As("model.layers.#.input_layernorm.weight"),
-		"blk.#.attn_q.weight":      As("model.layers.#.self_attn.q_proj.weight"),
-		"blk.#.attn_k.weight":      As("model.layers.#.self_attn.k_proj.weight"),
-		"blk.#.attn_v.weight":      As("model.layers.#.self_attn.v_proj.weight"),
-		"blk.#.attn_output.weight": As("model.layers.#.self_attn.o_proj.weight"),
-		"blk.#.ffn_norm.weight":    As("model.layers.#.post_attention_layernorm.weight"),
-		"blk.#.ffn_gate.weight":    As("model.layers.#.mlp.gate_proj.weight"),
-		"blk.#.ffn_up.weight":      As("model.layers.#.mlp.up_proj.weight"),
-		"blk.#.ffn_down.weight":    As("model.layers.#.mlp.down_proj.weight"),
-	}
+	tensors := make(map[string]Stored, len(decoderTensors)+len(more))
+	maps.Copy(tensors, decoderTensors)
 	maps.Copy(tensors, more)
 	for _, name := range without {
 		delete(tensors, name)

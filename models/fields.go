@@ -190,6 +190,10 @@ func DecoderFields(head func(c *Config, format Format) float64) []Field {
 	return slices.Concat(ShapeFields(head), Biased, []Field{RMSEps, WholeRope, Tied(false), Activation("silu"), NoWindow, NoExperts, {Read: RefuseWindow}})
 }
 
+// ByWidth are the sizes of decoder-only models whose heads make up the width where files do not say their
+// size.
+var ByWidth = ShapeFields(WidthByHeads)
+
 // ShapeFields returns the sizes of decoder-only models. head returns the head size where a file has
 // none.
 func ShapeFields(head func(c *Config, format Format) float64) []Field {

@@ -16,7 +16,7 @@ import (
 var afmoeFamily = models.Family{
 	Title: "Trinity Nano, Mini and Large",
 	Name:  "afmoe", HF: "AfmoeForCausalLM", Define: afmoe,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(4),
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(4),
 		windowTheta,
 		{HF: "attention_bias", Only: false}, {HF: "global_attn_every_n_layers", Only: 4}, {Read: afmoeFolder},
 		{GGUF: keyDense, HF: "num_dense_layers", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},

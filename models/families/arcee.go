@@ -12,7 +12,7 @@ import (
 var arceeFamily = models.Family{
 	Title: "Arcee AFM",
 	Name:  "arcee", HF: "ArceeForCausalLM", Define: arcee,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("relu2"),
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("relu2"),
 		{HF: "attention_bias", Only: false}, {HF: "mlp_bias", Only: false}, models.NoWindow, models.NoExperts, {Read: models.RefuseWindow}}),
 	// In GGUF files the two elements of a RoPE pair are adjacent, as in Llama's.
 	Tensors: models.DecoderTensors(nil, "blk.#.ffn_gate.weight"), GGUFInterleaved: true,

@@ -15,7 +15,7 @@ import (
 var bailingmoe2Family = models.Family{
 	Title: "Ling 2.0, Ring 2.0",
 	Name:  "bailingmoe2", HF: "BailingMoeV2ForCausalLM", Define: bailingmoe2,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.PartOfHeads(0.5), models.Tied(false), models.Activation("silu"), models.NoWindow,
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.PartOfHeads(0.5), models.Tied(false), models.Activation("silu"), models.NoWindow,
 		{HF: "use_bias", Only: false}, {HF: "use_qkv_bias", Only: false}, {HF: "use_qk_norm", Only: true}, {HF: "norm_head", Only: false},
 		{GGUF: keyDense, HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
 	}, models.ExpertFields("num_experts", "moe_intermediate_size", func(*models.Config) int { return 0 }), []models.Field{sharedCountAs("num_shared_experts"),

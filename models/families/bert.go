@@ -84,7 +84,7 @@ var (
 )
 
 // encoderFields are the fields of BERT and its descendants.
-var encoderFields = slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.LayerEps("layer_norm_eps", 1e-12), {Read: tokenTypes}})
+var encoderFields = slices.Concat(models.ByWidth, []models.Field{models.LayerEps("layer_norm_eps", 1e-12), {Read: tokenTypes}})
 
 // nomicRope reads RoPE by the names in these folders. Texts are bounded by the trained context,
 // since the models' own code changes the base beyond it.

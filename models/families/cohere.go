@@ -45,7 +45,7 @@ var (
 )
 
 func cohereFields(optional bool) []models.Field {
-	return slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.LayerEps("layer_norm_eps", 1e-5), models.WholeRope, models.Tied(true), models.Activation("silu"),
+	return slices.Concat(models.ByWidth, []models.Field{models.LayerEps("layer_norm_eps", 1e-5), models.WholeRope, models.Tied(true), models.Activation("silu"),
 		{GGUF: "logit_scale", HF: "logit_scale", Number: func(c *models.Config) *float64 { return &c.LogitScale }, Optional: optional}}, models.Biased)
 }
 

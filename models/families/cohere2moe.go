@@ -17,7 +17,7 @@ import (
 var cohere2moeFamily = models.Family{
 	Title: "North Mini Code, Command A+",
 	Name:  "cohere2moe", HF: "Cohere2MoeForCausalLM", Define: cohere2moe,
-	Fields: slices.Concat(models.Without(models.ShapeFields(models.WidthByHeads), "feed_forward_length"),
+	Fields: slices.Concat(models.Without(models.ByWidth, "feed_forward_length"),
 		models.ExpertFields("num_experts", "intermediate_size", func(*models.Config) int { return 0 }), []models.Field{
 			{GGUF: "feed_forward_length", HF: "prefix_dense_intermediate_size", Size: func(c *models.Config) *int { return &c.FFN },
 				Absent: func(c *models.Config, _ models.Format) float64 { return float64(c.Experts.FFN) }},

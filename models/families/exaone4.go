@@ -13,7 +13,7 @@ import (
 var exaone4Family = models.Family{
 	Title: "EXAONE 4.0",
 	Name:  "exaone4", HF: "Exaone4ForCausalLM", Define: exaone4,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), {Read: exaoneWindow},
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), {Read: exaoneWindow},
 		{Write: func(c *models.Config) (string, gguf.Value, bool) {
 			return "attention.sliding_window", gguf.Uint32(uint32(c.Window)), c.Window != 0
 		}}, models.Windowed(4)}),

@@ -12,7 +12,7 @@ import (
 var falconH1Family = models.Family{
 	Title: "Falcon-H1",
 	Name:  "falcon-h1", Define: falconH1,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), mambaFields(nil), []models.Field{models.RMSEps, models.WholeRope, models.NoWindow, models.NoExperts,
+	Fields: slices.Concat(models.ByWidth, mambaFields(nil), []models.Field{models.RMSEps, models.WholeRope, models.NoWindow, models.NoExperts,
 		{GGUFTensor: "blk.0.ssm_norm.weight", Flag: func(c *models.Config) *bool { return &c.GateNorm }}}),
 	Check: checkMamba,
 	Shapes: []models.Shape{

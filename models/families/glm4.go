@@ -14,7 +14,7 @@ import (
 var glm4Family = models.Family{
 	Title: "GLM-4-0414",
 	Name:  "glm4", HF: "Glm4ForCausalLM", Define: glm4,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased[:1], []models.Field{models.RMSEps, models.PartOfHeads(0.5), {Read: glm4Sections}, models.Tied(false), models.Activation("silu"), models.NoExperts}),
+	Fields: slices.Concat(models.ByWidth, models.Biased[:1], []models.Field{models.RMSEps, models.PartOfHeads(0.5), {Read: glm4Sections}, models.Tied(false), models.Activation("silu"), models.NoExperts}),
 	Joined: []string{"ffn_up"},
 	Tensors: models.DecoderTensors(lo.Assign(models.Cut("ffn_up", models.As("model.layers.#.mlp.gate_up_proj.weight")), map[string]models.Stored{
 		"blk.#.post_attention_norm.weight": models.As("model.layers.#.post_self_attn_layernorm.weight"),

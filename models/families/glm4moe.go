@@ -14,7 +14,7 @@ import (
 var glm4moeFamily = models.Family{
 	Title: "GLM-4.5, 4.6 and 4.7, Solar Open",
 	Name:  "glm4moe", HF: "Glm4MoeForCausalLM", Alias: []string{"SolarOpenForCausalLM"}, Define: glm4moe,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased[:1], []models.Field{models.RMSEps, models.PartOfHeads(0.5), models.HeadNorms("use_qk_norm"),
+	Fields: slices.Concat(models.ByWidth, models.Biased[:1], []models.Field{models.RMSEps, models.PartOfHeads(0.5), models.HeadNorms("use_qk_norm"),
 		models.Tied(false), models.Activation("silu"), models.NoWindow,
 		{GGUF: keyDense, HF: "first_k_dense_replace", Size: func(c *models.Config) *int { return &c.Experts.Dense }, Optional: true},
 	}, models.ExpertFields("n_routed_experts", "moe_intermediate_size", models.PartOfFFN), []models.Field{sharedCount}),

@@ -14,7 +14,7 @@ import (
 var gpt2Family = models.Family{
 	Title: "GPT-2",
 	Name:  "gpt2", HF: "GPT2LMHeadModel", Define: gpt2,
-	Fields: slices.Concat(models.Renamed(models.FourWidths(models.ShapeFields(models.WidthByHeads)), map[string]string{"max_position_embeddings": "n_positions", "hidden_size": "n_embd",
+	Fields: slices.Concat(models.Renamed(models.FourWidths(models.ByWidth), map[string]string{"max_position_embeddings": "n_positions", "hidden_size": "n_embd",
 		"num_hidden_layers": "n_layer", "intermediate_size": "n_inner", "num_attention_heads": "n_head"}), []models.Field{
 		models.LayerEps("layer_norm_epsilon", 1e-5), models.Tied(true), {HF: "activation_function", Only: "gelu_new"}, {HF: "scale_attn_weights", Only: true},
 		{HF: "scale_attn_by_inverse_layer_idx", Only: false}}),

@@ -14,7 +14,7 @@ import (
 var gptneoxFamily = models.Family{
 	Title: "GPT-NeoX, Pythia",
 	Name:  "gptneox", HF: "GPTNeoXForCausalLM", Define: gptneox,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.LayerEps("layer_norm_eps", 1e-5), {Read: rotaryPart}, models.Tied(false), models.Activation("gelu"),
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.LayerEps("layer_norm_eps", 1e-5), {Read: rotaryPart}, models.Tied(false), models.Activation("gelu"),
 		{GGUF: "use_parallel_residual", HF: "use_parallel_residual", Flag: func(c *models.Config) *bool { return &c.Parallel }, Unsaid: true},
 		{HF: "attention_bias", Only: true}}),
 	Given:  func(c *models.Config) { c.Biases = models.Biases{QKV: true, Output: true, FFN: true} },

@@ -14,7 +14,7 @@ import (
 var gptossFamily = models.Family{
 	Title: "gpt-oss",
 	Name:  "gpt-oss", HF: "GptOssForCausalLM", Define: gptoss,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(2), windowTheta, someWindow},
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(2), windowTheta, someWindow},
 		models.ExpertFields("num_local_experts", "intermediate_size", models.WholeFFN), []models.Field{{HF: "attention_bias", Only: true}, {Read: refuseOtherLimit}}),
 	Router: models.RouterKeys{Router: models.Router{Score: ir.ChosenSoftmaxScore}},
 	Given:  func(c *models.Config) { c.Biases = models.Biases{QKV: true, Output: true, FFN: true} },

@@ -14,7 +14,7 @@ import (
 var graniteHybridFamily = models.Family{
 	Title: "Granite 4 H",
 	Name:  "granitehybrid", HF: graniteHybrid, Define: graniteHybridGraph,
-	Fields: slices.Concat(models.Without(models.ShapeFields(models.WidthByHeads), keyKVHeads), []models.Field{
+	Fields: slices.Concat(models.Without(models.ByWidth, keyKVHeads), []models.Field{
 		{HF: "num_key_value_heads", Size: func(c *models.Config) *int { return &c.KVHeads }},
 		{Read: hybridLayers, Write: lfm2HeadCounts}, models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), {HF: "attention_bias", Only: false},
 		{HF: "normalization_function", Only: "rmsnorm"}, {HF: "mamba_proj_bias", Only: false}, models.NoWindow,

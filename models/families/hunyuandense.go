@@ -12,7 +12,7 @@ import (
 var hunyuanDenseFamily = models.Family{
 	Title: "Hunyuan (dense)",
 	Name:  "hunyuan-dense", HF: "HunYuanDenseV1ForCausalLM", Define: hunyuanDense,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, {Read: hunyuanRope}, models.Tied(false), models.Activation("silu"),
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, {Read: hunyuanRope}, models.Tied(false), models.Activation("silu"),
 		{HF: "attention_bias", Only: false}, models.NoWindow, models.NoExperts, {Read: models.RefuseWindow}}),
 	Tensors: models.DecoderTensors(map[string]models.Stored{
 		"blk.#.attn_q_norm.weight": models.As("model.layers.#.self_attn.query_layernorm.weight"),

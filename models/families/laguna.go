@@ -19,7 +19,7 @@ import (
 var lagunaFamily = models.Family{
 	Title: "Laguna XS, S and M",
 	Name:  "laguna", HF: "LagunaForCausalLM", Define: laguna,
-	Fields: slices.Concat([]models.Field{headCounts}, models.Without(models.ShapeFields(models.WidthByHeads), keyHeads), []models.Field{models.RMSEps, models.Tied(false), models.Activation("silu"),
+	Fields: slices.Concat([]models.Field{headCounts}, models.Without(models.ByWidth, keyHeads), []models.Field{models.RMSEps, models.Tied(false), models.Activation("silu"),
 		models.Window, models.Windowed(-4),
 		windowTheta,
 		{GGUF: models.KeyWindowRotated, Size: func(c *models.Config) *int { return &c.WindowRope.Rotated }, Optional: true},

@@ -43,7 +43,7 @@ var lfm2Family = models.Family{
 
 // lfm2Fields returns the fields that dense models and mixtures share, and more.
 func lfm2Fields(more ...models.Field) []models.Field {
-	return slices.Concat(models.Without(models.ShapeFields(models.WidthByHeads), "feed_forward_length", "attention.head_count_kv"), []models.Field{
+	return slices.Concat(models.Without(models.ByWidth, "feed_forward_length", "attention.head_count_kv"), []models.Field{
 		{HF: "num_key_value_heads", Size: func(c *models.Config) *int { return &c.KVHeads }},
 		{Read: lfm2Layers, Write: lfm2HeadCounts},
 		{GGUF: "shortconv.l_cache", HF: "conv_L_cache", Size: func(c *models.Config) *int { return &c.Taps }, Absent: models.InFolders(3)},

@@ -14,7 +14,7 @@ import (
 var llamaFamily = models.Family{
 	Title: "Llama 2, 3, 3.1 and 3.2, TinyLlama, Mistral, Mixtral, Falcon 3, SmolLM2, MiniCPM5",
 	Name:  "llama", HF: "LlamaForCausalLM", Alias: []string{"MistralForCausalLM", "MinistralForCausalLM", "MixtralForCausalLM"}, Define: llama,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(0),
+	Fields: slices.Concat(models.ByWidth, models.Biased, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.Window, models.Windowed(0),
 		{GGUF: "expert_count", HF: "num_local_experts", Size: func(c *models.Config) *int { return &c.Experts.Count }, Optional: true},
 		{GGUF: "expert_used_count", HF: "num_experts_per_tok", Size: func(c *models.Config) *int { return &c.Experts.Chosen }, Optional: true}}),
 	Given: func(c *models.Config) {

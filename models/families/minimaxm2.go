@@ -15,7 +15,7 @@ import (
 var minimaxm2Family = models.Family{
 	Title: "MiniMax-M2, M2.1 and M2.5",
 	Name:  "minimax-m2", HF: "MiniMaxM2ForCausalLM", Define: olmoe,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, {Read: rotaryDim}, models.Tied(false), models.Activation("silu"), models.NoWindow,
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, {Read: rotaryDim}, models.Tied(false), models.Activation("silu"), models.NoWindow,
 		{HF: "use_qk_norm", Only: true}, {HF: "qk_norm_type", Only: "per_layer"}, {HF: "use_routing_bias", Only: true}, {HF: "shared_intermediate_size", Only: 0}},
 		models.ExpertFields("num_local_experts", "intermediate_size", models.WholeFFN), []models.Field{
 			{Write: func(*models.Config) (string, gguf.Value, bool) {

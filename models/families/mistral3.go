@@ -16,7 +16,7 @@ import (
 var mistral3Family = models.Family{
 	Title: "Ministral 3, Mistral Small 3.1 and 3.2 (text)",
 	Name:  "mistral3", HF: "Ministral3ForCausalLM", Alias: []string{"Mistral3ForConditionalGeneration"}, Define: mistral3,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow, models.NoExperts,
+	Fields: slices.Concat(models.ByWidth, models.Biased, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow, models.NoExperts,
 		{Read: models.RefuseWindow}, {Read: yarnStrength}, temperature}),
 	Given: func(c *models.Config) {
 		if c.Temperature != 0 {

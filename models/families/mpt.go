@@ -14,7 +14,7 @@ import (
 var mptFamily = models.Family{
 	Title: "MPT",
 	Name:  "mpt", HF: "MPTForCausalLM", Alias: []string{"MptForCausalLM"}, Define: mpt,
-	Fields: slices.Concat(models.Renamed(models.FourWidths(models.ShapeFields(models.WidthByHeads)), map[string]string{"max_position_embeddings": "max_seq_len", "hidden_size": "d_model",
+	Fields: slices.Concat(models.Renamed(models.FourWidths(models.ByWidth), map[string]string{"max_position_embeddings": "max_seq_len", "hidden_size": "d_model",
 		"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "num_key_value_heads": "attn_config.kv_n_heads"}), []models.Field{
 		{HF: "expansion_ratio", Only: 4}, models.LayerEps("layer_norm_epsilon", 1e-5), models.Tied(true),
 		{GGUF: "attention.max_alibi_bias", HF: "attn_config.alibi_bias_max", Number: func(c *models.Config) *float64 { return &c.ALiBi }, Optional: true, Absent: models.InFolders(8)},

@@ -14,7 +14,7 @@ import (
 var museGlimmerFamily = models.Family{
 	Title: "Muse Glimmer (text)",
 	Name:  "muse-glimmer", HF: "MuseGlimmerForConditionalGeneration", Define: museGlimmer,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.NoExperts,
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.NoExperts,
 		{HF: "hidden_activation", Only: "silu"}, {HF: "attention_bias", Only: false},
 		{GGUF: "attention.sliding_window", HF: "sliding_window", Size: func(c *models.Config) *int { return &c.Window }}, models.Windowed(4),
 		windowTheta, someWindow,

@@ -45,7 +45,7 @@ func layersOf(pattern string, kind rune) []bool {
 }
 
 // nemotronFields are the fields of models of dense networks and of experts.
-var nemotronFields = slices.Concat(models.Without(models.ShapeFields(models.WidthByHeads), keyKVHeads, keyFFN), []models.Field{
+var nemotronFields = slices.Concat(models.Without(models.ByWidth, keyKVHeads, keyFFN), []models.Field{
 	{HF: "num_key_value_heads", Size: func(c *models.Config) *int { return &c.KVHeads }},
 	{Read: nemotronKinds, Write: lfm2HeadCounts},
 	{Write: func(c *models.Config) (string, gguf.Value, bool) {

@@ -12,7 +12,7 @@ import (
 var olmo2Family = models.Family{
 	Title: "OLMo 2, OLMo 3",
 	Name:  "olmo2", HF: "Olmo2ForCausalLM", Alias: []string{"Olmo3ForCausalLM"}, Define: olmo2,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"),
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"),
 		models.Window, models.Windowed(4)}, models.Biased),
 	Layer: func(c *models.Config, i int, l *models.Layer) {
 		if c.SeesWindow(i) {

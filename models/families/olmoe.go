@@ -13,7 +13,7 @@ import (
 var olmoeFamily = models.Family{
 	Title: "OLMoE",
 	Name:  "olmoe", HF: "OlmoeForCausalLM", Define: olmoe,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow,
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow,
 		{HF: "attention_bias", Only: false}}, models.ExpertFields("num_experts", "intermediate_size", models.WholeFFN)),
 	Router: models.RouterKeys{Router: models.Router{Score: ir.SoftmaxScore}, HFNormalised: "norm_topk_prob"},
 	Tensors: lo.Assign(models.DecoderTensors(map[string]models.Stored{

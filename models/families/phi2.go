@@ -11,7 +11,7 @@ import (
 var phi2Family = models.Family{
 	Title: "Phi-1, Phi-1.5, Phi-2",
 	Name:  "phi2", HF: "PhiForCausalLM", Define: phi2,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.LayerEps("layer_norm_eps", 1e-5), models.PartOfHeads(0.5), {HF: "tie_word_embeddings", Only: false},
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.LayerEps("layer_norm_eps", 1e-5), models.PartOfHeads(0.5), {HF: "tie_word_embeddings", Only: false},
 		models.Activation("gelu_new"), {HF: "qk_layernorm", Only: false}}),
 	Given: func(c *models.Config) { c.Biases = models.Biases{QKV: true, Output: true, FFN: true, Head: true} },
 	Tensors: models.DecoderTensors(map[string]models.Stored{

@@ -13,7 +13,7 @@ import (
 var phi3Family = models.Family{
 	Title: "Phi-3, Phi-3.5, Phi-4-mini",
 	Name:  "phi3", HF: "Phi3ForCausalLM", Define: llama,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.PartOfHeads(1), models.Tied(false), models.Activation("silu"),
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.PartOfHeads(1), models.Tied(false), models.Activation("silu"),
 		{HF: "attention_bias", Only: false}, models.NoExperts, models.Window, models.Windowed(0)}),
 	Layer:  models.WithWindow,
 	Joined: []string{"attn_qkv", "ffn_up"},

@@ -12,7 +12,7 @@ import (
 var phimoeFamily = models.Family{
 	Title: "Phi-3.5-MoE",
 	Name:  "phimoe", Define: phimoe,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.PartOfHeads(1), models.Window, models.Windowed(0),
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.PartOfHeads(1), models.Window, models.Windowed(0),
 		{GGUFTensor: "blk.0.attn_q.bias", Flag: func(c *models.Config) *bool { return &c.Biases.QKV }},
 		{GGUF: "expert_count", Size: func(c *models.Config) *int { return &c.Experts.Count }},
 		{GGUF: "expert_used_count", Size: func(c *models.Config) *int { return &c.Experts.Chosen }}}),

@@ -10,7 +10,7 @@ import (
 var qwen2Family = models.Family{
 	Title: "Qwen2, Qwen2.5",
 	Name:  "qwen2", HF: "Qwen2ForCausalLM", Define: llama,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow, models.NoExperts,
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), models.NoWindow, models.NoExperts,
 		{Read: models.RefuseWindow}, {GGUFTensor: "output.bias", Flag: func(c *models.Config) *bool { return &c.Biases.Head }}}),
 	Given:   func(c *models.Config) { c.Biases.QKV = true },
 	Tensors: models.DecoderTensors(nil),

@@ -31,7 +31,7 @@ var qwen35Family = models.Family{
 }
 
 // deltaFields are the fields of models with layers of the gated delta rule, and dense layers.
-var deltaFields = slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.RMSEps, models.PartOfHeads(0.25), models.Tied(false), models.Activation("silu"),
+var deltaFields = slices.Concat(models.ByWidth, []models.Field{models.RMSEps, models.PartOfHeads(0.25), models.Tied(false), models.Activation("silu"),
 	{HF: "attention_bias", Only: false}, {HF: "attn_output_gate", Only: true},
 	{GGUF: "ssm.conv_kernel", HF: "linear_conv_kernel_dim", Size: func(c *models.Config) *int { return &c.Taps }},
 	{GGUF: "ssm.state_size", HF: "linear_key_head_dim", Size: func(c *models.Config) *int { return &c.Delta.Head }},

@@ -11,7 +11,7 @@ import (
 var seedossFamily = models.Family{
 	Title: "Seed-OSS",
 	Name:  "seed_oss", HF: "SeedOssForCausalLM", Define: seedoss,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), models.Biased[:1], []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"),
+	Fields: slices.Concat(models.ByWidth, models.Biased[:1], []models.Field{models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"),
 		{HF: "attention_out_bias", Only: false}, {HF: "mlp_bias", Only: false}, models.NoWindow, models.NoExperts}),
 	Tensors: models.DecoderTensors(map[string]models.Stored{
 		"blk.#.post_attention_norm.weight": models.As("model.layers.#.post_attention_layernorm.weight"),

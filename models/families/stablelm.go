@@ -13,7 +13,7 @@ import (
 var stablelmFamily = models.Family{
 	Title: "StableLM",
 	Name:  "stablelm", HF: "StableLmForCausalLM", Define: stablelm,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.LayerEps("layer_norm_eps", 1e-5), models.PartOfHeads(0.25), models.Tied(false), models.Activation("silu"),
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.LayerEps("layer_norm_eps", 1e-5), models.PartOfHeads(0.25), models.Tied(false), models.Activation("silu"),
 		{HF: "use_qkv_bias", GGUFTensor: "blk.0.attn_q.bias", Flag: func(c *models.Config) *bool { return &c.Biases.QKV }},
 		{GGUF: "use_parallel_residual", HF: "use_parallel_residual", Flag: func(c *models.Config) *bool { return &c.Parallel }},
 		models.HeadNorms("qk_layernorm")}),

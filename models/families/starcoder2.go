@@ -12,7 +12,7 @@ import (
 var starcoder2Family = models.Family{
 	Title: "StarCoder2",
 	Name:  "starcoder2", HF: "Starcoder2ForCausalLM", Define: starcoder2,
-	Fields: slices.Concat(models.ShapeFields(models.WidthByHeads), []models.Field{models.LayerEps("norm_epsilon", 1e-5), models.WholeRope, models.Tied(true), models.Activation("gelu_pytorch_tanh"),
+	Fields: slices.Concat(models.ByWidth, []models.Field{models.LayerEps("norm_epsilon", 1e-5), models.WholeRope, models.Tied(true), models.Activation("gelu_pytorch_tanh"),
 		{HF: "use_bias", Only: true}, models.Window, models.Windowed(0)}),
 	Layer: models.WithWindow,
 	Given: func(c *models.Config) { c.Biases = models.Biases{QKV: true, Output: true, FFN: true} },
