@@ -66,6 +66,8 @@ type Config struct {
 	Networks       []bool  // layers that are a feed-forward network alone, where the others have none; nil: all have one
 	Latent         Latent  // of attention over K and V that are products of one vector
 
+	Multipliers Multipliers // of Falcon-H1's folders
+
 	Both       bool   // attention is bidirectional
 	Pooling    string // one of poolings, by which token embeddings become one; "": not in the files
 	TokenTypes int    // number of token types, each of which has an embedding
@@ -307,6 +309,16 @@ type Mamba struct {
 // Inner returns the elements of all heads, and Convolved those that are convolved: heads, B and C.
 func (m *Mamba) Inner() int     { return m.Heads * m.Head }
 func (m *Mamba) Convolved() int { return m.Inner() + 2*m.Groups*m.States }
+
+// Multipliers are what products of Falcon-H1 are multiplied by, which GGUF files have in the weights and
+// folders beside them.
+type Multipliers struct {
+	Embedding, Head              float64
+	AttentionIn, AttentionOut, K float64
+	MambaIn, MambaOut            float64
+	Gate, Down                   float64
+	Parts                        [5]float64 // of what Mamba-2 projects: z, x, B, C and dt
+}
 
 // Delta is the shape of layers with the gated delta rule.
 type Delta struct {

@@ -28,6 +28,9 @@ type Stored struct {
 	Columns func(c *Config, column int) int
 	// Value maps each stored element, in F32; nil: elements are taken as they are.
 	Value func(x float32) float32
+	// Times returns what the elements of a row of the weight are multiplied by; nil: nothing. Products are
+	// rounded to the stored type, as llama.cpp's converter does.
+	Times func(c *Config, row int) float64
 	// When reports whether a model has the weight, where files may not tell; nil: it does.
 	When func(c *Config) bool
 	// Or is where folders have the weight that lack these tensors; nil: none do.
@@ -48,8 +51,8 @@ func (s *Stored) Whole() bool {
 	return len(s.Names) == 1 && !s.Stacked() && !s.Transposed && s.Rows == nil && s.Order == nil && !s.Changes()
 }
 
-// Changes reports whether elements within rows are permuted or mapped.
-func (s *Stored) Changes() bool { return s.Value != nil || s.Columns != nil }
+// Changes reports whether elements within rows are permuted, mapped or multiplied.
+func (s *Stored) Changes() bool { return s.Value != nil || s.Columns != nil || s.Times != nil }
 
 // Stacked reports whether each expert has a tensor of its own.
 func (s *Stored) Stacked() bool { return len(s.Names) == 1 && strings.Contains(s.Names[0], "%") }

@@ -76,6 +76,10 @@ func arrange(f *models.Family, c *models.Config) rule {
 // arranged derives a weight from the tensors that hold it.
 func arranged(s *models.Stored, c *models.Config, from []Tensor) (Derivation, error) {
 	t, parts := from[0], from
+	if s.Times != nil && !slices.ContainsFunc(lo.Range(t.Shape[0]), func(row int) bool { return s.Times(c, row) != 1 }) {
+		plain := *s
+		plain.Times, s = nil, &plain
+	}
 	if s.Depthwise && len(t.Shape) == 3 && t.Shape[1] == 1 {
 		t.Shape = []int{t.Shape[0], t.Shape[2]}
 		parts = []Tensor{t}
@@ -101,12 +105,12 @@ func arranged(s *models.Stored, c *models.Config, from []Tensor) (Derivation, er
 		d.to.DType, d.to.Stored = dtype.F32, dtype.F32.String()
 	}
 	d.fill = func(out []byte) error {
-		for _, r := range rows {
+		for i, r := range rows {
 			if !s.Changes() {
 				out = out[r.copyTo(out):]
 				continue
 			}
-			elements, err := changed(s, c, &t, r)
+			elements, err := changed(s, c, &t, r, i)
 			if err != nil {
 				return err
 			}
@@ -127,7 +131,7 @@ func stepsOf(s *models.Stored, c *models.Config) (way Way, steps []string) {
 	}{
 		{len(s.Names) > 1 || s.Stacked(), Joined, lo.Ternary(s.Stacked(), "a stack", "")}, {s.Rows != nil, Parted, ""},
 		{s.Order != nil, Made, "rows reordered"}, {s.Columns != nil, Made, "columns reordered"},
-		{s.Transposed, Made, "transposed"}, {s.Value != nil, Made, "each element computed"},
+		{s.Transposed, Made, "transposed"}, {s.Value != nil, Made, "each element computed"}, {s.Times != nil, Made, "multiplied"},
 	} {
 		if step.done {
 			way, steps = step.way, append(steps, step.text)
@@ -194,9 +198,9 @@ func rowsFor(s *models.Stored, c *models.Config, parts []Tensor, to *Tensor) ([]
 	return rows, nil
 }
 
-// changed returns a row with its elements permuted or mapped. Mapped values are F32, in which
+// changed returns row i with its elements permuted, mapped or multiplied. Mapped values are F32, in which
 // adding one is exact for most gains.
-func changed(s *models.Stored, c *models.Config, t *Tensor, r row) (elements []byte, err error) {
+func changed(s *models.Stored, c *models.Config, t *Tensor, r row, i int) (elements []byte, err error) {
 	elements = make([]byte, r.bytes())
 	r.copyTo(elements)
 	if s.Columns != nil {
@@ -204,10 +208,15 @@ func changed(s *models.Stored, c *models.Config, t *Tensor, r row) (elements []b
 			return nil, models.ConfigError("tensor %q has %d columns, too few for the model's heads", t.Name, r.n)
 		}
 	}
-	if s.Value != nil {
-		if elements, err = valued(elements, t.DType, s.Value); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
-		}
+	switch {
+	case s.Value != nil:
+		elements, err = valued(elements, t.DType, dtype.F32, s.Value)
+	case s.Times != nil:
+		by := s.Times(c, i)
+		elements, err = valued(elements, t.DType, t.DType, func(x float32) float32 { return float32(float64(x) * by) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	return elements, nil
 }
@@ -225,8 +234,8 @@ func permuted(row []byte, size int, from func(i int) int) ([]byte, error) {
 	return out, nil
 }
 
-// valued maps each element, as F32.
-func valued(row []byte, stored dtype.Type, value func(float32) float32) ([]byte, error) {
+// valued maps each element, as F32, and returns them in a type.
+func valued(row []byte, stored, to dtype.Type, value func(float32) float32) ([]byte, error) {
 	wide := make([]float32, len(row)/int(stored.Bytes(1)))
 	if err := quant.Dequantize(wide, row, stored); err != nil {
 		return nil, err
@@ -234,8 +243,8 @@ func valued(row []byte, stored dtype.Type, value func(float32) float32) ([]byte,
 	for i, x := range wide {
 		wide[i] = value(x)
 	}
-	out := make([]byte, dtype.F32.Bytes(int64(len(wide))))
-	return out, quant.Quantize(out, wide, dtype.F32)
+	out := make([]byte, to.Bytes(int64(len(wide))))
+	return out, quant.Quantize(out, wide, to)
 }
 
 // row is a stored row of a weight: elements of `size` bytes, `step` bytes apart.

@@ -126,6 +126,62 @@ func TestAlpha(t *testing.T) {
 	}
 }
 
+// TestMultipliers: a folder of Falcon-H1 has beside its weights what GGUF files have in them.
+func TestMultipliers(t *testing.T) {
+	edit := map[string]any{"embedding_multiplier": 4, "lm_head_multiplier": 0.5, "attention_in_multiplier": 2, "attention_out_multiplier": 0.25, "key_multiplier": 8, "ssm_in_multiplier": 0.5,
+		"ssm_out_multiplier": 2, "mlp_multipliers": []float64{4, 0.125}, "ssm_multipliers": []float64{2, 4, 8, 0.5, 16}, "mamba_norm_before_gate": false}
+	by := map[string]float32{"token_embd": 4, "output": 0.5, "attn_q": 2, "attn_k": 16, "attn_v": 2, "attn_output": 0.25, "ffn_gate": 4, "ffn_down": 0.125, "ssm_out": 2}
+	family, err := families.ByName("family", "falcon-h1")
+	require.NoError(t, err)
+	for _, tied := range []bool{false, true} {
+		c := small("falcon-h1")
+		c.GateNorm = tied
+		shape := synthetic(t, c, "f32")
+		weights := randomWeights(shape)
+		if tied {
+			weights["output.weight"] = weights["token_embd.weight"]
+		}
+		multiplied := map[string][]float32{}
+		for name, data := range weights {
+			role := strings.TrimSuffix(strings.TrimPrefix(name, "blk.0."), ".weight")
+			multiplied[name] = lo.Map(data, func(x float32, i int) float32 {
+				if role != "ssm_in" {
+					return x * lo.CoalesceOrEmpty(by[role], 1)
+				}
+				const inner, shared = 64, 24 // rows of z and x, of B and C
+				switch row := i / c.Width; {
+				case row < inner:
+					return x
+				case row < 2*inner:
+					return x * 2
+				case row < 2*inner+shared:
+					return x * 4
+				case row < 2*inner+2*shared:
+					return x * 0.25
+				}
+				return x * 8
+			})
+		}
+		tensors := slices.DeleteFunc(inFolder(shape, family, weights), func(w safetensors.TensorWriter) bool { return tied && w.Name == "lm_head.weight" })
+		fromFolder := open(t, replaceTensors(t, folder(t, c, weights, lo.Assign(edit, map[string]any{"tie_word_embeddings": tied})), tensors))
+		ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
+		file := fileOf(shape)
+		for i, w := range file.tensors {
+			file.tensors[i].Write = writer(multiplied[w.Name])
+		}
+		requireSame(t, prefill(t, open(t, file.write(t)), ids), prefill(t, fromFolder, ids))
+	}
+	for want, edit := range map[string]map[string]any{
+		"mamba_norm_before_gate is true":           {"mamba_rms_norm": true},
+		"ssm_multipliers are [1 2], not 5 numbers": {"ssm_multipliers": []float64{1, 2}},
+		"mamba_d_ssm is 65, not 64":                {"mamba_d_ssm": 65},
+	} {
+		c := small("falcon-h1")
+		_, err := checkpoint.Open(folder(t, c, randomWeights(synthetic(t, c, "f32")), edit))
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // TestJudges: a folder whose name, or whose README's title, is that of Qwen3's rerankers has a
 // classifier of two rows of the head, and the GGUF file made of it has the same.
 func TestJudges(t *testing.T) {

@@ -18,7 +18,7 @@ var graniteHybridFamily = models.Family{
 		{HF: "num_key_value_heads", Size: func(c *models.Config) *int { return &c.KVHeads }},
 		{Read: hybridLayers, Write: lfm2HeadCounts}, models.RMSEps, models.WholeRope, models.Tied(false), models.Activation("silu"), {HF: "attention_bias", Only: false},
 		{HF: "normalization_function", Only: "rmsnorm"}, {HF: "mamba_proj_bias", Only: false}, models.NoWindow,
-	}, mambaFields(map[string]string{"heads": "mamba_n_heads", "head": "mamba_d_head", "groups": "mamba_n_groups", "states": "mamba_d_state", "taps": "mamba_d_conv", "bias": "mamba_conv_bias"}),
+	}, hybridMamba,
 		models.Without(multipliers, "logit_scale"), []models.Field{stillHeads,
 			{GGUF: "logit_scale", HF: "logits_scaling", Number: func(c *models.Config) *float64 { return &c.LogitDivisor }, Optional: true},
 			{GGUF: "expert_count", HF: "num_local_experts", Size: func(c *models.Config) *int { return &c.Experts.Count }, Optional: true},

@@ -72,6 +72,9 @@ func mambaFields(names map[string]string) []models.Field {
 	}
 }
 
+// hybridMamba are mambaFields by the names that folders of hybrids have.
+var hybridMamba = mambaFields(map[string]string{"heads": "mamba_n_heads", "head": "mamba_d_head", "groups": "mamba_n_groups", "states": "mamba_d_state", "taps": "mamba_d_conv", "bias": "mamba_conv_bias"})
+
 const keyInner = "ssm.inner_size"
 
 // mambaInner reads the size of heads from that of all in GGUF files.
