@@ -158,13 +158,21 @@ func TestMixedLayersGiveBack(t *testing.T) {
 		{"windows only", []mixedLayer{{heads: 4, kv: 2, size: 16, window: 10}, {}, {heads: 4, kv: 1, size: 32, window: 6}}, true, []int{10, 6}},
 		{"one window", []mixedLayer{{heads: 4, kv: 2, size: 16, window: 10}, {}}, true, []int{10}},
 	} {
-		t.Run(c.name, func(t *testing.T) { manyAtOnce(t, c.layers, c.guesses, c.windows) })
+		t.Run(c.name, func(t *testing.T) {
+			model, _ := mixedModel(c.layers)
+			manyAtOnce(t, model, c.guesses, c.windows)
+		})
 	}
+	t.Run("hybrid", func(t *testing.T) {
+		model, err := smelt.Open(fixture.Case(t, parity.Cases("granitehybrid")[3], "f32"), "")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, model.Close()) })
+		manyAtOnce(t, model, false, []int{0})
+	})
 }
 
-func manyAtOnce(t *testing.T, layers []mixedLayer, guesses bool, windows []int) {
+func manyAtOnce(t *testing.T, model *smelt.Model, guesses bool, windows []int) {
 	const context, block, sequences, blocks = 96, 4, 4, 50
-	model, _ := mixedModel(layers)
 	opts := fixture.Options(t, "cpu", dtype.F16)
 	opts.Context, opts.Block, opts.Sequences, opts.Prefill, opts.Rows = context, block, sequences, 8, 16
 	p, err := model.Compile(opts)
