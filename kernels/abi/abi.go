@@ -6,7 +6,8 @@
 //
 // Go's build cache does not track headers outside of the folder of the package that includes
 // them. A blank import of this package, which embeds its headers, adds them to the cache key:
-// the embedded text is part of the import's archive, whose hash is part of the importer's key.
+// the embedded text is part of the import's archive, whose hash is part of the importer's key, and
+// of no other: each package that compiles the headers imports this one itself.
 // The linker drops the text from programs that do not read it.
 //
 //	import _ "github.com/smelt-ml/smelt/kernels/abi" // the headers that the sources include

@@ -20,12 +20,12 @@ type goPackage struct {
 	ImportPath, Dir                            string
 	CgoFiles, CFiles, CXXFiles, MFiles         []string
 	HFiles, EmbedFiles, CgoCFLAGS, CgoCXXFLAGS []string
-	Deps                                       []string
+	Imports                                    []string
 	Module                                     *struct{ Dir string }
 }
 
 // TestHeadersAreInTheBuildGraph checks that every quoted include of C or C++ lies in the package's
-// own folder, or is embedded by the package or one of its imports. Go does not recompile the
+// own folder, or is embedded by the package or one that it imports itself. Go does not recompile the
 // package when any other header changes.
 func TestHeadersAreInTheBuildGraph(t *testing.T) {
 	for _, build := range [][]string{{"amd64", ""}, {"arm64", ""}, {"amd64", "fakemetal,openblas"}} {
@@ -35,13 +35,13 @@ func TestHeadersAreInTheBuildGraph(t *testing.T) {
 				continue
 			}
 			seen := p.files()
-			for _, dep := range p.Deps {
+			for _, dep := range p.Imports {
 				if d := packages[dep]; d != nil {
 					seen = append(seen, d.files()...)
 				}
 			}
 			for _, file := range p.included(t) {
-				require.Contains(t, seen, file, "%s includes it, and no package that it imports embeds it", p.ImportPath)
+				require.Contains(t, seen, file, "%s includes it, and no package that it imports itself embeds it", p.ImportPath)
 			}
 		}
 	}

@@ -50,8 +50,9 @@ import "C"
 import (
 	"unsafe"
 
+	_ "github.com/smelt-ml/smelt/kernels/abi" // what the sources include
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
-	_ "github.com/smelt-ml/smelt/kernels/emulated/runtime" // what the sources include
+	_ "github.com/smelt-ml/smelt/kernels/emulated/runtime" // likewise
 )
 
 type (

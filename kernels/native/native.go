@@ -104,7 +104,9 @@ import (
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels"
+	_ "github.com/smelt-ml/smelt/kernels/abi" // whose headers are included above
 	"github.com/smelt-ml/smelt/kernels/native/blas"
+	_ "github.com/smelt-ml/smelt/kernels/native/src" // whose headers are included above
 )
 
 // Library holds the kernels compiled for one instruction set.

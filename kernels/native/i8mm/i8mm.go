@@ -11,8 +11,9 @@ import "C"
 import (
 	"unsafe"
 
+	_ "github.com/smelt-ml/smelt/kernels/abi"         // whose headers the sources include
 	_ "github.com/smelt-ml/smelt/kernels/native/neon" // the kernels that this set has in common with it
-	_ "github.com/smelt-ml/smelt/kernels/native/src"  // whose headers the sources include
+	_ "github.com/smelt-ml/smelt/kernels/native/src"  // likewise
 )
 
 // Set returns the kernels as a const smelt_native_set*.

@@ -11,7 +11,8 @@ import "C"
 import (
 	"unsafe"
 
-	_ "github.com/smelt-ml/smelt/kernels/native/src" // whose headers the sources include
+	_ "github.com/smelt-ml/smelt/kernels/abi"        // whose headers the sources include
+	_ "github.com/smelt-ml/smelt/kernels/native/src" // likewise
 )
 
 // Set returns the kernels as a const smelt_native_set*.

@@ -1,12 +1,8 @@
 // Package src holds the headers of the native kernels. The package of each instruction set
-// compiles them and imports this one blank; see package abi.
+// compiles them, and imports this one and abi blank; see package abi.
 package src
 
-import (
-	"embed"
-
-	_ "github.com/smelt-ml/smelt/kernels/abi" // the headers that these include
-)
+import "embed"
 
 // Headers are the package's headers, by name.
 //

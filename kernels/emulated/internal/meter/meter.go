@@ -30,6 +30,7 @@ import (
 	"strings"
 	"unsafe"
 
+	_ "github.com/smelt-ml/smelt/kernels/abi"              // whose headers are included above
 	_ "github.com/smelt-ml/smelt/kernels/emulated/runtime" // whose header is included above
 )
 

@@ -16,6 +16,7 @@ import "C"
 import (
 	"unsafe"
 
+	_ "github.com/smelt-ml/smelt/kernels/abi" // whose headers are included above
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
 	_ "github.com/smelt-ml/smelt/kernels/emulated/runtime" // what the sources include
 )
