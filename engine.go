@@ -266,24 +266,28 @@ func (e *Engine) start(p *Program, executable *device.Executable, limits engine.
 		}
 	}
 	bytes := o.CacheBytes
-	one, err := executable.InstanceMemory(1)
-	if err != nil {
-		return err
+	memory := func(blocks int) (int64, error) {
+		m, err := executable.InstanceMemory(blocks, engine.WindowBlocks(p.Plan, limits, blocks)...)
+		return m.Cache, err
 	}
 	context := len(batch.Contiguous(p.Plan.Block(), p.Plan.Context))
 	blocks, given := context*limits.Sequences, bytes > 0
-	each := max(one.Cache, 1)
+	least, err := memory(context)
+	if err != nil {
+		return err
+	}
 	if given {
 		blocks = math.MaxInt32 / p.Plan.Block() // slot numbers are int32
 	} else {
-		bytes = max(device.AvailableMemory()/2, int64(context)*each)
+		bytes = max(device.AvailableMemory()/2, least)
 	}
 	blocks = sort.Search(blocks, func(i int) bool {
-		m, err := executable.InstanceMemory(i+1, engine.WindowBlocks(p.Plan, limits, i+1)...)
-		return err != nil || m.Cache > bytes
+		n, err := memory(i + 1)
+		return err != nil || n > bytes
 	})
 	if blocks == 0 {
-		return fmt.Errorf("a cache of %d bytes: one block of %d tokens takes %d", bytes, p.Plan.Block(), each)
+		one, _ := memory(1) // as above
+		return fmt.Errorf("a cache of %d bytes: one block of %d tokens takes %d", bytes, p.Plan.Block(), one)
 	}
 	for {
 		if d := guessing.Draft; d != nil { // as many tokens, and draft tokens after each sequence

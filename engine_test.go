@@ -234,11 +234,12 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	for i := range 2 { // the same prompt of full blocks, at once
 		list[i].Tokens, list[i].Salt = texts[0][:full], ""
 	}
-	block, err := l.OnDevice().InstanceMemory(1)
+	plan := l.Program().Plan
+	memory, err := l.OnDevice().InstanceMemory(blocks, engine.WindowBlocks(plan, engine.LimitsOf(plan), blocks)...)
 	require.NoError(t, err)
 	smelt.GuessEagerly(t)
 	g := crowd{most: n / 2}
-	o := smelt.EngineOptions{CacheBytes: int64(blocks) * block.Cache, Metrics: &g}
+	o := smelt.EngineOptions{CacheBytes: memory.Cache, Metrics: &g}
 	switch by {
 	case byLookup:
 		o.Speculate = engine.SpeculateNgram

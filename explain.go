@@ -9,6 +9,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/kernels"
@@ -144,8 +145,10 @@ func keptBytes(p *plan.Plan, ph *plan.Phase) []int64 {
 		if !b.Kind.Kept() {
 			continue
 		}
-		blocks := ph.Bounds[sym.NB]
-		if window := p.Caches[b.Layer].Window; b.Kind != plan.State && window > 0 {
+		blocks, window := ph.Bounds[sym.NB], p.Caches[b.Layer].Window
+		if b.Kind == plan.State {
+			blocks = int64(pages.States(1))
+		} else if window > 0 {
 			blocks = min(blocks, int64(engine.BlocksOf(p, window, int(ph.Longest.Max))))
 		}
 		each[b.Layer] += b.Bytes.Eval(&ph.Bounds) * blocks
@@ -167,7 +170,7 @@ func keptBy(p *plan.Plan, ph *plan.Phase, each []int64, layers int) (list []keep
 	}
 	for i := range p.Buffers {
 		if b := &p.Buffers[i]; b.Kind == plan.State {
-			state := fmt.Sprintf("a state of %d × %d a block", b.Recurrent.Rows, b.Recurrent.Width)
+			state := fmt.Sprintf("%d states of %d × %d", pages.States(1), b.Recurrent.Rows, b.Recurrent.Width)
 			what[b.Layer] = strings.Join(lo.Compact([]string{what[b.Layer], state}), "; ")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/lower/plan"
 )
 
 // plausible returns the bits that are or'ed into random ones, of which randomBits keeps the low
@@ -20,8 +21,8 @@ func plausible(t dtype.Type) uint64 {
 
 const randomBits = 0x8787878787878787
 
-// RandomiseCaches fills the first blocks of all caches and states with random numbers, so that
-// steps can be timed at a depth without computing the context.
+// RandomiseCaches fills the first blocks of all caches, and as many recurrent states, with
+// random numbers, so that steps can be timed at a depth without computing the context.
 func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
 	s.running.Lock()
 	defer s.running.Unlock()
@@ -40,6 +41,9 @@ func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
 		}
 		fixed := plausible(b.DType)
 		n := s.sizes[i] / int64(s.blocks) * int64(blocks)
+		if one, _ := b.Bytes.IsConst(); b.Kind == plan.State {
+			n = min(one*int64(blocks), s.sizes[i])
+		}
 		to := s.executable.device.driver.Contents(s.buffers[i], n)
 		for ; len(to) >= 8; to = to[8:] {
 			binary.LittleEndian.PutUint64(to, rng.Uint64()&randomBits|fixed)

@@ -77,7 +77,7 @@ const (
 
 var lyingInputs = map[string]plan.Expr{
 	sym.Tokens: perToken, sym.Positions: perToken, sym.Ends: perToken, sym.TokenTypes: perToken, sym.Slots: perToken, sym.Ahead(2): perToken,
-	sym.CuSeqlens: plan.Size(sym.B).Times(4).Plus(plan.Number(4)), sym.ContextLens: plan.Size(sym.B).Times(4),
+	sym.CuSeqlens: plan.Size(sym.B).Times(4).Plus(plan.Number(4)), sym.ContextLens: plan.Size(sym.B).Times(4), sym.States: plan.Size(sym.B).Times(8),
 	sym.LogitRows: plan.Size(sym.R).Times(4), sym.Copies: plan.Size(sym.C).Times(8),
 	sym.BlockTable: {Terms: []plan.Term{{Mul: 4, Div: 1, Pow: [sym.Count]uint8{sym.B: 1, sym.NB: 1}}}},
 }
@@ -383,6 +383,8 @@ func (l *lying) step(blocks int) *device.Step {
 		}
 		add(sym.CuSeqlens, seq+tokens)
 		add(sym.ContextLens, first+tokens)
+		add(sym.States, r.IntN(2)*(seq+1)-1)
+		add(sym.States, seq)
 		for range lyingNB {
 			add(sym.BlockTable, r.IntN(blocks))
 		}
@@ -405,7 +407,7 @@ func (l *lying) run(t *testing.T, name string) (ran int) {
 	if err != nil {
 		return 0
 	}
-	instance, err := p.NewInstance(blocks)
+	instance, err := p.NewInstance(blocks, device.Window{Keys: device.States, Blocks: blocks})
 	if err != nil {
 		return 0
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/smelt-ml/smelt/ir/sym"
 	"github.com/smelt-ml/smelt/lower/plan"
@@ -15,6 +14,7 @@ import (
 type check struct {
 	input  string
 	blocks int32 // of the instance's caches
+	states int32 // of the instance's recurrent states
 	block  int32 // slots of a block
 	vocab  int64 // rows of the embedding table; 0 without one
 	phases []plan.Phase
@@ -32,6 +32,7 @@ var inputChecks = []check{
 	{input: sym.BlockTable, run: checkBlockTable},
 	{input: sym.LogitRows, run: checkLogitRows},
 	{input: sym.Copies, run: checkCopies},
+	{input: sym.States, run: checkStates},
 }
 
 // of returns the values of the input.
@@ -39,9 +40,6 @@ func (c *check) of(step *Step) []int32 {
 	values, _ := sym.Given(step.Inputs, c.input)
 	return values
 }
-
-// stateCheck is for Plans with recurrent states, whose kernels find a state by position.
-var stateCheck = check{input: sym.Positions, run: checkStates}
 
 // inputChecks returns the checks of the Plan's inputs, for an instance with these numbers of cache
 // blocks.
@@ -62,41 +60,32 @@ func (p *Executable) inputChecks(blocks int, windows []Window) []check {
 			}
 			c := c
 			c.input, c.vocab, c.phases = name, p.plan.Vocab, p.plan.Phases
-			c.blocks, c.block = int32(blocksOf(window, blocks, windows)), int32(block)
+			c.blocks, c.block, c.states = int32(blocksOf(window, blocks, windows)), int32(block), int32(blocksOf(States, 1, windows))
 			if base == sym.Copies { // in the caches of all layers
 				for _, w := range windows {
-					c.blocks = min(c.blocks, int32(w.Blocks))
+					if w.Keys != States {
+						c.blocks = min(c.blocks, int32(w.Blocks))
+					}
 				}
 			}
 			list = append(list, c)
 		}
 	}
-	if p.plan.Stateful() && slices.Contains(have, sym.CuSeqlens) && slices.Contains(have, sym.BlockTable) && slices.Contains(have, sym.Positions) {
-		c := stateCheck
-		c.blocks, c.block = int32(blocks), int32(p.plan.Block())
-		list = append(list, c)
-	}
 	return list
 }
 
-// checkStates rejects a sequence whose tokens are not at consecutive positions, or whose blocks,
-// from that of the preceding token on, are not in the cache.
+// checkStates rejects a sequence that writes a state which another reads or writes, as sequences run in
+// any order.
 func checkStates(c check, step *Step) error {
-	positions, sums, table := step.Inputs[sym.Positions], step.Inputs[sym.CuSeqlens], step.Inputs[sym.BlockTable]
-	perTable := int(step.Sizes[sym.NB])
-	for b := range len(sums) - 1 {
-		of := positions[sums[b]:sums[b+1]]
-		if len(of) == 0 {
-			continue
+	states := step.Inputs[sym.States]
+	for b := range len(states) / 2 {
+		read, write := states[2*b], states[2*b+1]
+		if read >= c.states || write < 0 || write >= c.states {
+			return fmt.Errorf("sequence %d reads recurrent state %d and writes %d; there are %d", b, read, write, c.states)
 		}
-		for i, position := range of {
-			if int(position) != int(of[0])+i {
-				return fmt.Errorf("token %d of sequence %d is at position %d, after %d", i, b, position, int(of[0])+i-1)
-			}
-		}
-		for i := max(0, of[0]-1) / c.block; i <= of[len(of)-1]/c.block; i++ {
-			if int(i) >= perTable || table[b*perTable+int(i)] < 0 || table[b*perTable+int(i)] >= c.blocks {
-				return fmt.Errorf("sequence %d reaches position %d, but its block %d is not among the %d of the cache", b, of[len(of)-1], i, c.blocks)
+		for other, state := range states {
+			if other/2 != b && state == write {
+				return fmt.Errorf("sequence %d writes recurrent state %d, which sequence %d has too", b, write, other/2)
 			}
 		}
 	}

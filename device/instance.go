@@ -77,11 +77,16 @@ func (p *Executable) named(kind plan.Kind) []string {
 	return names
 }
 
-// Window is the number of cache blocks for layers whose tokens see the last Keys keys only.
+// Window is the number of cache blocks for layers whose tokens see the last Keys keys only, or, with
+// Keys [States], the number of recurrent states.
 type Window struct{ Keys, Blocks int }
 
+// States is the Keys of the [Window] that has the number of recurrent states.
+const States = -1
+
 // NewInstance allocates an instance with that number of cache blocks, and other numbers for layers
-// with some windows. It returns a *MemoryError, which has the sizes, if memory does not suffice.
+// with some windows. It has one recurrent state unless a window says otherwise. It returns a
+// *MemoryError, which has the sizes, if memory does not suffice.
 func (p *Executable) NewInstance(blocks int, windows ...Window) (*Instance, error) {
 	s, err := p.newInstance(blocks, windows)
 	if err != nil {
@@ -140,7 +145,9 @@ func (p *Executable) instanceBytes(blocks int, windows []Window) ([]int64, Memor
 		switch b.Kind {
 		case plan.CacheK, plan.CacheV, plan.State:
 			blocks := blocks
-			if b.Kind != plan.State {
+			if b.Kind == plan.State {
+				blocks = blocksOf(States, 1, windows)
+			} else {
 				blocks = blocksOf(p.plan.Caches[b.Layer].Window, blocks, windows)
 			}
 			if blocks < 1 || n > 0 && int64(blocks) > plan.MaxValue/n {
@@ -161,7 +168,7 @@ func (p *Executable) instanceBytes(blocks int, windows []Window) ([]int64, Memor
 	return sizes, m, nil
 }
 
-// blocksOf returns the number of cache blocks of layers with a window.
+// blocksOf returns the number of cache blocks of layers with a window, or of [States].
 func blocksOf(window, blocks int, windows []Window) int {
 	for _, w := range windows {
 		if w.Keys == window {

@@ -228,10 +228,10 @@ func decomposeSiLUShortConv(e *Emitter, v *ir.Value) []*ir.Value {
 	t := v.Type.Elems[0]
 	from := v.Attr.(ir.ConvAttr).From
 	x := e.Emit(ir.OpSlice, ir.SliceAttr{Start: from, End: from + int(t.Shape.Last())}, v.Args[0])
-	both := e.Emit(ir.OpShortConv, nil, append([]*ir.Value{x}, v.Args[1:6]...)...)
+	both := e.Emit(ir.OpShortConv, nil, append([]*ir.Value{x}, v.Args[1:5]...)...)
 	sum := e.Select(both, 0)
-	if len(v.Args) > 6 {
-		sum = e.EmitAs(t.DType, ir.OpShift, nil, sum, v.Args[6])
+	if len(v.Args) > 5 {
+		sum = e.EmitAs(t.DType, ir.OpShift, nil, sum, v.Args[5])
 	}
 	return []*ir.Value{e.EmitAs(t.DType, ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, sum), e.Select(both, 1)}
 }

@@ -42,7 +42,7 @@ func GatedMamba2() *Rule {
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			in := m[conv].Args
-			both := e.Emit(ir.OpSiLUShortConv, ir.ConvAttr{From: m[xbc].Attr.(ir.SliceAttr).Start}, m[all], in[1], in[2], in[3], in[4], in[5], m[bias])
+			both := e.Emit(ir.OpSiLUShortConv, ir.ConvAttr{From: m[xbc].Attr.(ir.SliceAttr).Start}, m[all], in[1], in[2], in[3], in[4], m[bias])
 			scanned := e.Emit(ir.OpGatedMamba2, m[scan].Attr, append([]*ir.Value{e.Select(both, 0), m[all]}, m[scan].Args[2:]...)...)
 			return []*ir.Value{e.Reshape(e.Select(scanned, 0), m[out].Type.Shape...), e.Select(scanned, 1), e.Select(both, 1)}
 		},

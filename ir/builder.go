@@ -168,6 +168,7 @@ var inputShapes = map[string]Shape{
 	sym.ContextLens: {Var(sym.B)},
 	sym.BlockTable:  {Var(sym.B), Var(sym.NB)},
 	sym.LogitRows:   {Var(sym.R)},
+	sym.States:      {Var(sym.B), Const(2)},
 	sym.Copies:      {Var(sym.C), Const(2)},
 }
 
@@ -338,7 +339,7 @@ func (b *Builder) recur(op Op, attr any, args ...*Value) *Value {
 	if at < 0 {
 		b.Fail("%s is not the newest version of a state", state)
 	}
-	both := b.emit(op, attr, append(args, b.Input(sym.Positions), b.Input(sym.CuSeqlens), b.Input(sym.BlockTable))...)
+	both := b.emit(op, attr, append(args, b.Input(sym.CuSeqlens), b.Input(sym.States))...)
 	b.states[at] = b.emit(OpSelect, SelectAttr{1}, both)
 	return b.emit(OpSelect, SelectAttr{0}, both)
 }

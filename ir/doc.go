@@ -10,7 +10,7 @@
 // of logits, NB blocks, Smax as a bound on the context, C copied blocks); a
 // [Dim] is a constant, a product of symbols, or such a product plus a constant. The tokens of a
 // step are packed: activations are [T, …] with no batch axis. The inputs positions, slots,
-// cu_seqlens, context_lens and block_table map tokens to sequences.
+// cu_seqlens, context_lens, block_table and states map tokens to sequences, and these to caches and states.
 //
 // The KV cache is a value too. A [State] is one version of a layer's cache; a
 // write consumes a version and returns the next, so that data dependence alone orders

@@ -198,20 +198,17 @@ func inferState(_ []*Value, attr any, given Type) (Type, error) {
 	return given, nil
 }
 
-// recurrentOf checks that operand i is a recurrent state of that shape, followed by the
-// positions, cu_seqlens and block_table that locate it in a step.
+// recurrentOf checks that operand i is a recurrent state of that shape, followed by the cu_seqlens and
+// states that locate it in a step.
 func recurrentOf(in []*Value, i, rows, width int) (Type, error) {
 	t := in[i].Type
 	if !t.IsRecurrent() || t.Recurrent.Rows != rows || t.Recurrent.Width != width {
 		return t, fmt.Errorf("operand %d (%s) is %s, want a state of %d rows of %d", i, in[i], t, rows, width)
 	}
-	if err := ints(in, i+1, "positions", Var(sym.T)); err != nil {
+	if err := ints(in, i+1, "cu_seqlens", Var(sym.B).Plus(1)); err != nil {
 		return t, err
 	}
-	if err := ints(in, i+2, "cu_seqlens", Var(sym.B).Plus(1)); err != nil {
-		return t, err
-	}
-	return t, ints(in, i+3, "block_table", Var(sym.B), Var(sym.NB))
+	return t, ints(in, i+2, "states", Var(sym.B), Const(2))
 }
 
 // MaxTaps is the maximum number of taps of a short convolution, that of its own token included.
@@ -239,8 +236,8 @@ func inferSiLUShortConv(in []*Value, attr any, _ Type) (Type, error) {
 	if err := shapeIs(in[0], "all", Var(sym.T), Const(int(x.Shape.Last()))); err != nil {
 		return Type{}, err
 	}
-	if len(in) > 6 {
-		if err := vector(in, 6, "bias", w.Shape[0]); err != nil {
+	if len(in) > 5 {
+		if err := vector(in, 5, "bias", w.Shape[0]); err != nil {
 			return Type{}, err
 		}
 	}

@@ -27,11 +27,11 @@ func TestTextRoundTrip(t *testing.T) {
   v41 = select v40 {} : f16[T,4,16] @0
   v42 = select v40 {index=1} : cache<f16,2,16,32> @0
   v43 = attention v41 v42 v2 v4 v5 v6 {scale=-2.5e-07} : f16[T,4,16] @0
-  v46 = gated_short_conv v27 v25 v26 v2 v4 v6 : (f16[T,64], state<2,64,32>) @0
-  v47 = gated_delta_net v31 v32 v29 v29 v33 v27 v30 v2 v4 v6 {keyheads=1 adjacent=true eps=1e-06 normeps=2e-06} : (f16[T,4,32], state<128,32,32>) @0
+  v46 = gated_short_conv v27 v25 v26 v4 v38 : (f16[T,64], state<2,64,32>) @0
+  v47 = gated_delta_net v31 v32 v29 v29 v33 v27 v30 v4 v38 {keyheads=1 adjacent=true eps=1e-06 normeps=2e-06} : (f16[T,4,32], state<128,32,32>) @0
   v50 = state {layer=0 name="conv2"} : state<2,64,32> @0
-  v48 = silu_short_conv v27 v25 v50 v2 v4 v6 v11 {from=64} : (f16[T,64], state<2,64,32>) @0
-  v49 = gated_mamba2 v31 v27 v29 v29 v35 v37 v2 v4 v6 {groups=2} : (f16[T,4,32], state<64,32,32>) @0
+  v48 = silu_short_conv v27 v25 v50 v4 v38 v11 {from=64} : (f16[T,64], state<2,64,32>) @0
+  v49 = gated_mamba2 v31 v27 v29 v29 v35 v37 v4 v38 {groups=2} : (f16[T,4,32], state<64,32,32>) @0
   v44 = weight {name="a \"quoted\"\n\\name\xff é"} : f32[1]
   v45 = const {data="AAECAw=="} : i32[1]
   return "a b\tc" v43

@@ -72,13 +72,12 @@ type Cache struct {
 	Window int
 }
 
-// Recurrent is the shape of a recurrent state of one layer: [blocks, Rows, Width] floats, one
-// state for each block of the KV cache. A block's state is that after its last computed token,
-// so that any sequence which shares a full block continues from it. The number of blocks
-// belongs to the session.
+// Recurrent is the shape of the recurrent states of one layer, [states, Rows, Width] floats. A step
+// names for each sequence the state that it reads and the one that it writes, so that any sequence
+// with the same tokens can continue from a state. The number of states belongs to the session.
 type Recurrent struct {
 	Rows, Width int
-	Block       int // tokens per block, as in the KV cache
+	Block       int // tokens of a block, as in the KV cache: sequences share states at the ends of blocks
 }
 
 // Type is the type of a Value; Kind selects the fields that are set.

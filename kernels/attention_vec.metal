@@ -201,7 +201,8 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
 #ifdef SMELT_SINGLE
     attend<(is_function_constant_defined(fc_rows) ? fc_rows : 1) *
                (is_function_constant_defined(fc_heads) ? fc_heads : 1),
-           is_function_constant_defined(fc_head) && fc_head <= 256 ? 8 : 16>(a, p, states, group, groups, tid, sg, lane);
+           is_function_constant_defined(fc_head) && fc_head <= 256 ? 8 : 16>(a, p, states, group, groups, tid, sg,
+                                                                             lane);
 #else
     if ((has_head ? fc_head : p.head) > 256) {
         attend<1, 16>(a, p, states, group, groups, tid, sg, lane);

@@ -501,7 +501,7 @@ func checkCacheRead(c *checker) {
 
 func checkShortConv(c *checker) {
 	p := paramsOf[ShortConvParams](c)
-	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"width", p.Width}, size{"block", p.Block}, size{"table_stride", p.TableStride})
+	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"width", p.Width})
 	c.require(p.Taps >= 2 && p.Taps <= MaxTaps, "taps", "%d; there may be 2 to %d", p.Taps, MaxTaps)
 	c.rows("x", p.Tokens, p.XStride, p.Width)
 	if c.on("fc_gated") {
@@ -514,7 +514,7 @@ func checkShortConv(c *checker) {
 	c.dense("w", p.Width, p.Taps)
 	c.dense("state", p.Taps-1, p.Width)
 	c.dense("state_out", p.Taps-1, p.Width)
-	c.steps(p.Tokens, p.Seqs, p.TableStride)
+	c.steps(p.Seqs)
 	c.dense("out", p.Tokens, p.Width)
 	c.covered()
 }
@@ -533,7 +533,7 @@ func checkDeltaNetPieces(c *checker) {
 }
 
 func (c *checker) deltaRule(p DeltaNetParams) {
-	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride}, size{"head", p.Head})
+	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"head", p.Head})
 	c.groups(p.Heads, p.KeyHeads)
 	c.require(p.Head <= MaxSmallHead, "head", "%d; it may be up to %d", p.Head, MaxSmallHead)
 	c.require(p.Share == 1 || p.Share == p.Heads/max(p.KeyHeads, 1), "share", "%d; it may be 1, or %d heads over %d", p.Share, p.Heads, p.KeyHeads)
@@ -553,7 +553,7 @@ func (c *checker) deltaRule(p DeltaNetParams) {
 	}
 	c.holds("qkv", product(product(uint64(p.Tokens), uint64(p.Head)), 2*uint64(p.KeyHeads)+uint64(p.Heads)))
 	c.dense("out", p.Tokens, p.Heads, p.Head)
-	c.steps(p.Tokens, p.Seqs, p.TableStride)
+	c.steps(p.Seqs)
 }
 
 func checkMamba2(c *checker) {
@@ -573,7 +573,7 @@ func checkMamba2Pieces(c *checker) {
 }
 
 func (c *checker) stateSpace(p Mamba2Params) {
-	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride}, size{"head", p.Head}, size{"states", p.States})
+	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"head", p.Head}, size{"states", p.States})
 	c.groups(p.Heads, p.Groups)
 	for _, s := range []size{{"head", p.Head}, {"states", p.States}} {
 		c.require(s.n <= MaxSmallHead, s.field, "%d; it may be up to %d", s.n, MaxHead)
@@ -591,16 +591,15 @@ func (c *checker) stateSpace(p Mamba2Params) {
 	}
 	c.holds("xbc", product(uint64(p.Tokens), uint64(p.Heads)*uint64(p.Head)+2*uint64(p.Groups)*uint64(p.States)))
 	c.dense("out", p.Tokens, p.Heads, p.Head)
-	c.steps(p.Tokens, p.Seqs, p.TableStride)
+	c.steps(p.Seqs)
 }
 
 // steps checks the buffers by which a kernel finds the recurrent states of a step's
 // sequences.
-func (c *checker) steps(tokens, seqs, tableStride uint32) {
-	c.dense("positions", tokens)
+func (c *checker) steps(seqs uint32) {
 	c.require(seqs < math.MaxUint32, "seqs", "%d", seqs)
 	c.dense("cu_seqlens", seqs+1)
-	c.dense("block_table", seqs, tableStride)
+	c.dense("states", seqs, 2)
 }
 
 func checkRepeat(c *checker) {

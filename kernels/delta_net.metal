@@ -37,9 +37,9 @@ inline float normed(float y, float squares, float gain, float z, constant DeltaN
 //	S = g·S + k·(beta·(v − kᵀ·g·S))ᵀ, y = Sᵀ·q/√head
 //
 // with g = exp(decay·softplus(alpha + bias)), beta by its sigmoid, and Q and K divided by their
-// lengths. Head h of V has Q and K of head h / share % key_heads. What a block of the cache has in
-// the state is S after the last of its tokens. The result is y or, with fc_gated, the RMSNorm of
-// each head of y times SiLU(z).
+// lengths. Head h of V has Q and K of head h / share % key_heads. The state that a sequence writes is S
+// after the last of its tokens. The result is y or, with fc_gated, the RMSNorm of each head of y times
+// SiLU(z).
 //
 // The state is bound twice, to be read and to be written, often in place: a thread has one
 // column of S to itself, and reads an element before it writes that. So the order of sums, and
@@ -48,20 +48,19 @@ inline float normed(float y, float squares, float gain, float z, constant DeltaN
 // Grid (heads, seqs, 1) of head threads, in whole simdgroups. Threadgroup memory: Q and K of a
 // token, and three floats for each simdgroup.
 template <typename A>
-kernel void delta_net(device const A *qkv [[buffer(0)]],           // [tokens, (2·key_heads + heads)·head]
-                      device const A *alpha [[buffer(1)]],         // [tokens, gate_stride]
-                      device const A *beta [[buffer(2)]],          // [tokens, gate_stride]
-                      device const float *decay [[buffer(3)]],     // [heads]
-                      device const float *bias [[buffer(4)]],      // [heads]
-                      device const float *state [[buffer(5)]],     // [blocks, heads, head, head]
-                      device const int *positions [[buffer(6)]],   // [tokens]
-                      device const int *cu_seqlens [[buffer(7)]],  // [seqs + 1]
-                      device const int *block_table [[buffer(8)]], // [seqs, table_stride]
-                      device A *out [[buffer(9)]],                 // [tokens, heads, head]
-                      device float *state_out [[buffer(10)]],      // [blocks, heads, head, head]
-                      constant DeltaNetParams &p [[buffer(11)]],   //
-                      device const float *gain [[buffer(12)]],     // [head]
-                      device const A *z [[buffer(13)]],            // [tokens, z_stride]
+kernel void delta_net(device const A *qkv [[buffer(0)]],          // [tokens, (2·key_heads + heads)·head]
+                      device const A *alpha [[buffer(1)]],        // [tokens, gate_stride]
+                      device const A *beta [[buffer(2)]],         // [tokens, gate_stride]
+                      device const float *decay [[buffer(3)]],    // [heads]
+                      device const float *bias [[buffer(4)]],     // [heads]
+                      device const float *state [[buffer(5)]],    // [states, heads, head, head]
+                      device const int *cu_seqlens [[buffer(6)]], // [seqs + 1]
+                      device const int *states [[buffer(7)]],     // [seqs, 2]
+                      device A *out [[buffer(8)]],                // [tokens, heads, head]
+                      device float *state_out [[buffer(9)]],      // [states, heads, head, head]
+                      constant DeltaNetParams &p [[buffer(10)]],  //
+                      device const float *gain [[buffer(11)]],    // [head]
+                      device const A *z [[buffer(12)]],           // [tokens, z_stride]
                       uint2 group [[threadgroup_position_in_grid]], uint j [[thread_index_in_threadgroup]],
                       uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                       uint simdgroups [[simdgroups_per_threadgroup]]) {
@@ -71,7 +70,6 @@ kernel void delta_net(device const A *qkv [[buffer(0)]],           // [tokens, (
     if (first >= end)
         return;
     const bool has_column = j < head;
-    device const int *table = block_table + ulong(seq) * p.table_stride;
     const ulong row = ulong(2 * p.key_heads + p.heads) * head;
     for (uint t = uint(first); t < uint(end); t++) {
         device const A *from_q = qkv + t * row + ulong(of) * head;
@@ -93,7 +91,7 @@ kernel void delta_net(device const A *qkv [[buffer(0)]],           // [tokens, (
         const float keep = exp(log_decay(float(alpha[gate]), bias[h], decay[h]));
         const float learn = sigmoid_of(float(beta[gate + p.beta_from]));
 
-        const Step step = step_of(uint(positions[t]), h, table, ulong(head) * head, p);
+        const Step step = step_of(t == uint(first), seq, h, states, ulong(head) * head, p);
         device const float *before = state + step.from + j;
         device float *after = state_out + step.to + j;
         float y = 0.0f;
@@ -151,20 +149,19 @@ constant constexpr uint most = 128;
 // one of them. head is a multiple of 8, up to 128. Threadgroup memory: Q and K of a piece, their
 // products with each other, and those of each simdgroup with S.
 template <typename A>
-kernel void delta_net_pieces(device const A *qkv [[buffer(0)]],           // [tokens, (2·key_heads + heads)·head]
-                             device const A *alpha [[buffer(1)]],         // [tokens, gate_stride]
-                             device const A *beta [[buffer(2)]],          // [tokens, gate_stride]
-                             device const float *decay [[buffer(3)]],     // [heads]
-                             device const float *bias [[buffer(4)]],      // [heads]
-                             device const float *state [[buffer(5)]],     // [blocks, heads, head, head]
-                             device const int *positions [[buffer(6)]],   // [tokens]
-                             device const int *cu_seqlens [[buffer(7)]],  // [seqs + 1]
-                             device const int *block_table [[buffer(8)]], // [seqs, table_stride]
-                             device A *out [[buffer(9)]],                 // [tokens, heads, head]
-                             device float *state_out [[buffer(10)]],      // [blocks, heads, head, head]
-                             constant DeltaNetParams &p [[buffer(11)]],   //
-                             device const float *gain [[buffer(12)]],     // [head]
-                             device const A *z [[buffer(13)]],            // [tokens, z_stride]
+kernel void delta_net_pieces(device const A *qkv [[buffer(0)]],          // [tokens, (2·key_heads + heads)·head]
+                             device const A *alpha [[buffer(1)]],        // [tokens, gate_stride]
+                             device const A *beta [[buffer(2)]],         // [tokens, gate_stride]
+                             device const float *decay [[buffer(3)]],    // [heads]
+                             device const float *bias [[buffer(4)]],     // [heads]
+                             device const float *state [[buffer(5)]],    // [states, heads, head, head]
+                             device const int *cu_seqlens [[buffer(6)]], // [seqs + 1]
+                             device const int *states [[buffer(7)]],     // [seqs, 2]
+                             device A *out [[buffer(8)]],                // [tokens, heads, head]
+                             device float *state_out [[buffer(9)]],      // [states, heads, head, head]
+                             constant DeltaNetParams &p [[buffer(10)]],  //
+                             device const float *gain [[buffer(11)]],    // [head]
+                             device const A *z [[buffer(12)]],           // [tokens, z_stride]
                              uint2 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                              uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float q[piece * most], k[piece * most], kk[piece * piece], qk[piece * piece];
@@ -172,14 +169,12 @@ kernel void delta_net_pieces(device const A *qkv [[buffer(0)]],           // [to
     threadgroup float factors[64]; // a diagonal matrix
     const uint h = group.x, seq = group.y, head = p.head, of = key_head(h, p);
     const uint first = uint(max(cu_seqlens[seq], 0)), end = uint(max(cu_seqlens[seq + 1], 0));
-    device const int *table = block_table + ulong(seq) * p.table_stride;
     const ulong row = ulong(2 * p.key_heads + p.heads) * head;
     const uint c0 = sg * 32, column = c0 + lane, tiles = c0 < head ? min((head - c0) / 8, 4u) : 0;
     threadgroup float *columns = all_columns + sg * piece * 32;
     for (uint t = first, n = 0; t < end; t += n) {
-        const uint position = uint(positions[t]);
-        n = min(min(piece, end - t), p.block - position % p.block);
-        const Step step = step_of(position, h, table, ulong(head) * head, p);
+        n = min(piece, end - t);
+        const Step step = step_of(t == first, seq, h, states, ulong(head) * head, p);
         device const float *before = state + step.from + c0;
         device float *after = state_out + step.to + c0;
 

@@ -20,36 +20,28 @@ type Index struct {
 	Sizes map[string]sym.Sym
 }
 
-// indices are the arguments of integers, by name or "family.name". A kernel that only compares
-// positions takes any; one that finds a state by them takes those of the step.
+// indices are the arguments of integers, by name. A kernel only compares positions, and
+// so takes any.
 var indices = map[string]Index{
-	"tokens":               {Checked: true},
-	"expert":               {Checked: true},
-	"positions":            {Inputs: []string{sym.Positions, sym.Ends}, Derived: true},
-	"short_conv.positions": {Inputs: []string{sym.Positions}},
-	"delta_net.positions":  {Inputs: []string{sym.Positions}},
-	"mamba2.positions":     {Inputs: []string{sym.Positions}},
-
-	"delta_net_pieces.positions": {Inputs: []string{sym.Positions}},
-	"mamba2_pieces.positions":    {Inputs: []string{sym.Positions}},
-	"slots":                      {Inputs: []string{sym.Slots}},
-	"cu_seqlens":                 {Inputs: []string{sym.CuSeqlens}, Sizes: map[string]sym.Sym{"tokens": sym.T, "seqs": sym.B}},
-	"context_lens":               {Inputs: []string{sym.ContextLens}},
-	"block_table":                {Inputs: []string{sym.BlockTable}, Sizes: map[string]sym.Sym{"table_stride": sym.NB}},
-	"index":                      {Inputs: []string{sym.LogitRows}},
-	"pairs":                      {Inputs: []string{sym.Copies}},
-	"map":                        {Owners: true},
-	"rows":                       {Inputs: []string{sym.LogitRows}, Made: "order"},
-	"starts":                     {Made: "starts"},
+	"tokens":       {Checked: true},
+	"expert":       {Checked: true},
+	"positions":    {Inputs: []string{sym.Positions, sym.Ends}, Derived: true},
+	"slots":        {Inputs: []string{sym.Slots}},
+	"cu_seqlens":   {Inputs: []string{sym.CuSeqlens}, Sizes: map[string]sym.Sym{"tokens": sym.T, "seqs": sym.B}},
+	"context_lens": {Inputs: []string{sym.ContextLens}},
+	"states":       {Inputs: []string{sym.States}, Sizes: map[string]sym.Sym{"seqs": sym.B}},
+	"block_table":  {Inputs: []string{sym.BlockTable}, Sizes: map[string]sym.Sym{"table_stride": sym.NB}},
+	"index":        {Inputs: []string{sym.LogitRows}},
+	"pairs":        {Inputs: []string{sym.Copies}},
+	"map":          {Owners: true},
+	"rows":         {Inputs: []string{sym.LogitRows}, Made: "order"},
+	"starts":       {Made: "starts"},
 }
 
 // Index returns the description of an argument that the kernel reads integers from.
 func (k *Kernel) Index(a *Arg) (Index, bool) {
 	if a.Element != Int || a.Access != Read {
 		return Index{}, false
-	}
-	if i, ok := indices[k.Family+"."+a.Name]; ok {
-		return i, true
 	}
 	i, ok := indices[a.Name]
 	return i, ok
@@ -77,7 +69,7 @@ func (i *Index) Takes() string {
 const GroupByExpert = "group_by_expert"
 
 // IsKept reports whether the buffer holds a layer's state between steps, one part for each block
-// of the cache, be it read or written.
+// of the cache or state, be it read or written.
 func (a *Arg) IsKept() bool { return a.IsCache() || slices.Contains(keptArgs, a.Name) }
 
 var keptArgs = []string{"k_slots", "v_slots", "state_out"}

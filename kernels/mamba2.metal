@@ -30,9 +30,9 @@ inline Columns columns_of(uint h, constant Mamba2Params &p) {
 //
 //	S = exp(decay·step)·S + b·(step·x)ᵀ, y = Sᵀ·c + skip·x
 //
-// with step = softplus(dt + bias), and b and c of the head's group, heads of which are adjacent. What
-// a block of the cache has in the state is S after the last of its tokens. The result is y or, with
-// fc_gated, y times SiLU(z).
+// with step = softplus(dt + bias), and b and c of the head's group, heads of which are adjacent. The
+// state that a sequence writes is S after the last of its tokens. The result is y or, with fc_gated, y
+// times SiLU(z).
 //
 // The state is bound twice, to be read and to be written, often in place: a thread has some rows of
 // one column of S to itself, and reads an element before it writes that. So the order of sums, and
@@ -42,19 +42,18 @@ inline Columns columns_of(uint h, constant Mamba2Params &p) {
 // a thread has a column, and as many as fit share it. Threadgroup memory: b and c of a token, and a
 // float for each thread.
 template <typename A>
-kernel void mamba2(device const A *xbc [[buffer(0)]],           // [tokens, heads·head + 2·groups·states]
-                   device const A *dt [[buffer(1)]],            // [tokens, dt_stride]
-                   device const float *decay [[buffer(2)]],     // [heads]
-                   device const float *bias [[buffer(3)]],      // [heads]
-                   device const float *skip [[buffer(4)]],      // [heads]
-                   device const float *state [[buffer(5)]],     // [blocks, heads, states, head]
-                   device const int *positions [[buffer(6)]],   // [tokens]
-                   device const int *cu_seqlens [[buffer(7)]],  // [seqs + 1]
-                   device const int *block_table [[buffer(8)]], // [seqs, table_stride]
-                   device A *out [[buffer(9)]],                 // [tokens, heads, head]
-                   device float *state_out [[buffer(10)]],      // [blocks, heads, states, head]
-                   constant Mamba2Params &p [[buffer(11)]],     //
-                   device const A *z [[buffer(12)]],            // [tokens, z_stride]
+kernel void mamba2(device const A *xbc [[buffer(0)]],          // [tokens, heads·head + 2·groups·states]
+                   device const A *dt [[buffer(1)]],           // [tokens, dt_stride]
+                   device const float *decay [[buffer(2)]],    // [heads]
+                   device const float *bias [[buffer(3)]],     // [heads]
+                   device const float *skip [[buffer(4)]],     // [heads]
+                   device const float *state [[buffer(5)]],    // [states, heads, states, head]
+                   device const int *cu_seqlens [[buffer(6)]], // [seqs + 1]
+                   device const int *states [[buffer(7)]],     // [seqs, 2]
+                   device A *out [[buffer(8)]],                // [tokens, heads, head]
+                   device float *state_out [[buffer(9)]],      // [states, heads, states, head]
+                   constant Mamba2Params &p [[buffer(10)]],    //
+                   device const A *z [[buffer(11)]],           // [tokens, z_stride]
                    uint2 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                    uint threads [[threads_per_threadgroup]]) {
     threadgroup float b[256], c[256], sums[256];
@@ -65,7 +64,6 @@ kernel void mamba2(device const A *xbc [[buffer(0)]],           // [tokens, head
     if (first >= end)
         return;
     const bool has_column = j < head;
-    device const int *table = block_table + ulong(seq) * p.table_stride;
     const Columns at = columns_of(h, p);
     for (uint t = uint(first); t < uint(end); t++) {
         device const A *row = xbc + t * at.row;
@@ -77,7 +75,7 @@ kernel void mamba2(device const A *xbc [[buffer(0)]],           // [tokens, head
         const float step = softplus_of(float(dt[ulong(t) * p.dt_stride + p.dt_from + h]) + bias[h]);
         const float keep = exp(decay[h] * step);
         const float x = has_column ? float(row[at.x + j]) : 0.0f;
-        const Step s = step_of(uint(positions[t]), h, table, ulong(p.states) * head, p);
+        const Step s = step_of(t == uint(first), seq, h, states, ulong(p.states) * head, p);
         float y = 0.0f;
         for (uint i = top; i < bottom && has_column; i++) {
             const ulong e = ulong(i) * head + j;
@@ -114,43 +112,40 @@ constant constexpr uint most = 128;
 //	y[i] = exp(G[i])·Sᵀc[i] + Σ exp(G[i] − G[j])·(c[i]·b[j])·step[j]·x[j] (j = i too) + skip·x[i]
 //	S = exp(G)·S + Σ exp(G − G[j])·b[j]·(step[j]·x[j])ᵀ, with G of the last token
 //
-// No exponent is positive, since decay is not. A piece ends with the block of the cache. The order of
-// sums depends on where a piece begins, and with it the bits.
+// No exponent is positive, since decay is not. The order of sums depends on where a piece begins, and
+// with it the bits.
 //
 // Grid (heads, seqs, 1) of 128 threads. A simdgroup takes 8 columns of S at a time. head and states
 // are multiples of 8, up to 128. Threadgroup memory: b, c and x of a piece, the products of b and c,
 // and three floats for each token.
 template <typename A>
-kernel void mamba2_pieces(device const A *xbc [[buffer(0)]],           // [tokens, heads·head + 2·groups·states]
-                          device const A *dt [[buffer(1)]],            // [tokens, dt_stride]
-                          device const float *decay [[buffer(2)]],     // [heads]
-                          device const float *bias [[buffer(3)]],      // [heads]
-                          device const float *skip [[buffer(4)]],      // [heads]
-                          device const float *state [[buffer(5)]],     // [blocks, heads, states, head]
-                          device const int *positions [[buffer(6)]],   // [tokens]
-                          device const int *cu_seqlens [[buffer(7)]],  // [seqs + 1]
-                          device const int *block_table [[buffer(8)]], // [seqs, table_stride]
-                          device A *out [[buffer(9)]],                 // [tokens, heads, head]
-                          device float *state_out [[buffer(10)]],      // [blocks, heads, states, head]
-                          constant Mamba2Params &p [[buffer(11)]],     //
-                          device const A *z [[buffer(12)]],            // [tokens, z_stride]
+kernel void mamba2_pieces(device const A *xbc [[buffer(0)]],          // [tokens, heads·head + 2·groups·states]
+                          device const A *dt [[buffer(1)]],           // [tokens, dt_stride]
+                          device const float *decay [[buffer(2)]],    // [heads]
+                          device const float *bias [[buffer(3)]],     // [heads]
+                          device const float *skip [[buffer(4)]],     // [heads]
+                          device const float *state [[buffer(5)]],    // [states, heads, states, head]
+                          device const int *cu_seqlens [[buffer(6)]], // [seqs + 1]
+                          device const int *states [[buffer(7)]],     // [seqs, 2]
+                          device A *out [[buffer(8)]],                // [tokens, heads, head]
+                          device float *state_out [[buffer(9)]],      // [states, heads, states, head]
+                          constant Mamba2Params &p [[buffer(10)]],    //
+                          device const A *z [[buffer(11)]],           // [tokens, z_stride]
                           uint2 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                           uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float b[piece * most], c[piece * most], x[piece * most], cb[piece * piece];
     threadgroup float steps[piece], sums[piece], factors[64]; // a diagonal matrix
-    const uint h = group.x, seq = group.y, head = p.head, states = p.states;
+    const uint h = group.x, seq = group.y, head = p.head, size = p.states;
     const uint first = uint(max(cu_seqlens[seq], 0)), end = uint(max(cu_seqlens[seq + 1], 0));
-    device const int *table = block_table + ulong(seq) * p.table_stride;
     const Columns at = columns_of(h, p);
     for (uint t = first, n = 0; t < end; t += n) {
-        const uint position = uint(positions[t]);
-        n = min(min(piece, end - t), p.block - position % p.block);
-        const Step step = step_of(position, h, table, ulong(states) * head, p);
+        n = min(piece, end - t);
+        const Step step = step_of(t == first, seq, h, states, ulong(size) * head, p);
 
         // Rows without a token are zeros.
-        for (uint e = tid; e < piece * states; e += 128) {
-            const uint i = e / states;
-            device const A *row = xbc + ulong(t + min(i, n - 1)) * at.row + e % states;
+        for (uint e = tid; e < piece * size; e += 128) {
+            const uint i = e / size;
+            device const A *row = xbc + ulong(t + min(i, n - 1)) * at.row + e % size;
             b[e] = i < n ? float(row[at.b]) : 0.0f;
             c[e] = i < n ? float(row[at.c]) : 0.0f;
         }
@@ -161,10 +156,10 @@ kernel void mamba2_pieces(device const A *xbc [[buffer(0)]],           // [token
 
         const uint up = sg / 2 * 8, across = sg % 2 * 8;
         simdgroup_float8x8 products = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-        for (uint d = 0; d < states; d += 8) {
+        for (uint d = 0; d < size; d += 8) {
             simdgroup_float8x8 left, right;
-            simdgroup_load(left, c + up * states + d, states);
-            simdgroup_load(right, b + across * states + d, states, ulong2(0, 0), true);
+            simdgroup_load(left, c + up * size + d, size);
+            simdgroup_load(right, b + across * size + d, size, ulong2(0, 0), true);
             simdgroup_multiply_accumulate(products, left, right, products);
         }
         simdgroup_store(products, cb + up * piece + across, piece);
@@ -183,8 +178,8 @@ kernel void mamba2_pieces(device const A *xbc [[buffer(0)]],           // [token
             const uint i = e / piece, j = e % piece;
             cb[e] = j <= i ? exp(sums[i] - sums[j]) * cb[e] : 0.0f;
         }
-        for (uint e = tid; e < piece * states; e += 128) {
-            const float sum = sums[e / states];
+        for (uint e = tid; e < piece * size; e += 128) {
+            const float sum = sums[e / size];
             c[e] *= exp(sum);
             b[e] *= exp(sums[piece - 1] - sum);
         }
@@ -202,18 +197,18 @@ kernel void mamba2_pieces(device const A *xbc [[buffer(0)]],           // [token
                 y[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
                 simdgroup_load(own[i], x + i * 8 * head + column, head);
             }
-            for (uint d = 0; d < states; d += 8) {
+            for (uint d = 0; d < size; d += 8) {
                 simdgroup_float8x8 s = make_filled_simdgroup_matrix<float, 8, 8>(0.0f), left;
                 if (!step.begins) {
                     simdgroup_load(s, before + ulong(d) * head, head);
                     UNROLL for (uint i = 0; i < 2; i++) {
-                        simdgroup_load(left, c + i * 8 * states + d, states);
+                        simdgroup_load(left, c + i * 8 * size + d, size);
                         simdgroup_multiply_accumulate(y[i], left, s, y[i]);
                     }
                     simdgroup_multiply(s, factor, s);
                 }
                 UNROLL for (uint i = 0; i < 2; i++) {
-                    simdgroup_load(left, b + i * 8 * states + d, states, ulong2(0, 0), true);
+                    simdgroup_load(left, b + i * 8 * size + d, size, ulong2(0, 0), true);
                     simdgroup_multiply_accumulate(s, left, own[i], s);
                 }
                 simdgroup_store(s, after + ulong(d) * head, head);

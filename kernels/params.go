@@ -202,46 +202,40 @@ type CopyBlocksParams struct {
 
 // ShortConvParams of short_conv.
 type ShortConvParams struct {
-	Tokens      uint32
-	Seqs        uint32
-	Width       uint32
-	Taps        uint32 // tokens that a result is a sum over, its own the last: 2 to 8
-	XStride     uint32
-	Block       uint32 // tokens of a cache block
-	TableStride uint32 // NB
+	Tokens  uint32
+	Seqs    uint32
+	Width   uint32
+	Taps    uint32 // tokens that a result is a sum over, its own the last: 2 to 8
+	XStride uint32
 }
 
 // DeltaNetParams of delta_net.
 type DeltaNetParams struct {
-	Tokens      uint32
-	Seqs        uint32
-	Heads       uint32 // of V, and of the state
-	KeyHeads    uint32
-	Head        uint32  // elements of a head
-	Block       uint32  // tokens of a cache block
-	TableStride uint32  // NB
-	Share       uint32  // adjacent heads of V with the same head of Q and K
-	GateStride  uint32  // of alpha and beta
-	BetaFrom    uint32  // where beta begins in a row
-	ZStride     uint32  // of the gate of the result
-	ZFrom       uint32  // where the gate begins in a row
-	Eps         float32 // of the lengths of Q and K
-	NormEps     float32 // of the norm of the result
+	Tokens     uint32
+	Seqs       uint32
+	Heads      uint32 // of V, and of the state
+	KeyHeads   uint32
+	Head       uint32  // elements of a head
+	Share      uint32  // adjacent heads of V with the same head of Q and K
+	GateStride uint32  // of alpha and beta
+	BetaFrom   uint32  // where beta begins in a row
+	ZStride    uint32  // of the gate of the result
+	ZFrom      uint32  // where the gate begins in a row
+	Eps        float32 // of the lengths of Q and K
+	NormEps    float32 // of the norm of the result
 }
 
 // Mamba2Params of mamba2.
 type Mamba2Params struct {
-	Tokens      uint32
-	Seqs        uint32
-	Heads       uint32
-	Groups      uint32 // of B and C, which divide the heads
-	Head        uint32 // elements of a head
-	States      uint32 // elements of a group of B and of C
-	Block       uint32 // tokens of a cache block
-	TableStride uint32 // NB
-	DtStride    uint32
-	DtFrom      uint32 // where dt begins in a row
-	ZStride     uint32 // of the gate of the result
+	Tokens   uint32
+	Seqs     uint32
+	Heads    uint32
+	Groups   uint32 // of B and C, which divide the heads
+	Head     uint32 // elements of a head
+	States   uint32 // elements of a group of B and of C
+	DtStride uint32
+	DtFrom   uint32 // where dt begins in a row
+	ZStride  uint32 // of the gate of the result
 }
 
 // ElementParams of the element-wise kernels, gather_rows, softmax and argmax.

@@ -13,8 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
-// recurrentCases are steps of sequences that begin, go on within a block, at its end and far
-// from it, and bring nothing, one token, some and several blocks of them.
+// recurrentCases are steps of sequences that begin or go on, and bring nothing, one token or some.
 var recurrentCases = few([]batch{
 	{lens: []int{3, 1, 0, 1}, contexts: []int{3, 9, 4, 17}, block: 16},
 	{lens: []int{40, 2, 2}, contexts: []int{45, 2, 8}, block: 7},
@@ -23,27 +22,37 @@ var recurrentCases = few([]batch{
 	{lens: []int{5, 1, 2}, contexts: []int{9, 1, 2}, block: 1},
 	{lens: []int{3, 1, 0, 1}, contexts: []int{3, 9, 4, 17}, block: 16},
 	{lens: []int{40, 2, 1}, contexts: []int{45, 2, 8}, block: 7},
-	{lens: []int{1, 1, 1, 1}, contexts: []int{2, 3, 4, 5}, block: 4},
 	{lens: []int{2, 3, 4, 5}, contexts: []int{65, 66, 67, 68}, block: 64},
 })
 
-// state makes a recurrent state of so many elements for each block, NaN where no sequence goes
-// on from, and returns what each sequence had before the step; nil where it begins.
-func (p paging) state(rng *rand.Rand, n int) (all tensor, before [][]float64) {
-	all = filled(kernels.Float, p.blocks*n, func(int) float64 { return math.NaN() })
+// recurring is the recurrent states of a step: all, of n elements each and NaN where no sequence goes on
+// from, those that its sequences read and write, and what each had before; nil where it begins. Some
+// sequences write what they read.
+type recurring struct {
+	all    tensor
+	n      int
+	states []int32 // [seqs, 2]
+	before [][]float64
+}
+
+func (p paging) recurring(rng *rand.Rand, n int) recurring {
+	s := recurring{n: n, all: filled(kernels.Float, 2*len(p.lens)*n, func(int) float64 { return math.NaN() })}
+	free := rng.Perm(2 * len(p.lens))
 	for seq, length := range p.lens {
-		start := p.contexts[seq] - length
-		if start == 0 {
-			before = append(before, nil)
+		read, write := int32(free[2*seq]), int32(free[2*seq+1])
+		if rng.IntN(2) == 0 {
+			write = read
+		}
+		if p.contexts[seq] == length {
+			s.states, s.before = append(s.states, -1, write), append(s.before, nil)
 			continue
 		}
-		from := int(p.table[seq*p.stride+(start-1)/p.block]) * n
 		for i := range n {
-			all.put(from+i, rng.NormFloat64())
+			s.all.put(int(read)*n+i, rng.NormFloat64())
 		}
-		before = append(before, all.values()[from:][:n])
+		s.states, s.before = append(s.states, read, write), append(s.before, s.all.values()[int(read)*n:][:n])
 	}
-	return all, before
+	return s
 }
 
 // runStates executes a launch whose recurrent state is bound twice, in every order of lanes.
@@ -78,19 +87,20 @@ func (l launch) runStates(t *testing.T, state tensor) (out, after tensor) {
 	return out, after
 }
 
-// left replaces, in what the states were, those of the blocks that a sequence's tokens lie in:
-// next takes its state, which begins with zeros, over token t of the step.
-func (p paging) left(state tensor, before [][]float64, n int, next func(t int, state []float64)) []float64 {
-	want := state.values()
+// left returns all states after a step: next takes that of a sequence, which begins with zeros, over
+// token t of the step.
+func (s recurring) left(p paging, next func(t int, state []float64)) []float64 {
+	want := s.all.values()
 	for seq, length := range p.lens {
-		own := slices.Clone(before[seq])
+		own := slices.Clone(s.before[seq])
 		if own == nil {
-			own = make([]float64, n)
+			own = make([]float64, s.n)
 		}
 		for i := range length {
-			t := int(p.cu[seq]) + i
-			next(t, own)
-			copy(want[int(p.table[seq*p.stride+int(p.positions[t])/p.block])*n:], own)
+			next(int(p.cu[seq])+i, own)
+		}
+		if length > 0 {
+			copy(want[int(s.states[2*seq+1])*s.n:], own)
 		}
 	}
 	return want
@@ -108,13 +118,12 @@ func TestShortConv(t *testing.T) {
 						tokens := b.tokens()
 						x, in, out := random(rng, types[0], tokens*stride), random(rng, types[0], tokens*stride), random(rng, types[0], tokens*stride)
 						w := random(rng, kernels.Float, width*taps)
-						state, before := p.state(rng, n)
+						step := p.recurring(rng, n)
 						l := launch{
 							kernel: name, constants: map[string]uint32{},
-							buffers: map[string]tensor{"x": x, "w": w, "positions": ints(p.positions), "cu_seqlens": ints(p.cu),
-								"block_table": ints(p.table), "out": result(types[0], tokens*width)},
+							buffers: map[string]tensor{"x": x, "w": w, "cu_seqlens": ints(p.cu), "states": ints(step.states), "out": result(types[0], tokens*width)},
 							params: kernels.ShortConvParams{Tokens: uint32(tokens), Seqs: uint32(len(p.lens)), Width: uint32(width), Taps: uint32(taps),
-								XStride: uint32(stride), Block: uint32(p.block), TableStride: uint32(p.stride)},
+								XStride: uint32(stride)},
 							grid: [3]int{ceil(width, 256), tokens, 1}, group: 256,
 						}
 						if with != "" {
@@ -128,9 +137,9 @@ func TestShortConv(t *testing.T) {
 						if biased {
 							l.buffers["bias"], l.constants["fc_silu"] = bias, 1
 						}
-						got, after := l.runStates(t, state)
+						got, after := l.runStates(t, step.all)
 						want := make([]float64, tokens*width)
-						left := p.left(state, before, n, func(token int, state []float64) {
+						left := step.left(p, func(token int, state []float64) {
 							for e := range width {
 								at, sum := token*stride+e, 0.0
 								v := x.at(at)
@@ -170,7 +179,7 @@ func TestDeltaNet(t *testing.T) {
 		func(head int) int { return ceil(head, 32) * 32 })
 }
 
-// TestDeltaNetPieces has pieces that are cut by a block, and by the end of a sequence.
+// TestDeltaNetPieces has pieces that are cut by the end of a sequence.
 func TestDeltaNetPieces(t *testing.T) {
 	long := batch{lens: []int{37, 1, 20}, contexts: []int{37, 70, 90}, block: 64}
 	requireDeltaRule(t, "delta_net_pieces", append([]batch{long}, recurrentCases...), few([][3]int{{4, 2, 24}, {2, 1, 72}}, [][3]int{{1, 1, 8}, {4, 2, 24}, {3, 3, 40}, {2, 1, 72}, {6, 1, 128}}),
@@ -205,22 +214,21 @@ func requireDeltaRule(t *testing.T, family string, batches []batch, shapes [][3]
 						decay := filled(kernels.Float, heads, func(i int) float64 { return -0.2 * float64(i+1) })
 						decay.put(0, -0.01)
 						bias := random(rng, kernels.Float, heads)
-						state, before := p.state(rng, n)
+						step := p.recurring(rng, n)
 						l := launch{
 							kernel: name, constants: map[string]uint32{},
-							buffers: map[string]tensor{"qkv": qkv, "alpha": alpha, "beta": beta, "decay": decay, "bias": bias, "positions": ints(p.positions),
-								"cu_seqlens": ints(p.cu), "block_table": ints(p.table), "out": result(types[0], tokens*heads*head)},
+							buffers: map[string]tensor{"qkv": qkv, "alpha": alpha, "beta": beta, "decay": decay, "bias": bias, "cu_seqlens": ints(p.cu), "states": ints(step.states), "out": result(types[0], tokens*heads*head)},
 							params: kernels.DeltaNetParams{Tokens: uint32(tokens), Seqs: uint32(len(p.lens)), Heads: uint32(heads), KeyHeads: uint32(keyHeads),
-								Head: uint32(head), Block: uint32(p.block), TableStride: uint32(p.stride), Share: uint32(share), GateStride: uint32(gates), BetaFrom: uint32(betaFrom), ZStride: uint32(zs), ZFrom: uint32(zFrom),
+								Head: uint32(head), Share: uint32(share), GateStride: uint32(gates), BetaFrom: uint32(betaFrom), ZStride: uint32(zs), ZFrom: uint32(zFrom),
 								Eps: eps, NormEps: normEps},
 							grid: [3]int{heads, len(p.lens), 1}, group: threads(head),
 						}
 						if gated {
 							l.constants["fc_gated"], l.buffers["z"], l.buffers["gain"] = 1, z, gain
 						}
-						got, after := l.runStates(t, state)
+						got, after := l.runStates(t, step.all)
 						want := make([]float64, tokens*heads*head)
-						left := p.left(state, before, n, func(token int, state []float64) {
+						left := step.left(p, func(token int, state []float64) {
 							unit := func(at int) []float64 {
 								x, sum := make([]float64, head), eps
 								for i := range x {
@@ -280,7 +288,7 @@ func TestMamba2(t *testing.T) {
 		func(head int) int { return int(kernels.Mamba2Threads(uint32(ceil(head, 32) * 32))) })
 }
 
-// TestMamba2Pieces has pieces that are cut by a block, and by the end of a sequence.
+// TestMamba2Pieces has pieces that are cut by the end of a sequence.
 func TestMamba2Pieces(t *testing.T) {
 	long := batch{lens: []int{37, 1, 20}, contexts: []int{37, 70, 90}, block: 64}
 	requireStateSpace(t, "mamba2_pieces", append([]batch{long}, recurrentCases...), few([][4]int{{4, 2, 24, 16}, {2, 1, 72, 40}}, [][4]int{{1, 1, 8, 8}, {4, 2, 24, 16}, {2, 1, 72, 40}, {6, 3, 64, 128}, {2, 1, 128, 64}}),
@@ -309,21 +317,20 @@ func requireStateSpace(t *testing.T, family string, batches []batch, shapes [][4
 						decay := filled(kernels.Float, heads, func(i int) float64 { return -0.2 * float64(i+1) })
 						decay.put(0, -0.01)
 						bias, skip := random(rng, kernels.Float, heads), random(rng, kernels.Float, heads)
-						state, before := p.state(rng, n)
+						step := p.recurring(rng, n)
 						l := launch{
 							kernel: name, constants: map[string]uint32{},
-							buffers: map[string]tensor{"xbc": xbc, "dt": dt, "decay": decay, "bias": bias, "skip": skip, "positions": ints(p.positions),
-								"cu_seqlens": ints(p.cu), "block_table": ints(p.table), "out": result(types[0], tokens*heads*head)},
+							buffers: map[string]tensor{"xbc": xbc, "dt": dt, "decay": decay, "bias": bias, "skip": skip, "cu_seqlens": ints(p.cu), "states": ints(step.states), "out": result(types[0], tokens*heads*head)},
 							params: kernels.Mamba2Params{Tokens: uint32(tokens), Seqs: uint32(len(p.lens)), Heads: uint32(heads), Groups: uint32(groups), Head: uint32(head), States: uint32(states),
-								Block: uint32(p.block), TableStride: uint32(p.stride), DtStride: uint32(dts), DtFrom: uint32(from), ZStride: uint32(zs)},
+								DtStride: uint32(dts), DtFrom: uint32(from), ZStride: uint32(zs)},
 							grid: [3]int{heads, len(p.lens), 1}, group: threads(head),
 						}
 						if gated {
 							l.constants["fc_gated"], l.buffers["z"] = 1, z
 						}
-						got, after := l.runStates(t, state)
+						got, after := l.runStates(t, step.all)
 						want := make([]float64, tokens*heads*head)
-						left := p.left(state, before, n, func(token int, state []float64) {
+						left := step.left(p, func(token int, state []float64) {
 							for h := range heads {
 								shared := token*row + heads*head + h/(heads/groups)*states
 								step := math.Log1p(math.Exp(dt.at(token*dts+from+h) + bias.at(h)))

@@ -22,31 +22,30 @@ struct Past {
 };
 
 // short_conv computes out[t] = Σ w[j] · x[t - (taps - 1) + j] elementwise, where x continues
-// into the sequence's tokens before the step, and stores in the state of each cache block
-// the last taps - 1 rows of x up to the block's last token. With fc_gated, x is in ∘ x and the
+// into the sequence's tokens before the step, and writes the last taps - 1 rows of x up to the step's
+// last token as the sequence's state. With fc_gated, x is in ∘ x and the
 // result is out ∘ the sum; with fc_bias, the sum has a bias; with fc_silu, the result is SiLU(the sum).
 //
-// The state is bound twice: a sequence reads the state of the block with the token before the
-// step, and writes those of later blocks, or the same. One thread therefore reads and replaces
+// The state is bound twice: states, [seqs, 2], names the one that a sequence reads, negative where it
+// begins, and the one that it writes, which may be the same. One thread therefore reads and replaces
 // all rows of an element: that of the sequence's first token, which also computes the next
-// taps - 2 tokens. It writes blocks last to first, and rows oldest first, each from a later
-// row, so that it overwrites nothing that it still has to read.
+// taps - 2 tokens. It writes rows oldest first, each from a later row, so that it overwrites nothing
+// that it still has to read.
 //
 // Grid (ceil(width/256), tokens, 1) of 256 threads, one for each element. No threadgroup
 // memory.
 template <typename A>
-kernel void short_conv(device const A *x [[buffer(0)]],             // [tokens, width], x_stride apart
-                       device const float *w [[buffer(1)]],         // [width, taps]
-                       device const float *state [[buffer(2)]],     // [blocks, taps - 1, width]
-                       device const int *positions [[buffer(3)]],   // [tokens]
-                       device const int *cu_seqlens [[buffer(4)]],  // [seqs + 1]
-                       device const int *block_table [[buffer(5)]], // [seqs, table_stride]
-                       device A *out [[buffer(6)]],                 // [tokens, width]
-                       device float *state_out [[buffer(7)]],       // [blocks, taps - 1, width]
-                       constant ShortConvParams &p [[buffer(8)]],   //
-                       device const A *in_gate [[buffer(9)]],       // [tokens, width], x_stride apart
-                       device const A *out_gate [[buffer(10)]],     // [tokens, width], x_stride apart
-                       device const float *bias [[buffer(11)]],     // [width]
+kernel void short_conv(device const A *x [[buffer(0)]],            // [tokens, width], x_stride apart
+                       device const float *w [[buffer(1)]],        // [width, taps]
+                       device const float *state [[buffer(2)]],    // [states, taps - 1, width]
+                       device const int *cu_seqlens [[buffer(3)]], // [seqs + 1]
+                       device const int *states [[buffer(4)]],     // [seqs, 2]
+                       device A *out [[buffer(5)]],                // [tokens, width]
+                       device float *state_out [[buffer(6)]],      // [states, taps - 1, width]
+                       constant ShortConvParams &p [[buffer(7)]],  //
+                       device const A *in_gate [[buffer(8)]],      // [tokens, width], x_stride apart
+                       device const A *out_gate [[buffer(9)]],     // [tokens, width], x_stride apart
+                       device const float *bias [[buffer(10)]],    // [width]
                        uint2 position [[thread_position_in_grid]]) {
     const uint e = position.x, token = position.y;
     if (e >= p.width)
@@ -57,11 +56,10 @@ kernel void short_conv(device const A *x [[buffer(0)]],             // [tokens, 
     const uint first = uint(cu_seqlens[seq]), past_rows = p.taps - 1;
     if (token > first && token - first < past_rows)
         return;
-    const uint start = uint(positions[first]), count = uint(cu_seqlens[seq + 1]) - first;
-    device const int *table = block_table + ulong(seq) * p.table_stride;
+    const uint count = uint(cu_seqlens[seq + 1]) - first;
     const ulong state_size = ulong(past_rows) * p.width;
-    const uint from = start > 0 ? uint(table[(start - 1) / p.block]) : 0;
-    const Past past = {state + from * state_size, p.width, start > 0 ? past_rows : 0};
+    const int read = states[2 * seq];
+    const Past past = {state + ulong(max(read, 0)) * state_size, p.width, read < 0 ? 0 : past_rows};
 
     const uint end = token > first ? token + 1 : first + min(count, past_rows);
     for (uint t = token; t < end; t++) {
@@ -87,20 +85,17 @@ kernel void short_conv(device const A *x [[buffer(0)]],             // [tokens, 
     }
     if (token > first)
         return;
-    for (uint block = (start + count - 1) / p.block + 1; block-- > start / p.block;) {
-        const uint after = min((block + 1) * p.block, start + count) - start; // tokens of the step
-        device float *to = state_out + ulong(uint(table[block])) * state_size + e;
-        for (uint r = 0; r < past_rows; r++) {
-            const uint back = past_rows - r; // from `after`
-            float v;
-            if (back > after) {
-                v = past.at(back - after, e);
-            } else {
-                const ulong at = ulong(first + after - back) * p.x_stride + e;
-                v = is_gated ? float(in_gate[at]) * float(x[at]) : float(x[at]);
-            }
-            to[ulong(r) * p.width] = v;
+    device float *to = state_out + ulong(uint(states[2 * seq + 1])) * state_size + e;
+    for (uint r = 0; r < past_rows; r++) {
+        const uint back = past_rows - r; // from the end of the step
+        float v;
+        if (back > count) {
+            v = past.at(back - count, e);
+        } else {
+            const ulong at = ulong(first + count - back) * p.x_stride + e;
+            v = is_gated ? float(in_gate[at]) * float(x[at]) : float(x[at]);
         }
+        to[ulong(r) * p.width] = v;
     }
 }
 

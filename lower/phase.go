@@ -83,7 +83,7 @@ func (t *tables) cache(layer int, c plan.Cache, values bool) (int32, error) {
 		Bytes: plan.Number(c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)))}), nil
 }
 
-// state returns the buffer of a recurrent state, with the size of one block.
+// state returns the buffer of a layer's recurrent states, with the size of one.
 func (t *tables) state(a ir.StateAttr, r plan.Recurrent) int32 {
 	for len(t.plan.Caches) <= a.Layer {
 		t.plan.Caches = append(t.plan.Caches, plan.Cache{})

@@ -11,14 +11,14 @@ import (
 
 // shortConv lowers a convolution, alone, with gates or with SiLU.
 func shortConv(p *phase, v *ir.Value) error {
-	x, w, state, out := v.Args[0], v.Args[1], v.Args[2], tensorOf(v)
+	x, w, out := v.Args[0], v.Args[1], tensorOf(v)
 	d := p.dispatch("short_conv_"+out.DType.String(), v)
 	width, gated := out.Shape.Last(), v.Op == ir.OpGatedShortConv
 	d.constant("fc_gated", bit(gated))
 	d.constant("fc_silu", bit(v.Op == ir.OpSiLUShortConv))
-	if len(v.Args) > 6 {
+	if len(v.Args) > 5 {
 		d.constant("fc_bias", 1)
-		d.in("bias", v.Args[6])
+		d.in("bias", v.Args[5])
 	}
 	if gated {
 		third := out.DType.Bytes(width)
@@ -35,8 +35,7 @@ func shortConv(p *phase, v *ir.Value) error {
 	d.in("w", w)
 	d.recurrent(v, 2)
 	d.out("out", v)
-	d.params(words{"tokens": Extent(ir.Var(sym.T)), "seqs": Extent(ir.Var(sym.B)), "width": size(width), "taps": size(last(w)), "x_stride": size(last(x)),
-		"block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(sym.NB))})
+	d.params(words{"tokens": Extent(ir.Var(sym.T)), "seqs": Extent(ir.Var(sym.B)), "width": size(width), "taps": size(last(w)), "x_stride": size(last(x))})
 	d.cover()
 	return nil
 }
@@ -89,13 +88,13 @@ func (p *phase) stepwise(fits bool) bool {
 
 // deltaRule binds the result and the state, operand i of v, and adds the parameters that more lacks.
 func (d emitter) deltaRule(v *ir.Value, a ir.DeltaNetAttr, i int, more words) {
-	out, state := tensorOf(v), v.Args[i]
+	out := tensorOf(v)
 	d.recurrent(v, i)
 	d.out("out", v)
 	head := out.Shape.Last()
 	heads, _ := out.Shape[1].IsConst()
 	maps.Copy(more, words{"tokens": Extent(ir.Var(sym.T)), "seqs": Extent(ir.Var(sym.B)), "heads": Extent(out.Shape[1]), "key_heads": size(int64(a.KeyHeads)),
-		"head": size(head), "block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(sym.NB)),
+		"head":  size(head),
 		"share": size(int64(a.Share(int(heads)))), "eps": float(a.Eps)})
 	d.params(more)
 	if d.kernel.Family == "delta_net" {
@@ -129,7 +128,7 @@ func mamba2(p *phase, v *ir.Value) error {
 	d.recurrent(v, 5)
 	d.out("out", v)
 	d.params(words{"tokens": Extent(ir.Var(sym.T)), "seqs": Extent(ir.Var(sym.B)), "heads": size(heads), "groups": size(int64(v.Attr.(ir.Mamba2Attr).Groups)),
-		"head": size(head), "states": size(states), "block": size(int64(r.Block)), "table_stride": Extent(ir.Var(sym.NB)),
+		"head": size(head), "states": size(states),
 		"dt_stride": size(width), "dt_from": size(width - heads), "z_stride": size(zStride)})
 	if d.kernel.Family == "mamba2" {
 		d.coverBy(int(kernels.Mamba2Threads(uint32(roundUp(head, 32)))))
@@ -140,14 +139,14 @@ func mamba2(p *phase, v *ir.Value) error {
 }
 
 // recurrent binds the recurrent state that v updates, operand i of v, and the inputs that locate it
-// in a step. The session determines the number of blocks, so the bindings declare one.
+// in a step. The session determines the number of states, so the bindings declare one.
 func (e emitter) recurrent(v *ir.Value, i int) {
 	state := v.Args[i]
 	at := place{buffer: e.p.state(first(state).Attr.(ir.StateAttr), plan.Recurrent(state.Type.Recurrent)), slot: -1}
 	bytes := e.p.plan.Buffers[at.buffer].Bytes
 	e.bind("state", at, plan.Binding{Bytes: bytes, Read: true})
 	e.bind("state_out", at, plan.Binding{Bytes: bytes, Write: true})
-	for k, name := range []string{"positions", "cu_seqlens", "block_table"} {
+	for k, name := range []string{"cu_seqlens", "states"} {
 		e.in(name, v.Args[i+1+k])
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/cacheevents"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
@@ -350,7 +351,9 @@ func (f *serveFlags) cache(l *smelt.Loaded) (int64, error) {
 		return f.cacheBytes, nil
 	}
 	plan := l.Program().Plan
-	one, err := l.OnDevice().InstanceMemory((plan.Context + plan.Block() - 1) / plan.Block())
+	blocks, limits := len(batch.Contiguous(plan.Block(), plan.Context)), engine.LimitsOf(plan)
+	limits.Sequences = 1
+	one, err := l.OnDevice().InstanceMemory(blocks, engine.WindowBlocks(plan, limits, blocks)...)
 	if err != nil {
 		return 0, err
 	}

@@ -31,6 +31,7 @@ type Piece struct {
 	Blocks []int32 // the sequence's cache blocks in order, with room for Tokens
 	Second int     // number of the first token of the second of two texts; 0: there is one
 	Rows   Rows
+	State  State // of layers with recurrent states
 	// Windows are its blocks in the caches of layers with a window whose blocks are not Blocks, as many
 	// lists in each piece of a step.
 	Windows []Window
@@ -42,6 +43,10 @@ type Window struct {
 	Keys   int
 	Blocks []int32
 }
+
+// State names a sequence's recurrent states in a step: the one after its tokens before the step, and the
+// one that the step writes. They may be the same. A sequence that begins reads none.
+type State struct{ Read, Write int32 }
 
 // Rows selects the tokens of a piece that get a row of logits. Rows are in the order of sequences,
 // then of tokens.
@@ -64,7 +69,7 @@ type Step struct {
 	Sizes   sym.Sizes
 	Longest int64 // tokens of the longest piece
 
-	tokens, positions, ends, types, slots, starts, lens, table, rows, copies []int32
+	tokens, positions, ends, types, slots, starts, lens, table, rows, states, copies []int32
 
 	windows []window
 }
@@ -88,7 +93,7 @@ func Pack(block, context int, pieces ...Piece) *Step {
 // token, or more than its blocks hold: the allocator of blocks prevents that.
 func (s *Step) Pack(block, context int, pieces ...Piece) {
 	s.tokens, s.positions, s.ends, s.types, s.slots, s.starts = s.tokens[:0], s.positions[:0], s.ends[:0], s.types[:0], s.slots[:0], append(s.starts[:0], 0)
-	s.lens, s.table, s.rows, s.copies, s.Longest = s.lens[:0], s.table[:0], s.rows[:0], s.copies[:0], 0
+	s.lens, s.table, s.rows, s.states, s.copies, s.Longest = s.lens[:0], s.table[:0], s.rows[:0], s.states[:0], s.copies[:0], 0
 	width, longest := 0, 0
 	for i := range pieces {
 		q := &pieces[i]
@@ -105,7 +110,7 @@ func (s *Step) Pack(block, context int, pieces ...Piece) {
 	s.addWindows(pieces, block, width)
 	in := s.Inputs
 	in[sym.Tokens], in[sym.Positions], in[sym.Ends], in[sym.Slots], in[sym.CuSeqlens] = s.tokens, s.positions, s.ends, s.slots, s.starts
-	in[sym.TokenTypes] = s.types
+	in[sym.TokenTypes], in[sym.States] = s.types, s.states
 	in[sym.ContextLens], in[sym.BlockTable], in[sym.LogitRows], in[sym.Copies] = s.lens, s.table, s.rows, s.copies
 	s.Sizes = sym.Sizes{sym.T: int64(len(s.tokens)), sym.B: int64(len(pieces)), sym.R: int64(len(s.rows)), sym.NB: int64(width),
 		sym.Smax: Smax(longest, context)}
@@ -204,6 +209,9 @@ func (s *Step) add(q *Piece, block, width int) {
 	s.starts = append(s.starts, int32(end))
 	s.lens = append(s.lens, int32(q.Start+len(q.Tokens)))
 	s.table = appendRow(s.table, q.Blocks, width)
+	if s.states = append(s.states, q.State.Read, q.State.Write); q.Start == 0 {
+		s.states[len(s.states)-2] = -1
+	}
 	switch q.Rows {
 	case Last:
 		first = end - 1

@@ -15,6 +15,9 @@ func (s *Sequence) FillRandom(n int, rng *rand.Rand) error {
 	if err := s.r.run.RandomiseCaches((n+s.r.block-1)/s.r.block, rng); err != nil {
 		return err
 	}
-	s.tokens, s.length, s.reached = slices.Repeat([]int32{0}, n), n, n
+	s.tokens, s.length, s.cut, s.states = slices.Repeat([]int32{0}, n), n, n, nil
+	if s.r.stateful && n > 0 {
+		s.states = leftStates{{length: n, kept: true}}
+	}
 	return nil
 }

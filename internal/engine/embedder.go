@@ -35,7 +35,7 @@ func NewEmbedder(plan *plan.Plan, executable *device.Executable) (*Embedder, err
 	block := plan.Block()
 	e.blocks = batch.Contiguous(1, e.tokens/block+e.sequences)
 	var err error
-	e.r, err = newRunner(plan, executable, Embeddings, len(e.blocks))
+	e.r, err = newRunner(plan, executable, Embeddings, len(e.blocks), device.Window{Keys: device.States, Blocks: e.sequences})
 	return e, err
 }
 
@@ -93,7 +93,7 @@ func (e *Embedder) pack(texts [][]int32, first int, rows batch.Rows) (last int, 
 			break
 		}
 		own := e.blocks[blocks:][:(n+block-1)/block]
-		piece := batch.Piece{Tokens: texts[last], Blocks: own, Rows: rows}
+		piece := batch.Piece{Tokens: texts[last], Blocks: own, State: batch.State{Write: int32(len(e.pieces))}, Rows: rows}
 		if e.Second != nil {
 			piece.Second = e.Second(texts[last])
 		}

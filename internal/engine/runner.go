@@ -106,14 +106,18 @@ func (r *Runner) Copy(ctx context.Context, copies ...batch.Copy) error {
 	return nil
 }
 
-// WindowBlocks returns the blocks that a cache has for each window of layers, where other layers have
-// the given number: twice what all sequences hold, the second half for prefixes that are shared.
+// WindowBlocks returns the blocks that a cache has for each window of layers, and the number of recurrent
+// states, where other layers have the given number of blocks: twice what all sequences hold, the second
+// half for prefixes that are shared.
 func WindowBlocks(plan *plan.Plan, limits Limits, blocks int) (windows []device.Window) {
 	for i, keys := range plan.Windows() {
 		if i > 0 {
 			most := 2 * limits.Sequences * BlocksOf(plan, keys, min(longest(plan), limits.Tokens))
 			windows = append(windows, device.Window{Keys: keys, Blocks: min(blocks, most)})
 		}
+	}
+	if plan.Stateful() {
+		windows = append(windows, device.Window{Keys: device.States, Blocks: pages.States(min(limits.Sequences, blocks))})
 	}
 	return windows
 }
@@ -130,10 +134,18 @@ func (r *Runner) newPool(blocks int, windows ...device.Window) *pages.Pool {
 	if all := r.plan.Windows(); len(all) > 0 {
 		groups[0].Window = all[0]
 	}
+	states := 0
 	for _, w := range windows {
-		groups = append(groups, pages.Group{Window: w.Keys, Blocks: w.Blocks})
+		if w.Keys == device.States {
+			states = w.Blocks
+		} else {
+			groups = append(groups, pages.Group{Window: w.Keys, Blocks: w.Blocks})
+		}
 	}
 	p := pages.NewGroups(r.block, groups...)
+	if states > 0 {
+		p.Recur(states)
+	}
 	if r.copies == 0 {
 		p.Uncopied()
 	}

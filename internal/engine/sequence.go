@@ -35,17 +35,18 @@ var ErrNaN = errors.New("there are NaNs among the logits")
 // that are not computed yet; the next step computes them before its input, so that any
 // continuation starts from the whole sequence.
 type Sequence struct {
-	r       *Runner
-	tokens  []int32
-	length  int     // leading tokens that are in the caches
-	reached int     // number of tokens before the recurrent states of the last block
-	blocks  []int32 // its blocks: all of the cache
+	r      *Runner
+	tokens []int32
+	length int        // leading tokens that are in the caches
+	states leftStates // of a plan with recurrent states
+	cut    int        // number of tokens that the sequence was last cut back to
+	blocks []int32    // its blocks: all of the cache
 }
 
 // NewSequence starts an empty sequence on a Plan with loaded weights.
 func NewSequence(plan *plan.Plan, executable *device.Executable) (*Sequence, error) {
 	blocks := batch.Contiguous(plan.Block(), plan.Context)
-	r, err := NewRunner(plan, executable, len(blocks))
+	r, err := NewRunner(plan, executable, len(blocks), SequenceMemory(plan)...)
 	if err != nil {
 		return nil, err
 	}
@@ -62,16 +63,16 @@ func (s *Sequence) Reset() { s.Truncate(0) }
 // token sees only slots that its own sequence has written.
 func (s *Sequence) Truncate(n int) {
 	s.tokens = s.tokens[:min(max(n, 0), len(s.tokens))]
-	s.length = s.from(min(s.length, len(s.tokens)))
+	s.length, s.cut = s.from(min(s.length, len(s.tokens))), len(s.tokens)
 }
 
-// from returns the number of leading tokens, of the n in the caches, that need no recomputation.
-// Recurrent states exist only for the current position and the ends of blocks.
+// from returns the number of leading tokens, of the n in the caches, that need no recomputation, and
+// drops the recurrent states behind them.
 func (s *Sequence) from(n int) int {
-	if !s.r.stateful || n == s.reached {
+	if !s.r.stateful {
 		return n
 	}
-	return n / s.r.block * s.r.block
+	return s.states.upTo(n)
 }
 
 // Append adds tokens that the next step computes before its input.
@@ -198,18 +199,25 @@ func (s *Sequence) feed(ctx context.Context, ids []int32, rows batch.Rows, use f
 	for s.length < len(s.tokens) {
 		left := s.tokens[s.length:]
 		q := batch.Piece{Start: s.length, Blocks: s.blocks, Rows: rows}
+		if s.r.stateful && s.cut > s.length { // what follows may be cut back again
+			left = left[:min(len(left), s.cut-s.length)]
+		}
 		n := s.r.piece(q, len(left))
 		if n == 0 {
 			return fmt.Errorf("the plan of %s has no phase for a step of %d tokens after %d", s.r.plan.Model, len(left), s.length)
 		}
 		first := s.length - had
 		q.Tokens = left[:n]
-		s.reached = -1 // a failed step destroys the states of its first block
+		if s.r.stateful {
+			q.State = s.states.step()
+		}
 		if err := s.r.Run(ctx, q); err != nil {
 			return err
 		}
 		s.length += n
-		s.reached = s.length
+		if s.r.stateful {
+			s.states = append(s.states, leftState{s.length, q.State.Write, n > 1 || s.length == s.cut})
+		}
 		if err := use(first); err != nil {
 			return err
 		}

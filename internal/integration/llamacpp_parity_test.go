@@ -227,7 +227,7 @@ func TestParityInCompany(t *testing.T) {
 						for s, n := range step {
 							if n > 0 {
 								pages := lo.Times(blocks, func(i int) int32 { return int32(s + sequences*i) })
-								pieces = append(pieces, batch.Piece{Tokens: text[at[s]:][:n], Start: at[s], Blocks: pages[:(at[s]+n+block-1)/block], Rows: batch.All})
+								pieces = append(pieces, batch.Piece{Tokens: text[at[s]:][:n], Start: at[s], Blocks: pages[:(at[s]+n+block-1)/block], State: batch.State{Read: int32(s), Write: int32(s)}, Rows: batch.All})
 							}
 						}
 						rows, _, err := run(nil, pieces...)

@@ -81,7 +81,8 @@ func newMixture(r *rand.Rand, sequences, vocab int, blocks ...int) *mixture {
 }
 
 func (m *mixture) sequence(p piece, blocks []int32) batch.Piece {
-	return batch.Piece{Tokens: m.ids[p.sequence][p.start:p.end], Start: p.start, Blocks: blocks, Rows: p.rows}
+	own := int32(p.sequence)
+	return batch.Piece{Tokens: m.ids[p.sequence][p.start:p.end], Start: p.start, Blocks: blocks, State: batch.State{Read: own, Write: own}, Rows: p.rows}
 }
 
 // executor runs steps of sequences over one cache. It returns a row of logits for each
@@ -105,7 +106,7 @@ func split(flat []float64, width int) (rows [][]float64) {
 // onDevice executes a loaded program's Plan.
 func onDevice(t *testing.T, l *smelt.Loaded, blocks int) executor {
 	plan := l.Program().Plan
-	r, err := engine.NewRunner(plan, l.OnDevice(), blocks)
+	r, err := engine.NewRunner(plan, l.OnDevice(), blocks, device.Window{Keys: device.States, Blocks: blocks})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return func(damage func(*batch.Step), sequences ...batch.Piece) ([][]float64, string, error) {

@@ -11,11 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tools/parity"
 	"github.com/smelt-ml/smelt/ir/dtype"
+	"github.com/smelt-ml/smelt/ir/sym"
 )
 
 // stateful lists the families that have recurrent states.
@@ -73,6 +76,54 @@ func TestStatesGoBack(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestStatesOfTexts: texts that are embedded together have what each has alone.
+func TestStatesOfTexts(t *testing.T) {
+	texts := [][]int32{{1, 2, 3, 4, 5, 6, 7}, {3}, {9, 8, 7, 6}}
+	for _, family := range stateful {
+		opts := parityOptions(t, "cpu")
+		opts.Embeddings, opts.SameBits = true, true
+		l := fixture.Load(t, fixture.Case(t, parity.Cases(family)[0], "f16"), opts, smelt.Device{Name: "cpu"})
+		e, err := l.NewEmbedder("last")
+		require.NoError(t, err)
+		defer e.Close()
+		together, err := e.Embed(t.Context(), texts)
+		require.NoError(t, err)
+		for i := range texts {
+			alone, err := e.Embed(t.Context(), texts[i:i+1])
+			require.NoError(t, err)
+			require.Equal(t, alone[0], together[i], "text %d of %s", i, family)
+		}
+	}
+}
+
+// TestStatesAreChecked: a step that would read or write no state, or one that another sequence writes, is
+// refused before a kernel runs.
+func TestStatesAreChecked(t *testing.T) {
+	opts := parityOptions(t, "cpu")
+	opts.Sequences, opts.Block = 2, 5
+	run := onDevice(t, fixture.Load(t, fixture.Case(t, parity.Cases("lfm2")[0], "f16"), opts, smelt.Device{Name: "cpu"}), 4)
+	pieces := []batch.Piece{
+		{Tokens: []int32{1, 2}, Blocks: []int32{0}},
+		{Tokens: []int32{3}, Blocks: []int32{1}, State: batch.State{Write: 1}},
+	}
+	for want, states := range map[string][]int32{
+		"": {-1, 0, -1, 1},
+		"sequence 0 reads recurrent state 4 and writes 0; there are 4":  {4, 0, -1, 1},
+		"sequence 1 reads recurrent state -1 and writes 4; there are 4": {-1, 0, -1, 4},
+		"sequence 1 reads recurrent state 1 and writes -1":              {-1, 0, 1, -1},
+		"sequence 0 writes recurrent state 0, which sequence 1 has too": {-1, 0, 0, 1},
+		"sequence 0 writes recurrent state 3, which sequence 1 has":     {-1, 3, -1, 3},
+	} {
+		_, _, err := run(func(s *batch.Step) { s.Inputs[sym.States] = states }, pieces...)
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, device.ErrStep)
+		require.ErrorContains(t, err, want)
 	}
 }
 

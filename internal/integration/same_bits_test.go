@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/fixture"
@@ -57,7 +58,7 @@ func newLawful(t *testing.T, m *smelt.Model, vocab int, opts smelt.Options, devi
 
 // fresh returns an executor over a cache of the same made-up contents each time.
 func (law *lawful) fresh() func(pieces ...batch.Piece) [][]float32 {
-	r, err := engine.NewRunner(law.l.Program().Plan, law.l.OnDevice(), law.sequences*len(law.tables[0]))
+	r, err := engine.NewRunner(law.l.Program().Plan, law.l.OnDevice(), law.sequences*len(law.tables[0]), device.Window{Keys: device.States, Blocks: law.sequences})
 	require.NoError(law.t, err)
 	law.t.Cleanup(func() { require.NoError(law.t, r.Close()) })
 	require.NoError(law.t, r.Instance().RandomiseCaches(law.sequences*len(law.tables[0]), rand.New(rand.NewPCG(5, 6))))
@@ -71,7 +72,8 @@ func (law *lawful) fresh() func(pieces ...batch.Piece) [][]float32 {
 
 // piece is some tokens of a sequence from a position on, with a row of logits for each.
 func (law *lawful) piece(sequence, start, n int) batch.Piece {
-	return batch.Piece{Tokens: law.ids[sequence][start : start+n], Start: start, Blocks: law.tables[sequence], Rows: batch.All}
+	own := int32(sequence)
+	return batch.Piece{Tokens: law.ids[sequence][start : start+n], Start: start, Blocks: law.tables[sequence], State: batch.State{Read: own, Write: own}, Rows: batch.All}
 }
 
 const drafted = "with drafts, most of them wrong"
@@ -132,6 +134,7 @@ var ways = map[string]func(law *lawful, start int) [][]float32{
 		}
 		other := law.piece(0, keep, start+24-keep)
 		other.Blocks = slices.Concat(law.tables[0][:keep/law.block], law.tables[3][keep/law.block:])
+		other.State.Write = 3
 		return append(rows, run(other)...)
 	},
 }

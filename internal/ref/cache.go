@@ -20,10 +20,10 @@ type Cache struct {
 	States map[string]*State
 }
 
-// State is a recurrent state, [blocks, Rows, Width].
+// State is the recurrent states of a layer, [States, Rows, Width].
 type State struct {
 	ir.Recurrent
-	Blocks int
+	States int
 	Data   []float64
 }
 
@@ -33,7 +33,8 @@ func NewCache(c ir.Cache, blocks int) *Cache {
 	return &Cache{Cache: c, Blocks: blocks, K: make([]float64, n), V: make([]float64, n)}
 }
 
-// CachesFor returns empty caches for the layers of a graph that have state.
+// CachesFor returns empty caches for the layers of a graph that have state, with as many recurrent states
+// as blocks.
 func CachesFor(f *ir.Func, blocks int) []*Cache {
 	var caches []*Cache
 	of := func(layer int) *Cache {
@@ -55,7 +56,7 @@ func CachesFor(f *ir.Func, blocks int) []*Cache {
 			if c.States == nil {
 				c.States = make(map[string]*State)
 			}
-			c.States[a.Name] = &State{Recurrent: r, Blocks: blocks, Data: make([]float64, blocks*r.Rows*r.Width)}
+			c.States[a.Name] = &State{Recurrent: r, States: blocks, Data: make([]float64, blocks*r.Rows*r.Width)}
 		}
 	}
 	return caches

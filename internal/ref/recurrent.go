@@ -26,36 +26,25 @@ func (r *run) state(v *ir.Value) (result, error) {
 // begins with zeros.
 func (r *run) recur(v *ir.Value, i int, next func(t int, state, out []float64)) (result, error) {
 	s := r.results[v.Args[i].ID].state
-	positions, cuSeqlens, table := r.tensor(v, i+1).Ints, r.tensor(v, i+2).Ints, r.tensor(v, i+3)
+	cuSeqlens, states := r.tensor(v, i+1).Ints, r.tensor(v, i+2).Ints
 	out, err := r.empty(v.Type.Elems[0])
 	if err != nil {
 		return result{}, err
 	}
-	n, width := s.Rows*s.Width, len(out.Data)/max(1, len(positions))
-	holding := func(b, position int) ([]float64, error) {
-		blocks, at := table.ints(b), position/s.Block
-		if at >= len(blocks) || blocks[at] < 0 || int(blocks[at]) >= s.Blocks {
-			return nil, fmt.Errorf("position %d of sequence %d is in none of %d blocks", position, b, s.Blocks)
-		}
-		return s.Data[int(blocks[at])*n:][:n], nil
-	}
+	n, width := s.Rows*s.Width, len(out.Data)/max(1, int(cuSeqlens[len(cuSeqlens)-1]))
+	before := slices.Clone(s.Data) // a state may be read by one sequence and written by the next
 	for b := range len(cuSeqlens) - 1 {
+		read, write := int(states[2*b]), int(states[2*b+1])
+		if read >= s.States || write < 0 || write >= s.States {
+			return result{}, fmt.Errorf("sequence %d reads state %d and writes %d of %d", b, read, write, s.States)
+		}
+		state := s.Data[write*n:][:n]
+		if read < 0 {
+			clear(state)
+		} else {
+			copy(state, before[read*n:])
+		}
 		for t := int(cuSeqlens[b]); t < int(cuSeqlens[b+1]); t++ {
-			position := int(positions[t])
-			state, err := holding(b, position)
-			if err != nil {
-				return result{}, err
-			}
-			switch {
-			case position == 0:
-				clear(state)
-			case position%s.Block == 0:
-				before, err := holding(b, position-1)
-				if err != nil {
-					return result{}, err
-				}
-				copy(state, before)
-			}
 			next(t, state, out.Data[t*width:][:width])
 		}
 	}
@@ -84,8 +73,8 @@ func (r *run) siluShortConv(v *ir.Value) (result, error) {
 	}
 	y := both.elems[0].tensor.Data
 	for i, x := range y {
-		if len(v.Args) > 6 {
-			x += r.tensor(v, 6).Data[i%both.elems[0].tensor.last()]
+		if len(v.Args) > 5 {
+			x += r.tensor(v, 5).Data[i%both.elems[0].tensor.last()]
 		}
 		y[i] = silu(x)
 	}

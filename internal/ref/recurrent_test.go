@@ -12,8 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// TestShortConv compares steps of any size, of two sequences whose blocks take turns, with the
-// sum over the whole text; a third sequence goes on behind a block of the first.
+// TestShortConv compares steps of any size, of two sequences that write a state in place or into another,
+// with the sum over the whole text; a third sequence goes on from a state that the first has left.
 func TestShortConv(t *testing.T) {
 	const width, taps, block, length = 3, 3, 4, 19
 	f := parse(t, `
@@ -21,7 +21,7 @@ func TestShortConv(t *testing.T) {
   v10 = embed v1 v9 : f32[T,3]
   v11 = weight {name="taps"} : f32[3,3]
   v12 = state {name="conv"} : state<2,3,4>
-  v13 = short_conv v10 v11 v12 v2 v4 v6 : (f32[T,3], state<2,3,4>)
+  v13 = short_conv v10 v11 v12 v4 v90 : (f32[T,3], state<2,3,4>)
   v14 = select v13 {} : f32[T,3]
   v15 = select v13 {index=1} : state<2,3,4>
   return "y" v14
@@ -61,25 +61,22 @@ func TestShortConv(t *testing.T) {
 		for _, p := range pieces {
 			for i := range p.Tokens {
 				for e := range width {
-					require.InDelta(t, whole(texts[p.Blocks[0]%2], p.Start+i, e), out.Tensors["y"].Data[row*width+e], 1e-9)
+					require.InDelta(t, whole(texts[p.State.Write%2], p.Start+i, e), out.Tensors["y"].Data[row*width+e], 1e-9)
 				}
 				row++
 			}
 		}
 	}
-	tables := [2][]int32{{4, 2, 0, 6, 8}, {1, 3, 5, 7, 9}}
-	piece := func(sequence, start, n int) batch.Piece {
-		return batch.Piece{Tokens: texts[sequence][start:][:n], Start: start, Blocks: tables[sequence]}
+	piece := func(sequence, start, n int, read, write int32) batch.Piece {
+		return batch.Piece{Tokens: texts[sequence][start:][:n], Start: start, Blocks: batch.Contiguous(block, length), State: batch.State{Read: read, Write: write}}
 	}
-	run(piece(0, 0, 3), piece(1, 0, 9))
-	run(piece(1, 9, 1), piece(0, 3, 2))
-	run(piece(0, 5, 1))
-	run(piece(0, 6, 9), piece(1, 10, 1))
-	run(piece(0, 15, 4), piece(1, 11, 8))
-	for _, shared := range []int{1, 3} {
-		other := piece(0, shared*block, length-shared*block)
-		other.Blocks = append(append([]int32{}, tables[0][:shared]...), 10, 12, 14, 11)[:5]
-		run(other)
+	run(piece(0, 0, 3, 7, 4), piece(1, 0, 9, 9, 1))
+	run(piece(1, 9, 1, 1, 1), piece(0, 3, 2, 4, 2))
+	run(piece(0, 5, 1, 2, 2))
+	run(piece(0, 6, 9, 2, 6), piece(1, 10, 1, 1, 3))
+	run(piece(0, 15, 4, 6, 6), piece(1, 11, 8, 3, 3))
+	for start, read := range map[int]int32{3: 4, 6: 2} {
+		run(piece(0, start, length-start, read, 8))
 	}
 }
 
@@ -98,7 +95,7 @@ func TestMamba2InPieces(t *testing.T) {
   v14 = weight {name="bias"} : f32[4]
   v15 = weight {name="skip"} : f32[4]
   v16 = state {name="ssm"} : state<20,3,4>
-  v17 = mamba2 v11 v12 v13 v14 v15 v16 v2 v4 v6 {groups=2} : (f32[T,4,3], state<20,3,4>)
+  v17 = mamba2 v11 v12 v13 v14 v15 v16 v4 v90 {groups=2} : (f32[T,4,3], state<20,3,4>)
   v18 = select v17 {} : f32[T,4,3]
   v19 = select v17 {index=1} : state<20,3,4>
   return "y" v18
@@ -152,7 +149,7 @@ func TestMamba2InPieces(t *testing.T) {
 	for _, cuts := range [][]int{{length}, {3, 1, 1, 9, 5}, {8, 11}} {
 		caches, y, start := ref.CachesFor(f, 8), []float64{}, 0
 		for _, n := range cuts {
-			in := batch.Pack(block, length, batch.Piece{Tokens: ids[start:][:n], Start: start, Blocks: []int32{6, 2, 4, 0, 1}}).Inputs
+			in := batch.Pack(block, length, batch.Piece{Tokens: ids[start:][:n], Start: start, Blocks: []int32{6, 2, 4, 0, 1}, State: batch.State{Read: 3, Write: 3}}).Inputs
 			out, err := ref.Run(f, ref.Env{Sizes: ref.SizesFor(in, length), Inputs: in, Weight: ref.Of(weights), Caches: caches})
 			require.NoError(t, err)
 			y = append(y, out.Tensors["y"].Data...)

@@ -561,7 +561,7 @@ func (l *loaded) begin(ctx context.Context, s trial, random bool) error {
 // write to each other's blocks, so the cache is randomised once.
 func (l *loaded) together(r *runner, s trial, times int, run func(*engine.Runner, []batch.Piece) error) (err error) {
 	if l.many == nil {
-		if l.many, err = engine.NewRunner(l.plan, l.executable, r.blocks); err != nil {
+		if l.many, err = engine.NewRunner(l.plan, l.executable, r.blocks, device.Window{Keys: device.States, Blocks: r.blocks}); err != nil {
 			return err
 		}
 		if err := l.many.Instance().RandomiseCaches(r.blocks, rand.New(rand.NewPCG(1, 2))); err != nil {
@@ -572,6 +572,7 @@ func (l *loaded) together(r *runner, s trial, times int, run func(*engine.Runner
 	own := batch.Contiguous(l.plan.Block(), s.depth+s.tokens)
 	pieces := make([]batch.Piece, s.sequences)
 	for i := range pieces {
+		pieces[i].State = batch.State{Read: int32(i), Write: int32(i)}
 		for _, b := range own {
 			pieces[i].Blocks = append(pieces[i].Blocks, int32(s.first+i*len(own))+b)
 		}

@@ -18,6 +18,7 @@ const (
 	ContextLens = "context_lens" // [B] keys of each sequence, this step's included
 	BlockTable  = "block_table"  // [B,NB] cache blocks of each sequence
 	LogitRows   = "logit_rows"   // [R] tokens that the head computes logits for
+	States      = "states"       // [B,2] recurrent states of each sequence: the one that it reads, negative where it begins, and the one that it writes
 	Copies      = "copies"       // [C,2] cache blocks: one that is copied, and the one that becomes its copy
 )
 

@@ -191,8 +191,6 @@ struct ShortConvParams {
     uint32_t width;
     uint32_t taps; // tokens that a result is a sum over, its own the last: 2 to 8
     uint32_t x_stride;
-    uint32_t block;        // tokens of a cache block
-    uint32_t table_stride; // NB
 };
 
 // Of delta_net.
@@ -201,16 +199,14 @@ struct DeltaNetParams {
     uint32_t seqs;
     uint32_t heads; // of V, and of the state
     uint32_t key_heads;
-    uint32_t head;         // elements of a head
-    uint32_t block;        // tokens of a cache block
-    uint32_t table_stride; // NB
-    uint32_t share;        // adjacent heads of V with the same head of Q and K
-    uint32_t gate_stride;  // of alpha and beta
-    uint32_t beta_from;    // where beta begins in a row
-    uint32_t z_stride;     // of the gate of the result
-    uint32_t z_from;       // where the gate begins in a row
-    float eps;             // of the lengths of Q and K
-    float norm_eps;        // of the norm of the result
+    uint32_t head;        // elements of a head
+    uint32_t share;       // adjacent heads of V with the same head of Q and K
+    uint32_t gate_stride; // of alpha and beta
+    uint32_t beta_from;   // where beta begins in a row
+    uint32_t z_stride;    // of the gate of the result
+    uint32_t z_from;      // where the gate begins in a row
+    float eps;            // of the lengths of Q and K
+    float norm_eps;       // of the norm of the result
 };
 
 // Of mamba2.
@@ -218,11 +214,9 @@ struct Mamba2Params {
     uint32_t tokens;
     uint32_t seqs;
     uint32_t heads;
-    uint32_t groups;       // of B and C, which divide the heads
-    uint32_t head;         // elements of a head
-    uint32_t states;       // elements of a group of B and of C
-    uint32_t block;        // tokens of a cache block
-    uint32_t table_stride; // NB
+    uint32_t groups; // of B and C, which divide the heads
+    uint32_t head;   // elements of a head
+    uint32_t states; // elements of a group of B and of C
     uint32_t dt_stride;
     uint32_t dt_from;  // where dt begins in a row
     uint32_t z_stride; // of the gate of the result

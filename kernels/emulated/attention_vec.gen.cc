@@ -630,7 +630,7 @@ a.block_table = block_table;
 a.results = {out, part, statistics, sinks, gate, p.heads, p.gate_stride, p.gate_from};
 a.map = map;
 a.slopes = slopes;
-#line 206 "kernels/attention_vec.metal"
+#line 207 "kernels/attention_vec.metal"
 if (MSL_BRANCH(76, (msl_constant_has_head() ? msl_constant_fc_head() : p.head) > 256)) {
 attend<1, 16>(a, p, states, group, groups, tid, sg, lane);
 return;
@@ -651,7 +651,7 @@ break;
 }
 
 }
-#line 232 "kernels/attention_vec.metal"
+#line 233 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -902,16 +902,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}, {5, 0, "gate"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 277, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 15, variables_0, 1},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 279, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 15, variables_1, 1},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 281, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 15, variables_2, 1},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 283, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 15, variables_3, 1},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 285, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 15, variables_4, 1},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 287, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 15, variables_5, 1},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 289, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 15, variables_6, 1},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 291, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 293, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 295, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 6, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 278, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 15, variables_0, 1},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 280, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 15, variables_1, 1},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 282, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 15, variables_2, 1},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 284, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 15, variables_3, 1},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 286, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 15, variables_4, 1},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 288, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 15, variables_5, 1},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 290, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 15, variables_6, 1},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 292, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 294, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 296, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 6, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -12,12 +12,15 @@ bool begins;
 
 
 
-template <typename P> inline Step step_of(uint position, uint h, const int *table, ulong matrix, const P &p) {
+
+template <typename P>
+inline Step step_of(bool first, uint seq, uint h, const int *states, ulong matrix, const P &p) {
+const int read = states[2 * seq];
 const ulong own = h * matrix;
 Step step;
-step.begins = position == 0;
-step.from = MSL_BRANCH(9, step.begins )? 0 : ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[(position - 1) / p.block])))) * p.heads * matrix + own;
-step.to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[position / p.block])))) * p.heads * matrix + own;
+step.begins = first && read < 0;
+step.to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, states[2 * seq + 1])))) * p.heads * matrix + own;
+step.from = MSL_BRANCH(9, first )? ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, max(read, 0))))) * p.heads * matrix + own : step.to;
 return step;
 }
 #line 7 "kernels/delta_net.metal"
@@ -55,9 +58,8 @@ const A *beta,
 const float *decay,
 const float *bias,
 const float *state,
-const int *positions,
 const int *cu_seqlens,
-const int *block_table,
+const int *states,
 A *out,
 float *state_out,
 const DeltaNetParams &p,
@@ -72,7 +74,6 @@ const int first = cu_seqlens[seq], end = cu_seqlens[seq + 1];
 if (MSL_BRANCH(13, first >= end))
 return;
 const bool has_column = j < head;
-const int *table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
 const ulong row = ulong(MSL_CAST(ulong, 2 * p.key_heads + p.heads)) * head;
 MSL_LOOP(14) for (uint t = uint(MSL_CAST(uint, first)); MSL_TURN(15, t < uint(MSL_CAST(uint, end))); t++) {
 const A *from_q = qkv + t * row + ulong(MSL_CAST(ulong, of)) * head;
@@ -94,7 +95,7 @@ const ulong gate = ulong(MSL_CAST(ulong, t)) * p.gate_stride + h;
 const float keep = exp(log_decay(float(MSL_CAST(float, alpha[gate])), bias[h], decay[h]));
 const float learn = sigmoid_of(float(MSL_CAST(float, beta[gate + p.beta_from])));
 
-const Step step = step_of(uint(MSL_CAST(uint, positions[t])), h, table, ulong(MSL_CAST(ulong, head)) * head, p);
+const Step step = step_of(t == uint(MSL_CAST(uint, first)), seq, h, states, ulong(MSL_CAST(ulong, head)) * head, p);
 const float *before = state + step.from + j;
 float *after = state_out + step.to + j;
 float y = 0.0f;
@@ -126,10 +127,10 @@ if (MSL_BRANCH(28, has_column))
 out[(ulong(MSL_CAST(ulong, t)) * p.heads + h) * head + j] = A(y);
 }
 }
-#line 134 "kernels/delta_net.metal"
+#line 132 "kernels/delta_net.metal"
 static constexpr uint piece = 16;
 static constexpr uint most = 128;
-#line 153 "kernels/delta_net.metal"
+#line 151 "kernels/delta_net.metal"
 template <typename A>
 void delta_net_pieces( const A *qkv,
 const A *alpha,
@@ -137,9 +138,8 @@ const A *beta,
 const float *decay,
 const float *bias,
 const float *state,
-const int *positions,
 const int *cu_seqlens,
-const int *block_table,
+const int *states,
 A *out,
 float *state_out,
 const DeltaNetParams &p,
@@ -152,14 +152,12 @@ using msl_type_4 = float[4 * piece * 32]; static_assert(sizeof(msl_type_4) == 81
 using msl_type_9 = float[64]; static_assert(sizeof(msl_type_9) == 256, "factors"); constexpr uint32_t msl_at_9 = msl::place(msl_end_8), msl_end_9 = msl_at_9 + sizeof(msl_type_9); msl_type_9 &factors = msl::group_variable<msl_type_9>(msl_at_9, 9); 
 const uint h = group.x, seq = group.y, head = p.head, of = key_head(h, p);
 const uint first = uint(MSL_CAST(uint, max(cu_seqlens[seq], 0))), end = uint(MSL_CAST(uint, max(cu_seqlens[seq + 1], 0)));
-const int *table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
 const ulong row = ulong(MSL_CAST(ulong, 2 * p.key_heads + p.heads)) * head;
 const uint c0 = sg * 32, column = c0 + lane, tiles = MSL_BRANCH(29, c0 < head )? min((head - c0) / 8, 4u) : 0;
 float *columns = all_columns + sg * piece * 32;
 MSL_LOOP(30) for (uint t = first, n = 0; MSL_TURN(31, t < end); t += n) {
-const uint position = uint(MSL_CAST(uint, positions[t]));
-n = min(min(piece, end - t), p.block - position % p.block);
-const Step step = step_of(position, h, table, ulong(MSL_CAST(ulong, head)) * head, p);
+n = min(piece, end - t);
+const Step step = step_of(t == first, seq, h, states, ulong(MSL_CAST(ulong, head)) * head, p);
 const float *before = state + step.from + c0;
 float *after = state_out + step.to + c0;
 
@@ -319,7 +317,7 @@ out[(ulong(MSL_CAST(ulong, t + i)) * p.heads + h) * head + column] = A(v);
 threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup, 18);
 }
 }
-#line 323 "kernels/emulated/delta_net.gen.cc"
+#line 321 "kernels/emulated/delta_net.gen.cc"
 void thread_0(const msl::Thread &t) {
     delta_net<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -329,19 +327,18 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
+        *static_cast<const DeltaNetParams *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const float *>(t.worker->buffers[12]),
-        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(DeltaNetParams), "p"}, {11, 0, "gain"}, {12, 0, "z"}};
 const uint32_t variables_0[] = {1024, 1024, 32, 32, 32};
 void thread_1(const msl::Thread &t) {
     delta_net<half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -352,19 +349,18 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
-        static_cast<half *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
-        static_cast<const float *>(t.worker->buffers[12]),
-        static_cast<const half *>(t.worker->buffers[13]),
+        static_cast<half *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        *static_cast<const DeltaNetParams *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const half *>(t.worker->buffers[12]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(DeltaNetParams), "p"}, {11, 0, "gain"}, {12, 0, "z"}};
 const uint32_t variables_1[] = {1024, 1024, 32, 32, 32};
 void thread_2(const msl::Thread &t) {
     delta_net<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -375,19 +371,18 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
-        static_cast<bfloat *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
-        static_cast<const float *>(t.worker->buffers[12]),
-        static_cast<const bfloat *>(t.worker->buffers[13]),
+        static_cast<bfloat *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        *static_cast<const DeltaNetParams *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const bfloat *>(t.worker->buffers[12]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(DeltaNetParams), "p"}, {11, 0, "gain"}, {12, 0, "z"}};
 const uint32_t variables_2[] = {1024, 1024, 32, 32, 32};
 void thread_3(const msl::Thread &t) {
     delta_net_pieces<float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -398,18 +393,17 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
+        *static_cast<const DeltaNetParams *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const float *>(t.worker->buffers[12]),
-        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(DeltaNetParams), "p"}, {11, 0, "gain"}, {12, 0, "z"}};
 const uint32_t variables_3[] = {8192, 8192, 1024, 1024, 8192, 256, 64, 64, 64, 256};
 void thread_4(const msl::Thread &t) {
     delta_net_pieces<half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -420,18 +414,17 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
-        static_cast<half *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
-        static_cast<const float *>(t.worker->buffers[12]),
-        static_cast<const half *>(t.worker->buffers[13]),
+        static_cast<half *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        *static_cast<const DeltaNetParams *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const half *>(t.worker->buffers[12]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(DeltaNetParams), "p"}, {11, 0, "gain"}, {12, 0, "z"}};
 const uint32_t variables_4[] = {8192, 8192, 1024, 1024, 8192, 256, 64, 64, 64, 256};
 void thread_5(const msl::Thread &t) {
     delta_net_pieces<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -442,26 +435,25 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
-        static_cast<bfloat *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const DeltaNetParams *>(t.worker->buffers[11]),
-        static_cast<const float *>(t.worker->buffers[12]),
-        static_cast<const bfloat *>(t.worker->buffers[13]),
+        static_cast<bfloat *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        *static_cast<const DeltaNetParams *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const bfloat *>(t.worker->buffers[12]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}, {12, 0, "gain"}, {13, 0, "z"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(DeltaNetParams), "p"}, {11, 0, "gain"}, {12, 0, "z"}};
 const uint32_t variables_5[] = {8192, 8192, 1024, 1024, 8192, 256, 64, 64, 64, 256};
 const msl::Kernel kernels[] = {
-    {"delta_net_f32", "kernels/delta_net.metal", 129, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 5},
-    {"delta_net_f16", "kernels/delta_net.metal", 130, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 5},
-    {"delta_net_bf16", "kernels/delta_net.metal", 131, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 5},
-    {"delta_net_pieces_f32", "kernels/delta_net.metal", 343, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 10},
-    {"delta_net_pieces_f16", "kernels/delta_net.metal", 344, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 10},
-    {"delta_net_pieces_bf16", "kernels/delta_net.metal", 345, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 10},
+    {"delta_net_f32", "kernels/delta_net.metal", 127, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 5},
+    {"delta_net_f16", "kernels/delta_net.metal", 128, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 5},
+    {"delta_net_bf16", "kernels/delta_net.metal", 129, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 5},
+    {"delta_net_pieces_f32", "kernels/delta_net.metal", 338, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 10},
+    {"delta_net_pieces_f16", "kernels/delta_net.metal", 339, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 10},
+    {"delta_net_pieces_bf16", "kernels/delta_net.metal", 340, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 10},
 };
 } // namespace
 namespace msl {

@@ -12,12 +12,15 @@ bool begins;
 
 
 
-template <typename P> inline Step step_of(uint position, uint h, const int *table, ulong matrix, const P &p) {
+
+template <typename P>
+inline Step step_of(bool first, uint seq, uint h, const int *states, ulong matrix, const P &p) {
+const int read = states[2 * seq];
 const ulong own = h * matrix;
 Step step;
-step.begins = position == 0;
-step.from = MSL_BRANCH(9, step.begins )? 0 : ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[(position - 1) / p.block])))) * p.heads * matrix + own;
-step.to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[position / p.block])))) * p.heads * matrix + own;
+step.begins = first && read < 0;
+step.to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, states[2 * seq + 1])))) * p.heads * matrix + own;
+step.from = MSL_BRANCH(9, first )? ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, max(read, 0))))) * p.heads * matrix + own : step.to;
 return step;
 }
 #line 7 "kernels/mamba2.metal"
@@ -49,9 +52,8 @@ const float *decay,
 const float *bias,
 const float *skip,
 const float *state,
-const int *positions,
 const int *cu_seqlens,
-const int *block_table,
+const int *states,
 A *out,
 float *state_out,
 const Mamba2Params &p,
@@ -66,7 +68,6 @@ const int first = cu_seqlens[seq], end = cu_seqlens[seq + 1];
 if (MSL_BRANCH(10, first >= end))
 return;
 const bool has_column = j < head;
-const int *table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
 const Columns at = columns_of(h, p);
 MSL_LOOP(11) for (uint t = uint(MSL_CAST(uint, first)); MSL_TURN(12, t < uint(MSL_CAST(uint, end))); t++) {
 const A *row = xbc + t * at.row;
@@ -78,7 +79,7 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 1);
 const float step = softplus_of(float(MSL_CAST(float, dt[ulong(MSL_CAST(ulong, t)) * p.dt_stride + p.dt_from + h])) + bias[h]);
 const float keep = exp(decay[h] * step);
 const float x = MSL_BRANCH(15, has_column )? float(MSL_CAST(float, row[at.x + j])) : 0.0f;
-const Step s = step_of(uint(MSL_CAST(uint, positions[t])), h, table, ulong(MSL_CAST(ulong, p.states)) * head, p);
+const Step s = step_of(t == uint(MSL_CAST(uint, first)), seq, h, states, ulong(MSL_CAST(ulong, p.states)) * head, p);
 float y = 0.0f;
 MSL_LOOP(16) for (uint i = top; MSL_TURN(17, i < bottom && has_column); i++) {
 const ulong e = ulong(MSL_CAST(ulong, i)) * head + j;
@@ -99,10 +100,10 @@ out[(ulong(MSL_CAST(ulong, t)) * p.heads + h) * head + j] = A(y);
 }
 }
 }
-#line 107 "kernels/mamba2.metal"
+#line 105 "kernels/mamba2.metal"
 static constexpr uint piece = 16;
 static constexpr uint most = 128;
-#line 123 "kernels/mamba2.metal"
+#line 121 "kernels/mamba2.metal"
 template <typename A>
 void mamba2_pieces( const A *xbc,
 const A *dt,
@@ -110,9 +111,8 @@ const float *decay,
 const float *bias,
 const float *skip,
 const float *state,
-const int *positions,
 const int *cu_seqlens,
-const int *block_table,
+const int *states,
 A *out,
 float *state_out,
 const Mamba2Params &p,
@@ -121,19 +121,17 @@ uint2 group, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = float[piece * most]; static_assert(sizeof(msl_type_0) == 8192, "b"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &b = msl::group_variable<msl_type_0>(msl_at_0, 0); using msl_type_1 = float[piece * most]; static_assert(sizeof(msl_type_1) == 8192, "c"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &c = msl::group_variable<msl_type_1>(msl_at_1, 1); using msl_type_2 = float[piece * most]; static_assert(sizeof(msl_type_2) == 8192, "x"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &x = msl::group_variable<msl_type_2>(msl_at_2, 2); using msl_type_3 = float[piece * piece]; static_assert(sizeof(msl_type_3) == 1024, "cb"); constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &cb = msl::group_variable<msl_type_3>(msl_at_3, 3); 
 using msl_type_4 = float[piece]; static_assert(sizeof(msl_type_4) == 64, "steps"); constexpr uint32_t msl_at_4 = msl::place(msl_end_3), msl_end_4 = msl_at_4 + sizeof(msl_type_4); msl_type_4 &steps = msl::group_variable<msl_type_4>(msl_at_4, 4); using msl_type_5 = float[piece]; static_assert(sizeof(msl_type_5) == 64, "sums"); constexpr uint32_t msl_at_5 = msl::place(msl_end_4), msl_end_5 = msl_at_5 + sizeof(msl_type_5); msl_type_5 &sums = msl::group_variable<msl_type_5>(msl_at_5, 5); using msl_type_6 = float[64]; static_assert(sizeof(msl_type_6) == 256, "factors"); constexpr uint32_t msl_at_6 = msl::place(msl_end_5), msl_end_6 = msl_at_6 + sizeof(msl_type_6); msl_type_6 &factors = msl::group_variable<msl_type_6>(msl_at_6, 6); 
-const uint h = group.x, seq = group.y, head = p.head, states = p.states;
+const uint h = group.x, seq = group.y, head = p.head, size = p.states;
 const uint first = uint(MSL_CAST(uint, max(cu_seqlens[seq], 0))), end = uint(MSL_CAST(uint, max(cu_seqlens[seq + 1], 0)));
-const int *table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
 const Columns at = columns_of(h, p);
 MSL_LOOP(22) for (uint t = first, n = 0; MSL_TURN(23, t < end); t += n) {
-const uint position = uint(MSL_CAST(uint, positions[t]));
-n = min(min(piece, end - t), p.block - position % p.block);
-const Step step = step_of(position, h, table, ulong(MSL_CAST(ulong, states)) * head, p);
+n = min(piece, end - t);
+const Step step = step_of(t == first, seq, h, states, ulong(MSL_CAST(ulong, size)) * head, p);
 
 
-MSL_LOOP(24) for (uint e = tid; MSL_TURN(25, e < piece * states); e += 128) {
-const uint i = e / states;
-const A *row = xbc + ulong(MSL_CAST(ulong, t + min(i, n - 1))) * at.row + e % states;
+MSL_LOOP(24) for (uint e = tid; MSL_TURN(25, e < piece * size); e += 128) {
+const uint i = e / size;
+const A *row = xbc + ulong(MSL_CAST(ulong, t + min(i, n - 1))) * at.row + e % size;
 b[e] = MSL_BRANCH(26, i < n )? float(MSL_CAST(float, row[at.b])) : 0.0f;
 c[e] = MSL_BRANCH(27, i < n )? float(MSL_CAST(float, row[at.c])) : 0.0f;
 }
@@ -144,10 +142,10 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 
 const uint up = sg / 2 * 8, across = sg % 2 * 8;
 simdgroup_float8x8 products = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-MSL_LOOP(30) for (uint d = 0; MSL_TURN(31, d < states); d += 8) {
+MSL_LOOP(30) for (uint d = 0; MSL_TURN(31, d < size); d += 8) {
 simdgroup_float8x8 left, right;
-simdgroup_load(left, c + up * states + d, states);
-simdgroup_load(right, b + across * states + d, states, ulong2(0, 0), true);
+simdgroup_load(left, c + up * size + d, size);
+simdgroup_load(right, b + across * size + d, size, ulong2(0, 0), true);
 simdgroup_multiply_accumulate(products, left, right, products);
 }
 simdgroup_store(products, cb + up * piece + across, piece);
@@ -166,8 +164,8 @@ MSL_LOOP(38) for (uint e = tid; MSL_TURN(39, e < piece * piece); e += 128) {
 const uint i = e / piece, j = e % piece;
 cb[e] = MSL_BRANCH(40, j <= i )? exp(sums[i] - sums[j]) * cb[e] : 0.0f;
 }
-MSL_LOOP(41) for (uint e = tid; MSL_TURN(42, e < piece * states); e += 128) {
-const float sum = sums[e / states];
+MSL_LOOP(41) for (uint e = tid; MSL_TURN(42, e < piece * size); e += 128) {
+const float sum = sums[e / size];
 c[e] *= exp(sum);
 b[e] *= exp(sums[piece - 1] - sum);
 }
@@ -185,18 +183,18 @@ for (uint i = 0; MSL_STEP(i < 2); i++) {
 y[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 simdgroup_load(own[i], x + i * 8 * head + column, head);
 }
-MSL_LOOP(47) for (uint d = 0; MSL_TURN(48, d < states); d += 8) {
+MSL_LOOP(47) for (uint d = 0; MSL_TURN(48, d < size); d += 8) {
 simdgroup_float8x8 s = make_filled_simdgroup_matrix<float, 8, 8>(0.0f), left;
 if (MSL_BRANCH(49, !step.begins)) {
 simdgroup_load(s, before + ulong(MSL_CAST(ulong, d)) * head, head);
 for (uint i = 0; MSL_STEP(i < 2); i++) {
-simdgroup_load(left, c + i * 8 * states + d, states);
+simdgroup_load(left, c + i * 8 * size + d, size);
 simdgroup_multiply_accumulate(y[i], left, s, y[i]);
 }
 simdgroup_multiply(s, factor, s);
 }
 for (uint i = 0; MSL_STEP(i < 2); i++) {
-simdgroup_load(left, b + i * 8 * states + d, states, ulong2(0, 0), true);
+simdgroup_load(left, b + i * 8 * size + d, size, ulong2(0, 0), true);
 simdgroup_multiply_accumulate(s, left, own[i], s);
 }
 simdgroup_store(s, after + ulong(MSL_CAST(ulong, d)) * head, head);
@@ -223,7 +221,7 @@ out[(ulong(MSL_CAST(ulong, t + i)) * p.heads + h) * head + j] = A(v);
 threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup, 7);
 }
 }
-#line 227 "kernels/emulated/mamba2.gen.cc"
+#line 225 "kernels/emulated/mamba2.gen.cc"
 void thread_0(const msl::Thread &t) {
     mamba2<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -233,16 +231,15 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const Mamba2Params *>(t.worker->buffers[11]),
-        static_cast<const float *>(t.worker->buffers[12]),
+        *static_cast<const Mamba2Params *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>(t.worker->group));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(Mamba2Params), "p"}, {12, 0, "z"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(Mamba2Params), "p"}, {11, 0, "z"}};
 const uint32_t variables_0[] = {1024, 1024, 1024};
 void thread_1(const msl::Thread &t) {
     mamba2<half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -253,16 +250,15 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
-        static_cast<half *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const Mamba2Params *>(t.worker->buffers[11]),
-        static_cast<const half *>(t.worker->buffers[12]),
+        static_cast<half *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        *static_cast<const Mamba2Params *>(t.worker->buffers[10]),
+        static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>(t.worker->group));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(Mamba2Params), "p"}, {12, 0, "z"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(Mamba2Params), "p"}, {11, 0, "z"}};
 const uint32_t variables_1[] = {1024, 1024, 1024};
 void thread_2(const msl::Thread &t) {
     mamba2<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -273,16 +269,15 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
-        static_cast<bfloat *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const Mamba2Params *>(t.worker->buffers[11]),
-        static_cast<const bfloat *>(t.worker->buffers[12]),
+        static_cast<bfloat *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        *static_cast<const Mamba2Params *>(t.worker->buffers[10]),
+        static_cast<const bfloat *>(t.worker->buffers[11]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>(t.worker->group));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(Mamba2Params), "p"}, {12, 0, "z"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(Mamba2Params), "p"}, {11, 0, "z"}};
 const uint32_t variables_2[] = {1024, 1024, 1024};
 void thread_3(const msl::Thread &t) {
     mamba2_pieces<float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -293,17 +288,16 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const Mamba2Params *>(t.worker->buffers[11]),
-        static_cast<const float *>(t.worker->buffers[12]),
+        *static_cast<const Mamba2Params *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(Mamba2Params), "p"}, {12, 0, "z"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(Mamba2Params), "p"}, {11, 0, "z"}};
 const uint32_t variables_3[] = {8192, 8192, 8192, 1024, 64, 64, 256};
 void thread_4(const msl::Thread &t) {
     mamba2_pieces<half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -314,17 +308,16 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
-        static_cast<half *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const Mamba2Params *>(t.worker->buffers[11]),
-        static_cast<const half *>(t.worker->buffers[12]),
+        static_cast<half *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        *static_cast<const Mamba2Params *>(t.worker->buffers[10]),
+        static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(Mamba2Params), "p"}, {12, 0, "z"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(Mamba2Params), "p"}, {11, 0, "z"}};
 const uint32_t variables_4[] = {8192, 8192, 8192, 1024, 64, 64, 256};
 void thread_5(const msl::Thread &t) {
     mamba2_pieces<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -335,25 +328,24 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[5]),
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<const int *>(t.worker->buffers[7]),
-        static_cast<const int *>(t.worker->buffers[8]),
-        static_cast<bfloat *>(t.worker->buffers[9]),
-        static_cast<float *>(t.worker->buffers[10]),
-        *static_cast<const Mamba2Params *>(t.worker->buffers[11]),
-        static_cast<const bfloat *>(t.worker->buffers[12]),
+        static_cast<bfloat *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        *static_cast<const Mamba2Params *>(t.worker->buffers[10]),
+        static_cast<const bfloat *>(t.worker->buffers[11]),
         msl::position<uint2>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(Mamba2Params), "p"}, {12, 0, "z"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "xbc"}, {1, 0, "dt"}, {2, 0, "decay"}, {3, 0, "bias"}, {4, 0, "skip"}, {5, 0, "state"}, {6, 0, "cu_seqlens"}, {7, 0, "states"}, {8, 0, "out"}, {9, 0, "state_out"}, {10, sizeof(Mamba2Params), "p"}, {11, 0, "z"}};
 const uint32_t variables_5[] = {8192, 8192, 8192, 1024, 64, 64, 256};
 const msl::Kernel kernels[] = {
-    {"mamba2_f32", "kernels/mamba2.metal", 102, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 3},
-    {"mamba2_f16", "kernels/mamba2.metal", 103, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 3},
-    {"mamba2_bf16", "kernels/mamba2.metal", 104, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 3},
-    {"mamba2_pieces_f32", "kernels/mamba2.metal", 244, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 7},
-    {"mamba2_pieces_f16", "kernels/mamba2.metal", 245, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 7},
-    {"mamba2_pieces_bf16", "kernels/mamba2.metal", 246, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 7},
+    {"mamba2_f32", "kernels/mamba2.metal", 100, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 12, variables_0, 3},
+    {"mamba2_f16", "kernels/mamba2.metal", 101, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 12, variables_1, 3},
+    {"mamba2_bf16", "kernels/mamba2.metal", 102, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 12, variables_2, 3},
+    {"mamba2_pieces_f32", "kernels/mamba2.metal", 239, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 12, variables_3, 7},
+    {"mamba2_pieces_f16", "kernels/mamba2.metal", 240, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 12, variables_4, 7},
+    {"mamba2_pieces_bf16", "kernels/mamba2.metal", 241, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 12, variables_5, 7},
 };
 } // namespace
 namespace msl {

@@ -28,9 +28,8 @@ template <typename A>
 void short_conv( const A *x,
 const float *w,
 const float *state,
-const int *positions,
 const int *cu_seqlens,
-const int *block_table,
+const int *states,
 A *out,
 float *state_out,
 const ShortConvParams &p,
@@ -47,19 +46,18 @@ seq++;
 const uint first = uint(MSL_CAST(uint, cu_seqlens[seq])), past_rows = p.taps - 1;
 if (MSL_BRANCH(13, token > first && token - first < past_rows))
 return;
-const uint start = uint(MSL_CAST(uint, positions[first])), count = uint(MSL_CAST(uint, cu_seqlens[seq + 1])) - first;
-const int *table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
+const uint count = uint(MSL_CAST(uint, cu_seqlens[seq + 1])) - first;
 const ulong state_size = ulong(MSL_CAST(ulong, past_rows)) * p.width;
-const uint from = MSL_BRANCH(14, start > 0 )? uint(MSL_CAST(uint, table[(start - 1) / p.block])) : 0;
-const Past past = {state + from * state_size, p.width, MSL_BRANCH(15, start > 0 )? past_rows : 0};
+const int read = states[2 * seq];
+const Past past = {state + ulong(MSL_CAST(ulong, max(read, 0))) * state_size, p.width, MSL_BRANCH(14, read < 0 )? 0 : past_rows};
 
-const uint end = MSL_BRANCH(16, token > first )? token + 1 : first + min(count, past_rows);
-MSL_LOOP(17) for (uint t = token; MSL_TURN(18, t < end); t++) {
+const uint end = MSL_BRANCH(15, token > first )? token + 1 : first + min(count, past_rows);
+MSL_LOOP(16) for (uint t = token; MSL_TURN(17, t < end); t++) {
 float sum = 0.0f;
-MSL_LOOP(19) for (uint j = 0; MSL_TURN(20, j < p.taps); j++) {
+MSL_LOOP(18) for (uint j = 0; MSL_TURN(19, j < p.taps); j++) {
 const uint back = past_rows - j;
 float v;
-if (MSL_BRANCH(21, back > t - first)) {
+if (MSL_BRANCH(20, back > t - first)) {
 v = past.at(back - (t - first), e);
 } else {
 const ulong at = ulong(MSL_CAST(ulong, t - back)) * p.x_stride + e;
@@ -75,77 +73,71 @@ if (msl_constant_has_silu())
 sum = silu_of(sum);
 out[ulong(MSL_CAST(ulong, t)) * p.width + e] = A(sum);
 }
-if (MSL_BRANCH(22, token > first))
+if (MSL_BRANCH(21, token > first))
 return;
-MSL_LOOP(23) for (uint block = (start + count - 1) / p.block + 1; MSL_TURN(24, block-- > start / p.block);) {
-const uint after = min((block + 1) * p.block, start + count) - start;
-float *to = state_out + ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, table[block])))) * state_size + e;
-MSL_LOOP(25) for (uint r = 0; MSL_TURN(26, r < past_rows); r++) {
+float *to = state_out + ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, states[2 * seq + 1])))) * state_size + e;
+MSL_LOOP(22) for (uint r = 0; MSL_TURN(23, r < past_rows); r++) {
 const uint back = past_rows - r;
 float v;
-if (MSL_BRANCH(27, back > after)) {
-v = past.at(back - after, e);
+if (MSL_BRANCH(24, back > count)) {
+v = past.at(back - count, e);
 } else {
-const ulong at = ulong(MSL_CAST(ulong, first + after - back)) * p.x_stride + e;
+const ulong at = ulong(MSL_CAST(ulong, first + count - back)) * p.x_stride + e;
 v = msl_constant_is_gated() ? float(MSL_CAST(float, in_gate[at])) * float(MSL_CAST(float, x[at])) : float(MSL_CAST(float, x[at]));
 }
 to[ulong(MSL_CAST(ulong, r)) * p.width] = v;
 }
 }
-}
-#line 97 "kernels/emulated/short_conv.gen.cc"
+#line 92 "kernels/emulated/short_conv.gen.cc"
 void thread_0(const msl::Thread &t) {
     short_conv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<const float *>(t.worker->buffers[2]),
         static_cast<const int *>(t.worker->buffers[3]),
         static_cast<const int *>(t.worker->buffers[4]),
-        static_cast<const int *>(t.worker->buffers[5]),
+        static_cast<float *>(t.worker->buffers[5]),
         static_cast<float *>(t.worker->buffers[6]),
-        static_cast<float *>(t.worker->buffers[7]),
-        *static_cast<const ShortConvParams *>(t.worker->buffers[8]),
+        *static_cast<const ShortConvParams *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
-        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}, {11, 0, "bias"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "cu_seqlens"}, {4, 0, "states"}, {5, 0, "out"}, {6, 0, "state_out"}, {7, sizeof(ShortConvParams), "p"}, {8, 0, "in_gate"}, {9, 0, "out_gate"}, {10, 0, "bias"}};
 void thread_1(const msl::Thread &t) {
     short_conv<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<const float *>(t.worker->buffers[2]),
         static_cast<const int *>(t.worker->buffers[3]),
         static_cast<const int *>(t.worker->buffers[4]),
-        static_cast<const int *>(t.worker->buffers[5]),
-        static_cast<half *>(t.worker->buffers[6]),
-        static_cast<float *>(t.worker->buffers[7]),
-        *static_cast<const ShortConvParams *>(t.worker->buffers[8]),
+        static_cast<half *>(t.worker->buffers[5]),
+        static_cast<float *>(t.worker->buffers[6]),
+        *static_cast<const ShortConvParams *>(t.worker->buffers[7]),
+        static_cast<const half *>(t.worker->buffers[8]),
         static_cast<const half *>(t.worker->buffers[9]),
-        static_cast<const half *>(t.worker->buffers[10]),
-        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[10]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}, {11, 0, "bias"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "cu_seqlens"}, {4, 0, "states"}, {5, 0, "out"}, {6, 0, "state_out"}, {7, sizeof(ShortConvParams), "p"}, {8, 0, "in_gate"}, {9, 0, "out_gate"}, {10, 0, "bias"}};
 void thread_2(const msl::Thread &t) {
     short_conv<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<const float *>(t.worker->buffers[2]),
         static_cast<const int *>(t.worker->buffers[3]),
         static_cast<const int *>(t.worker->buffers[4]),
-        static_cast<const int *>(t.worker->buffers[5]),
-        static_cast<bfloat *>(t.worker->buffers[6]),
-        static_cast<float *>(t.worker->buffers[7]),
-        *static_cast<const ShortConvParams *>(t.worker->buffers[8]),
+        static_cast<bfloat *>(t.worker->buffers[5]),
+        static_cast<float *>(t.worker->buffers[6]),
+        *static_cast<const ShortConvParams *>(t.worker->buffers[7]),
+        static_cast<const bfloat *>(t.worker->buffers[8]),
         static_cast<const bfloat *>(t.worker->buffers[9]),
-        static_cast<const bfloat *>(t.worker->buffers[10]),
-        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[10]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "block_table"}, {6, 0, "out"}, {7, 0, "state_out"}, {8, sizeof(ShortConvParams), "p"}, {9, 0, "in_gate"}, {10, 0, "out_gate"}, {11, 0, "bias"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w"}, {2, 0, "state"}, {3, 0, "cu_seqlens"}, {4, 0, "states"}, {5, 0, "out"}, {6, 0, "state_out"}, {7, sizeof(ShortConvParams), "p"}, {8, 0, "in_gate"}, {9, 0, "out_gate"}, {10, 0, "bias"}};
 const msl::Kernel kernels[] = {
-    {"short_conv_f32", "kernels/short_conv.metal", 107, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 12, nullptr, 0},
-    {"short_conv_f16", "kernels/short_conv.metal", 108, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 12, nullptr, 0},
-    {"short_conv_bf16", "kernels/short_conv.metal", 109, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 12, nullptr, 0},
+    {"short_conv_f32", "kernels/short_conv.metal", 102, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 11, nullptr, 0},
+    {"short_conv_f16", "kernels/short_conv.metal", 103, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 11, nullptr, 0},
+    {"short_conv_bf16", "kernels/short_conv.metal", 104, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 11, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -353,17 +353,13 @@ func BenchmarkDeltaNet(b *testing.B) {
 		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) {
 			rng := newRand("bench")
 			qkv, gates := normals(rng, tokens*3*heads*head), normals(rng, tokens*heads)
-			decay, positions := slices.Repeat([]float32{-0.1}, heads), make([]int32, tokens)
-			for i := range positions {
-				positions[i] = int32(i + 1)
-			}
-			state := floatBytes(make([]float32, heads*head*head))
+			decay, state := slices.Repeat([]float32{-0.1}, heads), floatBytes(make([]float32, heads*head*head))
 			d := dispatch{kernel: "delta_net_f32",
 				args: map[string][]byte{"qkv": floatBytes(qkv), "alpha": floatBytes(gates), "beta": floatBytes(gates), "decay": floatBytes(decay),
-					"bias": floatBytes(make([]float32, heads)), "positions": intBytes(positions...), "cu_seqlens": intBytes(0, int32(tokens)),
-					"block_table": intBytes(0), "state": state, "state_out": state, "out": make([]byte, 4*tokens*heads*head)},
+					"bias": floatBytes(make([]float32, heads)), "cu_seqlens": intBytes(0, int32(tokens)),
+					"states": intBytes(0, 0), "state": state, "state_out": state, "out": make([]byte, 4*tokens*heads*head)},
 				params: kernels.DeltaNetParams{Tokens: uint32(tokens), Seqs: 1, Heads: heads, KeyHeads: heads, Head: head,
-					Block: uint32(tokens + 1), TableStride: 1, Share: 1, GateStride: heads, Eps: 1e-6}}
+					Share: 1, GateStride: heads, Eps: 1e-6}}
 			c, err := best().prepare(d.launch())
 			require.NoError(b, err)
 			defer c.free()
@@ -397,16 +393,12 @@ func BenchmarkMamba2(b *testing.B) {
 	const heads, head, states = 48, 64, 128
 	for _, tokens := range []int{1, 64} {
 		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) {
-			rng, positions := newRand("bench"), make([]int32, tokens)
-			for i := range positions {
-				positions[i] = int32(i + 1)
-			}
-			state := floatBytes(make([]float32, heads*head*states))
+			rng, state := newRand("bench"), floatBytes(make([]float32, heads*head*states))
 			c, err := best().prepare(dispatch{kernel: "mamba2_f32",
 				args: map[string][]byte{"xbc": floatBytes(normals(rng, tokens*(heads*head+2*states))), "dt": floatBytes(normals(rng, tokens*heads)), "decay": floatBytes(slices.Repeat([]float32{-0.1}, heads)),
-					"bias": floatBytes(make([]float32, heads)), "skip": floatBytes(make([]float32, heads)), "positions": intBytes(positions...), "cu_seqlens": intBytes(0, int32(tokens)),
-					"block_table": intBytes(0), "state": state, "state_out": state, "out": make([]byte, 4*tokens*heads*head)},
-				params: kernels.Mamba2Params{Tokens: uint32(tokens), Seqs: 1, Heads: heads, Groups: 1, Head: head, States: states, Block: uint32(tokens + 1), TableStride: 1, DtStride: heads}}.launch())
+					"bias": floatBytes(make([]float32, heads)), "skip": floatBytes(make([]float32, heads)), "cu_seqlens": intBytes(0, int32(tokens)),
+					"states": intBytes(0, 0), "state": state, "state_out": state, "out": make([]byte, 4*tokens*heads*head)},
+				params: kernels.Mamba2Params{Tokens: uint32(tokens), Seqs: 1, Heads: heads, Groups: 1, Head: head, States: states, DtStride: heads}}.launch())
 			require.NoError(b, err)
 			defer c.free()
 			measure(b, float64(tokens), "Gtoken/s", func(int) { c.run(Options{Threads: 1}) })

@@ -13,42 +13,43 @@ import (
 // step is a step of sequences with recurrent states, each of which has some tokens in the
 // step and perhaps some before.
 type step struct {
-	starts, counts         []int
-	block                  int
-	positions, cu, table   []int32
-	stride, blocks, tokens int
+	starts, counts []int
+	cu, states     []int32 // states is [seqs, 2]
+	tokens, all    int     // all is the number of states
 }
 
-// stepOf returns a step in which every sequence has its own blocks, in reverse order.
-func stepOf(block int, starts, counts []int) *step {
-	s := &step{starts: starts, counts: counts, block: block, cu: []int32{0}}
+// stepOf returns a step in which every other sequence writes the state that it reads.
+func stepOf(starts, counts []int) *step {
+	s := &step{starts: starts, counts: counts, cu: []int32{0}, all: 2 * len(starts)}
 	for i, n := range counts {
-		s.stride = max(s.stride, (starts[i]+n+block-1)/block)
 		s.tokens += n
 		s.cu = append(s.cu, int32(s.tokens))
-		for j := range n {
-			s.positions = append(s.positions, int32(starts[i]+j))
+		read, write := int32(s.all-1-i), int32(i)
+		if i%2 == 0 {
+			write = read
 		}
-	}
-	s.blocks = s.stride * len(counts)
-	for i := range s.blocks {
-		s.table = append(s.table, int32(s.blocks-1-i))
+		if starts[i] == 0 {
+			read = -1
+		}
+		s.states = append(s.states, read, write)
 	}
 	return s
 }
 
-// over calls next for every token of a step with its sequence's state of n floats, and stores
-// the state in the blocks that the step's tokens reach.
+// over calls next for every token of a step with its sequence's state of n floats, and returns all states
+// after the step.
 func (s *step) over(state []float32, n int, next func(t int, state []float64)) []float64 {
 	left := widened(state)
-	for seq, start := range s.starts {
+	for seq, count := range s.counts {
 		own := make([]float64, n)
-		if start > 0 {
-			copy(own, widened(state[int(s.table[seq*s.stride+(start-1)/s.block])*n:][:n]))
+		if read := int(s.states[2*seq]); read >= 0 {
+			copy(own, widened(state[read*n:][:n]))
 		}
-		for i := range s.counts[seq] {
+		for i := range count {
 			next(int(s.cu[seq])+i, own)
-			copy(left[int(s.table[seq*s.stride+(start+i)/s.block])*n:], own)
+		}
+		if count > 0 {
+			copy(left[int(s.states[2*seq+1])*n:], own)
 		}
 	}
 	return left
@@ -72,10 +73,10 @@ func (s *step) inPlace(t *testing.T, d dispatch, state []float32, want, left []f
 }
 
 var steps = []*step{
-	stepOf(16, []int{0, 8, 16, 5}, []int{3, 1, 1, 0}),
-	stepOf(7, []int{5, 0, 7, 20}, []int{40, 2, 1, 9}),
-	stepOf(1, []int{0, 3}, []int{4, 2}),
-	stepOf(64, []int{63, 1, 2}, []int{2, 1, 700}),
+	stepOf([]int{0, 8, 16, 5}, []int{3, 1, 1, 0}),
+	stepOf([]int{5, 0, 7, 20}, []int{40, 2, 1, 9}),
+	stepOf([]int{0, 3}, []int{4, 2}),
+	stepOf([]int{63, 1, 2}, []int{2, 1, 700}),
 }
 
 func TestShortConv(t *testing.T) {
@@ -88,7 +89,7 @@ func TestShortConv(t *testing.T) {
 					t.Run(fmt.Sprint(i, taps, width, with), func(t *testing.T) {
 						rng, stride, n := newRand(t.Name()), width+3, (taps-1)*width
 						x, in, out := normals(rng, s.tokens*stride), normals(rng, s.tokens*stride), normals(rng, s.tokens*stride)
-						w, bias, state := normals(rng, width*taps), normals(rng, width), normals(rng, s.blocks*n)
+						w, bias, state := normals(rng, width*taps), normals(rng, width), normals(rng, s.all*n)
 						want := make([]float64, s.tokens*width)
 						left := s.over(state, n, func(token int, state []float64) {
 							for e := range width {
@@ -114,9 +115,9 @@ func TestShortConv(t *testing.T) {
 						s.inPlace(t, dispatch{
 							kernel: "short_conv_f32", constants: map[string]uint32{"fc_gated": gated, "fc_silu": silu, "fc_bias": biased},
 							args: map[string][]byte{"x": floatBytes(x), "in_gate": floatBytes(in), "out_gate": floatBytes(out), "w": floatBytes(w), "bias": floatBytes(bias),
-								"positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...), "out": nan(len(want))},
+								"cu_seqlens": intBytes(s.cu...), "states": intBytes(s.states...), "out": nan(len(want))},
 							params: kernels.ShortConvParams{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Width: uint32(width), Taps: uint32(taps),
-								XStride: uint32(stride), Block: uint32(s.block), TableStride: uint32(s.stride)},
+								XStride: uint32(stride)},
 							grid: [3]uint32{uint32(width+255) / 256, uint32(s.tokens), 1}, group: [3]uint32{256, 1, 1},
 						}, state, want, left, 1e-5)
 					})
@@ -139,7 +140,7 @@ func TestDeltaNet(t *testing.T) {
 					qkv, alpha, beta := normals(rng, s.tokens*row), normals(rng, s.tokens*gates), normals(rng, s.tokens*gates)
 					z, gain := normals(rng, s.tokens*zs), normals(rng, head)
 					alpha[(s.tokens-1)*gates] = 100 // whose exponential is no number
-					decay, bias, state := normals(rng, heads), normals(rng, heads), normals(rng, s.blocks*n)
+					decay, bias, state := normals(rng, heads), normals(rng, heads), normals(rng, s.all*n)
 					for h := range decay {
 						decay[h] = -0.2 * float32(h+1)
 					}
@@ -188,10 +189,10 @@ func TestDeltaNet(t *testing.T) {
 					s.inPlace(t, dispatch{
 						kernel: "delta_net_f32", constants: map[string]uint32{"fc_gated": gated},
 						args: map[string][]byte{"z": floatBytes(z), "gain": floatBytes(gain), "qkv": floatBytes(qkv), "alpha": floatBytes(alpha), "beta": floatBytes(beta), "decay": floatBytes(decay),
-							"bias": floatBytes(bias), "positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...),
+							"bias": floatBytes(bias), "cu_seqlens": intBytes(s.cu...), "states": intBytes(s.states...),
 							"out": nan(len(want))},
 						params: kernels.DeltaNetParams{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Heads: uint32(heads), KeyHeads: uint32(keyHeads),
-							Head: uint32(head), Block: uint32(s.block), TableStride: uint32(s.stride), Share: uint32(share), GateStride: uint32(gates), BetaFrom: uint32(betaFrom), ZStride: uint32(zs), ZFrom: uint32(zFrom),
+							Head: uint32(head), Share: uint32(share), GateStride: uint32(gates), BetaFrom: uint32(betaFrom), ZStride: uint32(zs), ZFrom: uint32(zFrom),
 							Eps: eps, NormEps: normEps},
 						grid: [3]uint32{uint32(heads), uint32(len(s.counts)), 1}, group: [3]uint32{uint32(head+31) / 32 * 32, 1, 1},
 					}, state, want, left, 1e-5)
@@ -222,7 +223,7 @@ func TestMamba2(t *testing.T) {
 					for j := range head {
 						xbc[(s.tokens-1)*row+j] /= 100
 					}
-					decay, bias, skip, state := normals(rng, heads), normals(rng, heads), normals(rng, heads), normals(rng, s.blocks*n)
+					decay, bias, skip, state := normals(rng, heads), normals(rng, heads), normals(rng, heads), normals(rng, s.all*n)
 					for i := range state {
 						state[i] /= float32(math.Sqrt(float64(states)))
 					}
@@ -254,9 +255,9 @@ func TestMamba2(t *testing.T) {
 					s.inPlace(t, dispatch{
 						kernel: "mamba2_f32", constants: map[string]uint32{"fc_gated": gated},
 						args: map[string][]byte{"z": floatBytes(z), "xbc": floatBytes(xbc), "dt": floatBytes(dt), "decay": floatBytes(decay), "bias": floatBytes(bias), "skip": floatBytes(skip),
-							"positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...), "out": nan(len(want))},
+							"cu_seqlens": intBytes(s.cu...), "states": intBytes(s.states...), "out": nan(len(want))},
 						params: kernels.Mamba2Params{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Heads: uint32(heads), Groups: uint32(groups), Head: uint32(head), States: uint32(states),
-							Block: uint32(s.block), TableStride: uint32(s.stride), DtStride: uint32(dts), DtFrom: uint32(from), ZStride: uint32(zs)},
+							DtStride: uint32(dts), DtFrom: uint32(from), ZStride: uint32(zs)},
 						grid: [3]uint32{uint32(heads), uint32(len(s.counts)), 1}, group: [3]uint32{kernels.Mamba2Threads(uint32(head+31) / 32 * 32), 1, 1},
 					}, state, want, left, 1e-5)
 				})
@@ -267,22 +268,23 @@ func TestMamba2(t *testing.T) {
 
 // TestMamba2Cuts: a token's bits are the same however a text is cut into steps.
 func TestMamba2Cuts(t *testing.T) {
-	const heads, groups, head, states, tokens, block = 2, 1, 72, 24, 40, 16
+	const heads, groups, head, states, tokens = 2, 1, 72, 24, 40
 	const row, n = heads*head + 2*groups*states, heads * states * head
 	rng := newRand(t.Name())
 	xbc, dt, z := normals(rng, tokens*row), normals(rng, tokens*heads), normals(rng, tokens*heads*head)
 	decay, bias, skip := []float32{-0.1, -1}, normals(rng, heads), normals(rng, heads)
 	for _, l := range Libraries() {
 		run := func(cuts ...int) (out []float32, left []byte) {
-			state := floatBytes(make([]float32, 3*n))
+			state := floatBytes(make([]float32, 2*n))
 			for i, first := range cuts {
 				end := append(cuts, tokens)[i+1]
-				s := stepOf(block, []int{first}, []int{end - first})
+				s := stepOf([]int{first}, []int{end - first})
+				s.states[1] = 1 // the same for all
 				got := dispatch{
 					kernel: "mamba2_f32", constants: map[string]uint32{"fc_gated": 1}, writes: []string{"out", "state_out"}, shared: map[string]string{"state": "state_out"},
 					args: map[string][]byte{"z": floatBytes(z[first*heads*head:]), "xbc": floatBytes(xbc[first*row:]), "dt": floatBytes(dt[first*heads:]), "decay": floatBytes(decay), "bias": floatBytes(bias), "skip": floatBytes(skip),
-						"positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(0, 1, 2), "out": nan(s.tokens * heads * head), "state_out": state},
-					params: kernels.Mamba2Params{Tokens: uint32(s.tokens), Seqs: 1, Heads: heads, Groups: groups, Head: head, States: states, Block: block, TableStride: 3, DtStride: heads, ZStride: heads * head},
+						"cu_seqlens": intBytes(s.cu...), "states": intBytes(s.states...), "out": nan(s.tokens * heads * head), "state_out": state},
+					params: kernels.Mamba2Params{Tokens: uint32(s.tokens), Seqs: 1, Heads: heads, Groups: groups, Head: head, States: states, DtStride: heads, ZStride: heads * head},
 					grid:   [3]uint32{heads, 1, 1}, group: [3]uint32{192, 1, 1},
 				}.run(t, l)
 				out, state = append(out, floats(got[0])...), got[1]

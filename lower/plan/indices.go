@@ -14,6 +14,7 @@ var inputBytes = map[string]Expr{
 	sym.Tokens: Size(sym.T).Times(4), sym.Positions: Size(sym.T).Times(4), sym.Ends: Size(sym.T).Times(4), sym.TokenTypes: Size(sym.T).Times(4),
 	sym.Slots: Size(sym.T).Times(4), sym.LogitRows: Size(sym.R).Times(4), sym.ContextLens: Size(sym.B).Times(4),
 	sym.CuSeqlens:  Size(sym.B).Times(4).Plus(Number(4)),
+	sym.States:     Size(sym.B).Times(8),
 	sym.BlockTable: product(Size(sym.B), Size(sym.NB)).Times(4), sym.Copies: Size(sym.C).Times(8),
 }
 
@@ -135,7 +136,7 @@ func (p *Plan) validateKept(d *Dispatch, k *kernels.Kernel, a *kernels.Arg, b *B
 	if b.Offset != 0 || b.Bytes.String() != buffer.Bytes.String() {
 		return fmt.Errorf("bytes [%d,%d+%s) of blocks of %s", b.Offset, b.Offset, b.Bytes, buffer.Bytes)
 	}
-	want := map[string]int64{"block": int64(buffer.Recurrent.Block)}
+	var want map[string]int64
 	if buffer.Kind != State {
 		c := p.Caches[buffer.Layer]
 		n := int64(c.KVHeads) * int64(c.Block) * int64(c.Head)

@@ -146,7 +146,6 @@ func TestIndicesBesides(t *testing.T) {
 		{"lfm2-1.2b", "metal", "short_conv", "out", "the kernel needs a multiple of 4", func(_ *testing.T, _ *plan.Plan, _ *plan.Phase, _ int, b *plan.Binding) {
 			b.Offset += 2
 		}},
-		{"lfm2-1.2b", "metal", "short_conv", "state", "block is 1, that of its blocks", set("block", plan.Number(1))},
 		{"qwen3-30b-a3b", "metal", "linear_mat", "rows", "it does not hold", func(_ *testing.T, _ *plan.Plan, ph *plan.Phase, i int, b *plan.Binding) {
 			for j := range ph.Dispatches[:i] { // what made it is another kernel now
 				if ph.Dispatches[j].Kernel == kernels.GroupByExpert {

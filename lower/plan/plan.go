@@ -65,8 +65,8 @@ type Cache struct {
 	Window int `cbor:",omitzero"`
 }
 
-// Recurrent is the shape of a recurrent state of one layer: [blocks, Rows, Width] floats, one
-// state for each block of the KV cache.
+// Recurrent is the shape of the recurrent states of one layer, [states, Rows, Width] floats, of which a
+// step names those that its sequences read and write.
 type Recurrent struct {
 	Rows, Width int
 	Block       int // tokens of a block, those of the KV cache
@@ -82,7 +82,7 @@ const (
 	Arena                  // intermediate values of a step; one buffer, offsets planned
 	CacheK                 // keys of one layer, [blocks, KV, block, D]
 	CacheV                 // values of one layer
-	State                  // a recurrent state of one layer, [blocks, rows, width]
+	State                  // recurrent states of one layer, [states, rows, width]
 	Input                  // a per-step input, int32
 	Output                 // a result that the caller reads
 )
@@ -92,7 +92,7 @@ var kindNames = map[Kind]string{
 }
 
 // Kept reports whether buffers of the kind persist from step to step, with one part per block of
-// the cache.
+// the cache or state.
 func (k Kind) Kept() bool { return k == CacheK || k == CacheV || k == State }
 
 // String returns the lower-case name.
@@ -103,7 +103,7 @@ type Buffer struct {
 	Kind  Kind
 	Name  string     // of the tensor, input or output; "k.3" for a cache, "conv.3" for a state
 	DType dtype.Type // of the elements as the kernels read them
-	Bytes Expr       // Arena: the largest of all phases. Caches and states: of one block
+	Bytes Expr       // Arena: the largest of all phases. Caches: of one block; states: of one
 	Layer int        // of a cache or a state
 	Data  []byte     // of a Const
 
@@ -150,8 +150,8 @@ func (p *Plan) Windows() []int {
 	return list
 }
 
-// Stateful reports whether layers have recurrent states. A sequence can continue from them only
-// where it stopped, or at the end of a block.
+// Stateful reports whether layers have recurrent states. A sequence continues only from a state that
+// a step has left where the sequence was then.
 func (p *Plan) Stateful() bool {
 	return slices.ContainsFunc(p.Buffers, func(b Buffer) bool { return b.Kind == State })
 }

@@ -160,7 +160,7 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 			return fmt.Errorf("blocks of %d tokens, beside others of %d", r.Block, p.Block())
 		}
 		if want := dtype.F32.Bytes(int64(r.Rows) * int64(r.Width)); !constant || n != want {
-			return fmt.Errorf("%s bytes a block, want %d", b.Bytes, want)
+			return fmt.Errorf("%s bytes a state, want %d", b.Bytes, want)
 		}
 	}
 	return nil

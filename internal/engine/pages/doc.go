@@ -31,10 +31,15 @@
 //     seen behind these ends is evicted after what windows have passed elsewhere.
 //   - Groups but the first never lack a block that a step needs: they have [Reserve], or as many blocks
 //     as the first. Of the latter, a sequence holds there a block for each that it holds here.
+//   - A sequence never lacks a recurrent state: there are two for each ([States]).
 //   - A table gets all the blocks that it requests or none, and a failed request changes nothing,
 //     not even the eviction order.
 //
-// Salts separate tenants: a block is found only with the salt that it was computed under. A
-// recurrent state lies in blocks beside keys and values; computation can continue from the state
-// at the end of a full block.
+// Recurrent states lie beside the blocks. A sequence has one, which its steps read and write. The one at
+// the end of a full block is known by that block's identity, so that others can go on from there; it is
+// never written, the next step writes another. Steps end where that is of use ([Table.Stop]): at the last
+// full block of a prompt, where the first group knew a longer prefix than there was a state for, and where
+// another sequence waits to go on ([Table.Leave]).
+//
+// Salts separate tenants: a block is found only with the salt that it was computed under.
 package pages

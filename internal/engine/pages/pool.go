@@ -22,6 +22,7 @@ type Pool struct {
 	slots  int
 	window int
 	more   []*Pool // of the other groups; nil in these
+	states *Pool   // recurrent states in the place of blocks; nil: none
 	blocks []block
 	known  map[Identity]int32
 	plain  []int32 // free blocks without an identity; the last is taken first
@@ -73,6 +74,12 @@ type Counts struct {
 	Cached  int64 // of Asked, tokens found in the cache
 	Evicted int64 // blocks whose identity was forgotten
 	Copied  int64 // blocks that were copied
+}
+
+// Recur gives the pool recurrent states: [States] of its sequences at least. The pool copies no blocks
+// then. It must be called before the first table begins.
+func (p *Pool) Recur(states int) {
+	p.states, p.uncopied = newGroup(p.slots, Group{Blocks: states}), true
 }
 
 // NewPool returns a pool of blocks with the given number of slots each. None is known.
@@ -183,6 +190,9 @@ func (p *Pool) Forget() {
 	}
 	for _, g := range p.more {
 		g.Forget()
+	}
+	if p.states != nil {
+		p.states.Forget()
 	}
 }
 

@@ -17,6 +17,8 @@ type Table struct {
 	windows []batch.Window // their blocks
 	chain   []Identity     // identities of the sequence's first full blocks, as far as computed
 	ends    [2]int         // numbers of blocks after which others may go on: those that were known, and the prompt's
+	states  states
+	stops   []int // numbers of blocks after which a step ends, for a recurrent state at which others may go on
 }
 
 // list is the blocks of one sequence in one group, whose own pool it has.
@@ -30,7 +32,7 @@ type list struct {
 
 // NewTable returns the empty table of a sequence with a salt.
 func (p *Pool) NewTable(salt string) *Table {
-	t := &Table{pool: p, salt: sha256.Sum256([]byte(salt)), list: list{own: p}}
+	t := &Table{pool: p, salt: sha256.Sum256([]byte(salt)), list: list{own: p}, states: statesOf(p.states)}
 	for _, g := range p.more {
 		t.more = append(t.more, list{own: g})
 		t.windows = append(t.windows, batch.Window{Keys: g.window})
@@ -74,6 +76,7 @@ func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 	hits := t.Known(tokens)
 	need := p.For(slots)
 	t.ends = [2]int{t.own.leading(t.chain), len(tokens) / p.slots}
+	t.stops = append(t.stops[:0], t.ends[0], (len(tokens)-1)/p.slots) // where the same prompt goes on
 	if hits*p.slots == len(tokens) {
 		// The last token is computed again, into a copy of its block. Without a block for the
 		// copy, that block itself is evicted for it.
@@ -90,6 +93,7 @@ func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 	for i := range t.more {
 		t.more[i].hold(t.chain, hits)
 	}
+	t.states.hold(t.chain, hits)
 	cached = min(hits*p.slots, len(tokens)-1)
 	p.counts.Asked += int64(len(tokens))
 	p.counts.Cached += int64(cached)
@@ -124,7 +128,7 @@ func (l *list) stand() {
 func (t *Table) Identity(i int, tokens []int32) Identity { return *t.identity(i, tokens) }
 
 // Known returns the number of blocks of the longest prefix of a sequence that need no computation: each
-// group knows what is still seen of it.
+// group knows what is still seen of it, and the recurrent state at its end is known.
 func (t *Table) Known(tokens []int32) int { return t.usable(tokens, len(tokens)/t.pool.slots) }
 
 // usable is Known of prefixes of up to most blocks.
@@ -142,7 +146,7 @@ func (t *Table) usable(tokens []int32, most int) (usable int) {
 		for i := range t.more {
 			sees = t.more[i].sees(id, n) && sees
 		}
-		if sees {
+		if sees && t.states.knows(id) {
 			usable = n + 1
 		}
 	}
@@ -196,8 +200,10 @@ func (t *Table) Extend(from, slots int) bool {
 	return true
 }
 
-// Reach gives the table blocks of the other groups for the slots of a step.
+// Reach gives the table blocks of the other groups for the slots of a step, and the recurrent state that
+// the step writes.
 func (t *Table) Reach(slots int) {
+	t.states.reach()
 	for i := range t.more {
 		t.more[i].reach(slots)
 	}
@@ -246,6 +252,7 @@ func (t *Table) Commit(tokens []int32, computed int) {
 	for i := range t.more {
 		t.more[i].commit(t, tokens, computed)
 	}
+	t.states.commit(t, computed)
 }
 
 func (l *list) commit(t *Table, tokens []int32, computed int) {
@@ -286,6 +293,7 @@ func (t *Table) Release() {
 	for i := range t.more {
 		t.more[i].release()
 	}
+	t.states.release(t)
 }
 
 func (l *list) release() {

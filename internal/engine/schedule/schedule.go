@@ -364,9 +364,12 @@ func (s *Scheduler) preempt(q *Sequence) {
 // choose adds a piece with a sequence's missing tokens, at most most of them, and returns their
 // number.
 func (s *Scheduler) choose(q *Sequence, most int) int {
-	n := min(q.missing(), most, s.options.Piece)
+	if s.pool.Recurs() && q.missing() > 1 && !q.decodes {
+		s.share(q)
+	}
+	n := q.table.Stop(q.computed, min(q.missing(), most, s.options.Piece))
 	q.table.Reach(q.computed + n)
-	p := batch.Piece{Tokens: q.tokens[q.computed:][:n], Start: q.computed, Blocks: q.table.Blocks(), Windows: q.table.Windows(), Rows: batch.None}
+	p := batch.Piece{Tokens: q.tokens[q.computed:][:n], Start: q.computed, Blocks: q.table.Blocks(), State: q.table.State(), Windows: q.table.Windows(), Rows: batch.None}
 	if n == q.missing() {
 		p.Rows = batch.Last
 	}
@@ -374,7 +377,20 @@ func (s *Scheduler) choose(q *Sequence, most int) int {
 	return n
 }
 
-// awaits reports whether a running sequence is about to compute the next block of a waiting one.
+// share makes a sequence leave recurrent states where waiting ones part from it.
+func (s *Scheduler) share(q *Sequence) {
+	for _, w := range s.waiting[:min(len(s.waiting), s.options.Sequences)] {
+		if w.last != known {
+			continue
+		}
+		if common := w.table.Common(w.tokens, q.table, q.tokens); common > w.table.Known(w.tokens) {
+			q.table.Leave(common, q.computed)
+		}
+	}
+}
+
+// awaits reports whether a running sequence is about to compute the next block of a waiting one, or, with
+// recurrent states, all that they have in common.
 // A sequence that was passed [Patience] times does not wait for that.
 func (s *Scheduler) awaits(q *Sequence) bool {
 	if q.passed >= Patience {
@@ -387,6 +403,12 @@ func (s *Scheduler) awaits(q *Sequence) bool {
 		}
 		if next < 0 {
 			next = q.table.Known(q.tokens)
+		}
+		if s.pool.Recurs() {
+			if common := q.table.Common(q.tokens, r.table, r.tokens); common > next && common*slots > r.computed {
+				return true
+			}
+			continue
 		}
 		if end := (next + 1) * slots; end <= len(q.tokens) && end <= len(r.tokens) && end > r.computed &&
 			q.table.Identity(next, q.tokens) == r.table.Identity(next, r.tokens) {

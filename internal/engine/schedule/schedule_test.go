@@ -50,6 +50,8 @@ type faults struct {
 	wrongIsRight, oneLess, known, givenBack, tooMany, takes, oldGuess bool // of drafts
 
 	narrow bool // of windows
+
+	oneBefore bool // of recurrent states
 }
 
 // client is who asks for a sequence in a history.
@@ -135,6 +137,11 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 		}
 	}
 	pool := pages.NewGroups(slots, narrow...)
+	var states []uint64 // a hash of the tokens before each
+	if o.Drafts == 0 && seed%3 > 0 {
+		states = make([]uint64, pages.States(o.Sequences))
+		pool.Recur(len(states))
+	}
 	s := New(pool, o)
 	caches := make([][]uint64, len(groups)) // of each group, a hash of the sequence up to the token
 	for i, g := range groups {
@@ -290,10 +297,20 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 		if fault.stale && len(pieces) > 1 {
 			pieces[0].Blocks = pieces[1].Blocks
 		}
+		written := map[int32]bool{}
 		for i, q := range s.Sequences() {
 			p, hash := &pieces[i], salts[q]
 			for n := range p.Start {
 				hash = after(hash, q.tokens[n])
+			}
+			if states != nil {
+				if fault.oneBefore && i > 0 {
+					p.State = pieces[i-1].State
+				}
+				if p.Start > 0 && states[p.State.Read] != hash || written[p.State.Write] || p.Start > 0 && written[p.State.Read] {
+					return s.Counts(), fmt.Errorf("step %d: the state of %v after %d tokens is another", step, q.tokens, p.Start)
+				}
+				written[p.State.Write] = true
 			}
 			for i, id := range p.Tokens { // guesses too
 				n := p.Start + i
@@ -307,6 +324,9 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 				for g := range groups {
 					caches[g][slotOf(p, g, n, slots)] = hash
 				}
+			}
+			if states != nil {
+				states[p.State.Write] = hash
 			}
 		}
 		for i, q := range s.Sequences() {
@@ -470,7 +490,7 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 		case len(c.tokens)-c.computed > 1 && p != nil && full:
 			return fmt.Errorf("%v goes on before one that comes first in the order", c.tokens)
 		}
-		if c.running && runs[c.Sequence] && !stands(c.Sequence) && (p == nil || p.Rows == batch.None && len(p.Tokens) != o.Piece) {
+		if c.running && runs[c.Sequence] && !stands(c.Sequence) && (p == nil || p.Rows == batch.None && len(p.Tokens) != o.Piece && len(p.Tokens) != c.table.Stop(c.computed, o.Tokens)) {
 			full = true
 		}
 		if c.later > Patience+o.Sequences { // who gives up its blocks afterwards does so to earlier ones
@@ -514,6 +534,31 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 	return nil
 }
 
+// TestStatesShared: of prompts that come at once, the first leaves a recurrent state where each other one
+// parts from it, and these go on from there.
+func TestStatesShared(t *testing.T) {
+	pool := pages.NewPool(64, 4)
+	pool.Recur(pages.States(4))
+	s := New(pool, Options{Sequences: 4, Tokens: 64, Context: 64})
+	prompt := func(parts int, id int32) []int32 {
+		ids := make([]int32, 30)
+		for i := parts; i < len(ids); i++ {
+			ids[i] = id
+		}
+		return ids
+	}
+	var list []*Sequence
+	for i, parts := range []int{30, 21, 9, 22} {
+		q, err := s.Add(prompt(parts, int32(1+i)), 0, "")
+		require.NoError(t, err)
+		list = append(list, q)
+	}
+	run(s, 12)
+	for i, cached := range []int{0, 20, 8, 20} {
+		require.Equal(t, cached, list[i].Cached(), "sequence %d", i)
+	}
+}
+
 // histories is how many are run: all of them with SMELT_FULL=histories.
 func histories(few int) int { return testfiles.Rounds("histories", few, 100_000) }
 
@@ -552,6 +597,7 @@ func TestHistoriesNotice(t *testing.T) {
 		"guesses take others' blocks":      {takes: true},
 		"guesses stay for another step":    {oldGuess: true},
 		"a key is given back that is seen": {narrow: true},
+		"a state is another sequence's":    {oneBefore: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(300) {

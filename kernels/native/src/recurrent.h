@@ -1,19 +1,18 @@
-// Kernels of recurrent states, of which each block of the KV cache has one.
+// Kernels of recurrent states.
 
-// Where a sequence's tokens lie in a step, and its states.
+// Where a sequence's tokens lie in a step, and its states: in pairs of the one that it reads, negative
+// where it begins, and the one that it writes.
 struct Steps {
-    const int32_t *positions, *starts, *table;
-    uint32_t block, table_stride;
+    const int32_t *starts, *states;
     uint64_t elements; // of a state
-    uint64_t blocks;   // that the buffer has
+    uint64_t count;    // of states in the buffer
 
-    // state_of returns where the state of the block that holds a position begins, or -1 where
-    // the table names no block of the buffer.
-    MEMBER int64_t state_of(uint64_t seq, uint64_t position) const {
-        uint64_t at = position / block;
-        int64_t page = at < table_stride ? table[seq * table_stride + at] : -1;
-        return page < 0 || static_cast<uint64_t>(page) >= blocks ? -1 : page * static_cast<int64_t>(elements);
+    MEMBER int64_t at(int32_t state) const {
+        return state < 0 || static_cast<uint64_t>(state) >= count ? -1 : state * static_cast<int64_t>(elements);
     }
+    // read_by and written_by return where a sequence's state begins, or -1 where the buffer has none.
+    MEMBER int64_t read_by(uint64_t seq) const { return at(states[2 * seq]); }
+    MEMBER int64_t written_by(uint64_t seq) const { return at(states[2 * seq + 1]); }
 };
 
 // A unit is CHANNELS elements of one sequence. It reads the state before it writes, because
@@ -28,14 +27,13 @@ static int short_conv_supports(const smelt_launch *l) {
     if (!holds(l, SMELT_SHORT_CONV_PARAMS, sizeof(ShortConvParams)))
         return 0;
     const ShortConvParams &p = params<ShortConvParams>(l, SMELT_SHORT_CONV_PARAMS);
-    if (p.taps < 2 || p.taps > TAPS || p.block == 0)
+    if (p.taps < 2 || p.taps > TAPS)
         return 0;
     uint64_t rows = span(p.tokens, p.x_stride, p.width, 4), state = uint64_t{p.taps - 1} * p.width * 4;
     return holds(l, SMELT_SHORT_CONV_X, rows) && holds(l, SMELT_SHORT_CONV_W, uint64_t{p.width} * p.taps * 4) &&
            holds(l, SMELT_SHORT_CONV_STATE, state) && holds(l, SMELT_SHORT_CONV_STATE_OUT, state) &&
-           holds(l, SMELT_SHORT_CONV_POSITIONS, uint64_t{p.tokens} * 4) &&
            holds(l, SMELT_SHORT_CONV_CU_SEQLENS, (uint64_t{p.seqs} + 1) * 4) &&
-           holds(l, SMELT_SHORT_CONV_BLOCK_TABLE, uint64_t{p.seqs} * p.table_stride * 4) &&
+           holds(l, SMELT_SHORT_CONV_STATES, uint64_t{p.seqs} * 8) &&
            holds(l, SMELT_SHORT_CONV_OUT, uint64_t{p.tokens} * p.width * 4) &&
            (constant(l, SMELT_SHORT_CONV_FC_BIAS) == 0 || holds(l, SMELT_SHORT_CONV_BIAS, uint64_t{p.width} * 4)) &&
            (constant(l, SMELT_SHORT_CONV_FC_GATED) == 0 ||
@@ -49,12 +47,8 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
     const bool has_silu = constant(l, SMELT_SHORT_CONV_FC_SILU) == 1;
     const uint32_t past = p.taps - 1;
     const uint64_t elements = uint64_t{past} * p.width;
-    const Steps steps = {buffer<const int32_t>(l, SMELT_SHORT_CONV_POSITIONS),
-                         buffer<const int32_t>(l, SMELT_SHORT_CONV_CU_SEQLENS),
-                         buffer<const int32_t>(l, SMELT_SHORT_CONV_BLOCK_TABLE),
-                         p.block,
-                         p.table_stride,
-                         elements,
+    const Steps steps = {buffer<const int32_t>(l, SMELT_SHORT_CONV_CU_SEQLENS),
+                         buffer<const int32_t>(l, SMELT_SHORT_CONV_STATES), elements,
                          l->buffer_bytes[SMELT_SHORT_CONV_STATE_OUT] / (elements * 4)};
     const uint64_t across = ceil_div(p.width, CHANNELS);
     for (uint64_t unit = begin; unit < end; unit++) {
@@ -68,8 +62,7 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
             for (uint64_t e = 0; e < n; e++)
                 w[j][e] = buffer<const float>(l, SMELT_SHORT_CONV_W)[(e0 + e) * p.taps + j];
         memset(last, 0, sizeof last);
-        int64_t start = steps.positions[first];
-        int64_t from = start > 0 ? steps.state_of(seq, static_cast<uint64_t>(start) - 1) : -1;
+        const int64_t from = steps.read_by(seq), to = steps.written_by(seq);
         for (uint32_t r = 0; from >= 0 && r < past; r++)
             memcpy(last[r], buffer<const float>(l, SMELT_SHORT_CONV_STATE) + from + uint64_t{r} * p.width + e0, n * 4);
         for (int64_t t = 0; t < count; t++) {
@@ -90,13 +83,9 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
                 map1(sum, sum, static_cast<uint32_t>(n), [](F v) { return silu(v); });
             memcpy(buffer<float>(l, SMELT_SHORT_CONV_OUT) + at * p.width + e0, sum, n * 4);
             memmove(last[0], last[1], uint64_t{past} * sizeof last[0]);
-            uint64_t position = static_cast<uint64_t>(start + t);
-            if ((position + 1) % p.block != 0 && t + 1 < count)
-                continue;
-            int64_t to = steps.state_of(seq, position);
-            for (uint32_t r = 0; to >= 0 && r < past; r++)
-                memcpy(buffer<float>(l, SMELT_SHORT_CONV_STATE_OUT) + to + uint64_t{r} * p.width + e0, last[r], n * 4);
         }
+        for (uint32_t r = 0; to >= 0 && r < past; r++)
+            memcpy(buffer<float>(l, SMELT_SHORT_CONV_STATE_OUT) + to + uint64_t{r} * p.width + e0, last[r], n * 4);
     }
 }
 
@@ -115,8 +104,7 @@ static int delta_net_supports(const smelt_launch *l) {
     if (!holds(l, SMELT_DELTA_NET_PARAMS, sizeof(DeltaNetParams)))
         return 0;
     const DeltaNetParams &p = params<DeltaNetParams>(l, SMELT_DELTA_NET_PARAMS);
-    if (p.head == 0 || p.head > MAX_SMALL_HEAD || p.key_heads == 0 || p.key_heads > p.heads || p.share == 0 ||
-        p.block == 0)
+    if (p.head == 0 || p.head > MAX_SMALL_HEAD || p.key_heads == 0 || p.key_heads > p.heads || p.share == 0)
         return 0;
     const uint64_t row = uint64_t{p.head} * 4, gates = uint64_t{p.heads} * 4, state = p.heads * row * p.head;
     return holds_rows(l, SMELT_DELTA_NET_QKV, p.tokens, (2 * uint64_t{p.key_heads} + p.heads) * row) &&
@@ -127,9 +115,8 @@ static int delta_net_supports(const smelt_launch *l) {
              holds(l, SMELT_DELTA_NET_Z, span(p.tokens, p.z_stride, p.z_from + uint64_t{p.heads} * p.head, 4)))) &&
            holds(l, SMELT_DELTA_NET_DECAY, gates) && holds(l, SMELT_DELTA_NET_BIAS, gates) &&
            holds(l, SMELT_DELTA_NET_STATE, state) && holds(l, SMELT_DELTA_NET_STATE_OUT, state) &&
-           holds(l, SMELT_DELTA_NET_POSITIONS, uint64_t{p.tokens} * 4) &&
            holds(l, SMELT_DELTA_NET_CU_SEQLENS, (uint64_t{p.seqs} + 1) * 4) &&
-           holds(l, SMELT_DELTA_NET_BLOCK_TABLE, uint64_t{p.seqs} * p.table_stride * 4) &&
+           holds(l, SMELT_DELTA_NET_STATES, uint64_t{p.seqs} * 8) &&
            holds_rows(l, SMELT_DELTA_NET_OUT, p.tokens, p.heads * row);
 }
 
@@ -194,12 +181,8 @@ static void delta_net(const smelt_launch *l, void *, uint64_t begin, uint64_t en
     const DeltaNetParams &p = params<DeltaNetParams>(l, SMELT_DELTA_NET_PARAMS);
     const uint64_t matrix = uint64_t{p.head} * p.head, elements = p.heads * matrix;
     const uint64_t width = (2 * uint64_t{p.key_heads} + p.heads) * p.head;
-    const Steps steps = {buffer<const int32_t>(l, SMELT_DELTA_NET_POSITIONS),
-                         buffer<const int32_t>(l, SMELT_DELTA_NET_CU_SEQLENS),
-                         buffer<const int32_t>(l, SMELT_DELTA_NET_BLOCK_TABLE),
-                         p.block,
-                         p.table_stride,
-                         elements,
+    const Steps steps = {buffer<const int32_t>(l, SMELT_DELTA_NET_CU_SEQLENS),
+                         buffer<const int32_t>(l, SMELT_DELTA_NET_STATES), elements,
                          l->buffer_bytes[SMELT_DELTA_NET_STATE_OUT] / (elements * 4)};
     const float *state = buffer<const float>(l, SMELT_DELTA_NET_STATE),
                 *qkv = buffer<const float>(l, SMELT_DELTA_NET_QKV);
@@ -213,16 +196,12 @@ static void delta_net(const smelt_launch *l, void *, uint64_t begin, uint64_t en
     };
     for (uint64_t unit = begin; unit < end; unit++) {
         const uint64_t seq = unit / p.heads, h = unit % p.heads, of = h / p.share % p.key_heads;
-        const int64_t last = steps.starts[seq + 1];
+        const int64_t begins = steps.starts[seq], last = steps.starts[seq + 1], to = steps.written_by(seq);
         uint32_t n = 0;
-        for (int64_t t = steps.starts[seq]; t < last; t += n) {
-            const uint64_t first = static_cast<uint64_t>(t), position = static_cast<uint64_t>(steps.positions[first]);
-            const int64_t to = steps.state_of(seq, position),
-                          from = position > 0 ? steps.state_of(seq, position - 1) : -1;
-            n = static_cast<uint32_t>(
-                least(least(DELTA_TOKENS, static_cast<uint64_t>(last - t)), p.block - position % p.block));
-            if (to < 0)
-                continue;
+        for (int64_t t = begins; t < last && to >= 0; t += n) {
+            const uint64_t first = static_cast<uint64_t>(t);
+            const int64_t from = t == begins ? steps.read_by(seq) : to;
+            n = static_cast<uint32_t>(least(DELTA_TOKENS, static_cast<uint64_t>(last - t)));
             float *into = buffer<float>(l, SMELT_DELTA_NET_STATE_OUT) + to + h * matrix;
             if (from < 0)
                 memset(into, 0, matrix * 4);
@@ -272,8 +251,7 @@ static int mamba2_supports(const smelt_launch *l) {
     if (!holds(l, SMELT_MAMBA2_PARAMS, sizeof(Mamba2Params)))
         return 0;
     const Mamba2Params &p = params<Mamba2Params>(l, SMELT_MAMBA2_PARAMS);
-    if (p.head == 0 || p.head > MAX_SMALL_HEAD || p.states == 0 || p.groups == 0 || p.heads % p.groups != 0 ||
-        p.block == 0)
+    if (p.head == 0 || p.head > MAX_SMALL_HEAD || p.states == 0 || p.groups == 0 || p.heads % p.groups != 0)
         return 0;
     const uint64_t row = uint64_t{p.heads} * p.head * 4, heads = uint64_t{p.heads} * 4, state = row * p.states;
     return holds_rows(l, SMELT_MAMBA2_XBC, p.tokens, row + 8 * uint64_t{p.groups} * p.states) &&
@@ -282,10 +260,8 @@ static int mamba2_supports(const smelt_launch *l) {
             holds(l, SMELT_MAMBA2_Z, span(p.tokens, p.z_stride, uint64_t{p.heads} * p.head, 4))) &&
            holds(l, SMELT_MAMBA2_DECAY, heads) && holds(l, SMELT_MAMBA2_BIAS, heads) &&
            holds(l, SMELT_MAMBA2_SKIP, heads) && holds(l, SMELT_MAMBA2_STATE, state) &&
-           holds(l, SMELT_MAMBA2_STATE_OUT, state) && holds(l, SMELT_MAMBA2_POSITIONS, uint64_t{p.tokens} * 4) &&
-           holds(l, SMELT_MAMBA2_CU_SEQLENS, (uint64_t{p.seqs} + 1) * 4) &&
-           holds(l, SMELT_MAMBA2_BLOCK_TABLE, uint64_t{p.seqs} * p.table_stride * 4) &&
-           holds_rows(l, SMELT_MAMBA2_OUT, p.tokens, row);
+           holds(l, SMELT_MAMBA2_STATE_OUT, state) && holds(l, SMELT_MAMBA2_CU_SEQLENS, (uint64_t{p.seqs} + 1) * 4) &&
+           holds(l, SMELT_MAMBA2_STATES, uint64_t{p.seqs} * 8) && holds_rows(l, SMELT_MAMBA2_OUT, p.tokens, row);
 }
 
 // A token of a head: what it is made of, and how much of the matrix it keeps.
@@ -344,12 +320,8 @@ static void mamba2(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     const Mamba2Params &p = params<Mamba2Params>(l, SMELT_MAMBA2_PARAMS);
     const uint64_t matrix = uint64_t{p.states} * p.head, elements = p.heads * matrix;
     const uint64_t inner = uint64_t{p.heads} * p.head, shared = uint64_t{p.groups} * p.states;
-    const Steps steps = {buffer<const int32_t>(l, SMELT_MAMBA2_POSITIONS),
-                         buffer<const int32_t>(l, SMELT_MAMBA2_CU_SEQLENS),
-                         buffer<const int32_t>(l, SMELT_MAMBA2_BLOCK_TABLE),
-                         p.block,
-                         p.table_stride,
-                         elements,
+    const Steps steps = {buffer<const int32_t>(l, SMELT_MAMBA2_CU_SEQLENS),
+                         buffer<const int32_t>(l, SMELT_MAMBA2_STATES), elements,
                          l->buffer_bytes[SMELT_MAMBA2_STATE_OUT] / (elements * 4)};
     const float *state = buffer<const float>(l, SMELT_MAMBA2_STATE), *xbc = buffer<const float>(l, SMELT_MAMBA2_XBC);
     const float *z = optional<const float>(l, SMELT_MAMBA2_FC_GATED, SMELT_MAMBA2_Z);
@@ -358,16 +330,12 @@ static void mamba2(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     for (uint64_t unit = begin; unit < end; unit++) {
         const uint64_t seq = unit / p.heads, h = unit % p.heads, group = h / (p.heads / p.groups);
         const F skip = set1(buffer<const float>(l, SMELT_MAMBA2_SKIP)[h]);
-        const int64_t last = steps.starts[seq + 1];
+        const int64_t begins = steps.starts[seq], last = steps.starts[seq + 1], to = steps.written_by(seq);
         uint32_t n = 0;
-        for (int64_t t = steps.starts[seq]; t < last; t += n) {
-            const uint64_t first = static_cast<uint64_t>(t), position = static_cast<uint64_t>(steps.positions[first]);
-            const int64_t to = steps.state_of(seq, position),
-                          from = position > 0 ? steps.state_of(seq, position - 1) : -1;
-            n = static_cast<uint32_t>(
-                least(least(MAMBA_TOKENS, static_cast<uint64_t>(last - t)), p.block - position % p.block));
-            if (to < 0)
-                continue;
+        for (int64_t t = begins; t < last && to >= 0; t += n) {
+            const uint64_t first = static_cast<uint64_t>(t);
+            const int64_t from = t == begins ? steps.read_by(seq) : to;
+            n = static_cast<uint32_t>(least(MAMBA_TOKENS, static_cast<uint64_t>(last - t)));
             float *into = buffer<float>(l, SMELT_MAMBA2_STATE_OUT) + to + h * matrix;
             if (from < 0)
                 memset(into, 0, matrix * 4);
