@@ -19,6 +19,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/device"
 	"github.com/smelt-ml/smelt/internal/compiler"
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/openai"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -99,12 +100,11 @@ is continued separately.`,
 // engineOfOne starts an engine for one sequence at a time, with a cache of one context.
 func engineOfOne(l *smelt.Loaded, times *laps) (*smelt.Engine, error) {
 	plan := l.Program().Plan
-	block := plan.Block()
-	m, err := l.OnDevice().InstanceMemory((plan.Context + block - 1) / block)
+	m, err := engine.ContextMemory(plan, l.OnDevice())
 	if err != nil {
 		return nil, err
 	}
-	return l.NewEngine(smelt.EngineOptions{Sequences: 1, BlockSize: block, CacheBytes: m.Cache, Metrics: times})
+	return l.NewEngine(smelt.EngineOptions{Sequences: 1, BlockSize: plan.Block(), CacheBytes: m.Cache, Metrics: times})
 }
 
 // laps are the times of a request as the engine measures them, without the consumer's delays.

@@ -20,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
-	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/cacheevents"
 	"github.com/smelt-ml/smelt/internal/compiler"
 	"github.com/smelt-ml/smelt/internal/engine"
@@ -350,10 +349,7 @@ func (f *serveFlags) cache(l *smelt.Loaded) (int64, error) {
 	if f.cacheBytes > 0 || f.options.Memory == 0 {
 		return f.cacheBytes, nil
 	}
-	plan := l.Program().Plan
-	blocks, limits := len(batch.Contiguous(plan.Block(), plan.Context)), engine.LimitsOf(plan)
-	limits.Sequences = 1
-	one, err := l.OnDevice().InstanceMemory(blocks, engine.WindowBlocks(plan, limits, blocks)...)
+	one, err := engine.ContextMemory(l.Program().Plan, l.OnDevice())
 	if err != nil {
 		return 0, err
 	}

@@ -122,6 +122,13 @@ func WindowBlocks(plan *plan.Plan, limits Limits, blocks int) (windows []device.
 	return windows
 }
 
+// ContextMemory returns the memory of an engine for one sequence of a whole context.
+func ContextMemory(plan *plan.Plan, executable *device.Executable) (device.Memory, error) {
+	blocks, limits := len(batch.Contiguous(plan.Block(), plan.Context)), LimitsOf(plan)
+	limits.Sequences = 1
+	return executable.InstanceMemory(blocks, WindowBlocks(plan, limits, blocks)...)
+}
+
 // BlocksOf returns the largest number of blocks that a sequence holds for layers with a window, when its
 // steps add at most the given number of tokens.
 func BlocksOf(plan *plan.Plan, window, tokens int) int {
