@@ -18,11 +18,11 @@ constant bool fc_slopes [[function_constant(7)]];
 constant uint fc_gate [[function_constant(13)]]; // as of attention_vec
 constant bool fc_head_gate [[function_constant(14)]];
 
-constant bool fc_interleaved [[function_constant(8)]]; // else NeoX pairs
-constant bool fc_factors [[function_constant(9)]];     // divide each frequency by its factor
-constant bool fc_table [[function_constant(10)]];      // factors are whole divisors: theta has no part
-constant bool fc_norms [[function_constant(11)]];      // heads of Q and K are normalised
-constant uint fc_heads [[function_constant(12)]];      // query heads of a threadgroup, as of attention_vec
+constant bool fc_interleaved [[function_constant(8)]];  // else NeoX pairs
+constant bool fc_factors [[function_constant(9)]];      // divide each frequency by its factor
+constant bool fc_table [[function_constant(10)]];       // factors are whole divisors: theta has no part
+constant bool fc_norms [[function_constant(11)]];       // heads of Q and K are normalised
+constant uint fc_heads [[function_constant(12)]];       // query heads of a threadgroup, as of attention_vec
 constant bool fc_norm_values [[function_constant(15)]]; // heads of V are normalised too, without weights
 
 constant bool has_head = is_function_constant_defined(fc_head);

@@ -6,7 +6,7 @@ var hashes = map[string]string{
 	"argmax.metal":                      "68df101f4be05b2c04959462b0a441a5590b0ebb56daf4d7de4feb6d1ee776fe",
 	"attention_tile.metal":              "1b685953541d20fea595d916ae80c2f9488aee374a32c4a7104b5e6ba6c2d4de",
 	"attention_vec.metal":               "58b1c1a95d7bf3c139a6a47a1cf6678822e352f1bbfccee5d1d13830dddd5547",
-	"attention_write.metal":             "fbb661672a491d6aac7a1029d52db4dbfae3a265d04a4d58b4b8682ccf96d78f",
+	"attention_write.metal":             "f7e07d3a4acf0d340e7f5c4c6817399d4b8a139275409c78c04fbe25e75a70a3",
 	"cache.metal":                       "044cc105b0e6bbe6c847a50efc1ef8c399f3846dfaf7dc86f32910b00bd69679",
 	"delta_net.metal":                   "6333092f9780357a1c37c0d5c1239c2cb1671b98691d27411ce25fef3bc62945",
 	"elementwise.metal":                 "f9a48904e3c09179750e79e6a49adc5b4dccc4d8f0d353b91e45996af7ef4c42",
