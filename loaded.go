@@ -74,7 +74,7 @@ func (l *Loaded) open(d Device) (err error) {
 	}
 	plan := l.program.Plan
 	if l.executable, err = l.program.model.load(l.device, plan); err == nil {
-		l.session, err = l.executable.InstanceMemory(len(batch.Contiguous(plan.Block(), plan.Context)), engine.SequenceMemory(plan)...)
+		l.session, err = l.executable.InstanceMemory(len(batch.Contiguous(plan.Block(), plan.Context)), engine.SequenceStates(plan)...)
 	}
 	if err != nil {
 		l.device.Close()

@@ -132,7 +132,7 @@ type GatedDeltaNetAttr struct {
 
 // Mamba2Attr belongs to mamba2 and gated_mamba2.
 type Mamba2Attr struct {
-	Groups int // of B and C, each of which serves as many adjacent heads
+	Groups int // number of groups of B and C; adjacent heads share one, and each has the same number of heads
 }
 
 // ConvAttr belongs to silu_short_conv.

@@ -308,7 +308,7 @@ func inferGatedMamba2(in []*Value, attr any, _ Type) (Type, error) {
 	return t, shapeIs(in[1], "all", Var(sym.T), Const(int(all.Shape.Last())))
 }
 
-// stateSpace returns the type of mamba2 over so many heads, whose size the state determines.
+// stateSpace returns the type of mamba2 over a number of heads. The state determines their size.
 func stateSpace(in []*Value, a Mamba2Attr, heads int) (Type, error) {
 	xbc, err := floats(in, 0, "xbc", 2)
 	if err != nil {

@@ -28,6 +28,6 @@ var recurrentFamilies = []family{
 // MaxPieceHead is the largest head of delta_net_pieces, and the largest head and state of mamba2_pieces.
 const MaxPieceHead = 128
 
-// Mamba2Threads returns the threads of a threadgroup of mamba2 over heads of so many columns, in whole
+// Mamba2Threads returns the threads of a threadgroup of mamba2 over heads of `across` columns, in whole
 // simdgroups.
 func Mamba2Threads(across uint32) uint32 { return MaxSmallHead / across * across }

@@ -106,6 +106,18 @@ func (s recurring) left(p paging, next func(t int, state []float64)) []float64 {
 	return want
 }
 
+// requireStates compares all states after a step, NaN where none was written.
+func requireStates(t *testing.T, want, got []float64) {
+	t.Helper()
+	for i, v := range got {
+		if math.IsNaN(want[i]) {
+			require.True(t, math.IsNaN(v), "element %d of the states", i)
+			continue
+		}
+		require.InDelta(t, want[i], v, 1e-5*max(1, math.Abs(want[i])), "element %d of the states", i)
+	}
+}
+
 func TestShortConv(t *testing.T) {
 	instances(t, "short_conv", func(t *testing.T, name string, types []kernels.Element) {
 		for _, b := range recurrentCases {
@@ -269,13 +281,7 @@ func requireDeltaRule(t *testing.T, family string, batches []batch, shapes [][3]
 							}
 						})
 						compare(t, want, got.values(), head, worst(types...))
-						for i, v := range after.values() {
-							if math.IsNaN(left[i]) {
-								require.True(t, math.IsNaN(v), "element %d of the states", i)
-								continue
-							}
-							require.InDelta(t, left[i], v, 1e-5*max(1, math.Abs(left[i])), "element %d of the states", i)
-						}
+						requireStates(t, left, after.values())
 					})
 				}
 			}
@@ -351,13 +357,7 @@ func requireStateSpace(t *testing.T, family string, batches []batch, shapes [][4
 							}
 						})
 						compare(t, want, got.values(), head, worst(types...))
-						for i, v := range after.values() {
-							if math.IsNaN(left[i]) {
-								require.True(t, math.IsNaN(v), "element %d of the states", i)
-								continue
-							}
-							require.InDelta(t, left[i], v, 1e-5*max(1, math.Abs(left[i])), "element %d of the states", i)
-						}
+						requireStates(t, left, after.values())
 					})
 				}
 			}

@@ -46,7 +46,7 @@ type Sequence struct {
 // NewSequence starts an empty sequence on a Plan with loaded weights.
 func NewSequence(plan *plan.Plan, executable *device.Executable) (*Sequence, error) {
 	blocks := batch.Contiguous(plan.Block(), plan.Context)
-	r, err := NewRunner(plan, executable, len(blocks), SequenceMemory(plan)...)
+	r, err := NewRunner(plan, executable, len(blocks), SequenceStates(plan)...)
 	if err != nil {
 		return nil, err
 	}

@@ -11,9 +11,9 @@ import (
 // sequenceStates is the number of recurrent states of a [Sequence].
 const sequenceStates = 4
 
-// SequenceMemory returns the number of recurrent states of a [Sequence], for
+// SequenceStates returns the number of recurrent states of a [Sequence], for
 // [device.Executable.InstanceMemory]; none where the plan has none.
-func SequenceMemory(plan *plan.Plan) []device.Window {
+func SequenceStates(plan *plan.Plan) []device.Window {
 	if !plan.Stateful() {
 		return nil
 	}

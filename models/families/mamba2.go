@@ -164,7 +164,7 @@ func checkMamba(c *models.Config) error {
 // maxStateSpace is the largest head and state of Mamba-2's kernels.
 const maxStateSpace = 256
 
-// headsByLayer returns so many heads for each layer with attention.
+// headsByLayer returns a number of heads for each layer with attention, and 0 for the others.
 func headsByLayer(c *models.Config, heads int) gguf.Value {
 	return gguf.Int32Array(lo.Times(c.Layers, func(i int) int32 {
 		return int32(lo.Ternary(c.Recurs(i) || c.Networks != nil && c.Networks[i], 0, heads))

@@ -284,6 +284,22 @@ func (p *Pool) unlink(b int32) {
 	l.length--
 }
 
+// know makes a block known by an identity. Where another one is known by it already, the holder gets that
+// one in its place. It returns the block that is known, and whether it is new.
+func (p *Pool) know(b int32, id Identity) (known int32, stored bool) {
+	have, found := p.known[id]
+	switch {
+	case !found:
+		p.known[id] = b
+		p.blocks[b].known, p.blocks[b].identity = true, id
+	case have != b:
+		p.hold(have)
+		p.drop(b)
+		return have, false
+	}
+	return b, !found
+}
+
 // knows reports whether a block of that identity is known.
 func (p *Pool) knows(id *Identity) bool {
 	_, known := p.known[*id]

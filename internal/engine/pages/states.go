@@ -53,20 +53,10 @@ func (s *states) commit(t *Table, computed int) {
 		s.drop(t)
 	}
 	s.after, s.next = s.next, none
-	full := computed / s.own.slots
-	if full*s.own.slots != computed {
-		return
+	if computed%s.own.slots == 0 {
+		s.block = computed/s.own.slots - 1
+		s.after, _ = s.own.know(s.after, t.chain[s.block])
 	}
-	s.block = full - 1
-	id, own := t.chain[s.block], s.after
-	if known, ok := s.own.known[id]; ok {
-		s.own.hold(known)
-		s.after = known
-		s.own.drop(own)
-		return
-	}
-	s.own.known[id] = own
-	s.own.blocks[own].known, s.own.blocks[own].identity = true, id
 }
 
 // drop gives the state before the last step back. One at which others may go on is evicted after those

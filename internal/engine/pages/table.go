@@ -258,17 +258,9 @@ func (t *Table) Commit(tokens []int32, computed int) {
 func (l *list) commit(t *Table, tokens []int32, computed int) {
 	p := l.own
 	for ; (l.known+1)*p.slots <= computed; l.known++ {
-		id, own := t.chain[l.known], l.blocks[l.known]
-		if b, known := p.known[id]; !known {
-			p.known[id] = own
-			p.blocks[own].known, p.blocks[own].identity = true, id
-			if p.watcher != nil {
-				p.watcher.Stored(id, t.parent(l.known), tokens[l.known*p.slots:(l.known+1)*p.slots])
-			}
-		} else if b != own {
-			p.hold(b)
-			l.blocks[l.known] = b
-			p.drop(own)
+		var stored bool
+		if l.blocks[l.known], stored = p.know(l.blocks[l.known], t.chain[l.known]); stored && p.watcher != nil {
+			p.watcher.Stored(t.chain[l.known], t.parent(l.known), tokens[l.known*p.slots:(l.known+1)*p.slots])
 		}
 	}
 	for first := p.first(computed); l.gone < first; l.gone++ {
