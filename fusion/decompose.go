@@ -28,6 +28,7 @@ func init() {
 
 		ir.OpRopeQKVWriteAttention:        decomposeAttentionWrite,
 		ir.OpHeadNormRopeKVWriteAttention: decomposeAttentionWrite,
+		ir.OpHeadNormRopeAttention:        decomposeQueryAttention,
 	} {
 		ir.RegisterDecompose(op, func(f *ir.Func, v *ir.Value) ([]*ir.Value, error) {
 			return emit(f, v.Layer, func(e *Emitter) []*ir.Value { return build(e, v) })
@@ -110,6 +111,13 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 		gate = e.Emit(ir.OpActivate, ir.ActivationAttr{Activation: a.RowGate}, e.Cast(gate, dtype.F32))
 		products := e.Reshape(e.Cast(out, dtype.F32), rows[0], ir.Const(1), rows[1])
 		out = e.Cast(e.Emit(ir.OpWeightedSum, nil, products, gate), t)
+	}
+	if a.ColumnGate {
+		gate, n := o.Gate, int(v.Type.Shape.Last())
+		if gate.Type.Shape.Last() != int64(n) {
+			gate = e.Emit(ir.OpSlice, ir.SliceAttr{Start: a.GateColumn, End: a.GateColumn + n}, gate)
+		}
+		out = e.Emit(ir.OpMul, nil, out, e.Cast(gate, t))
 	}
 	if a.Residual {
 		out = e.EmitAs(t, ir.OpAdd, nil, o.Residual, out)
@@ -299,7 +307,15 @@ func headNorm(e *Emitter, a ir.RopeWriteAttr, heads, weight *ir.Value) *ir.Value
 
 func decomposeAttentionWrite(e *Emitter, v *ir.Value) []*ir.Value {
 	a, norms := v.Attr.(ir.AttentionWriteAttr), v.Op == ir.OpHeadNormRopeKVWriteAttention
-	o := a.Operands(v.Args, norms)
+	o := a.Operands(v.Args, v.Op)
 	q, cache := ropeWrite(e, a.Write, o.Write(), norms)
 	return []*ir.Value{attend(e, a.Attention, o.Attend(q, cache), v.Type.Elems[0].DType), cache}
+}
+
+func decomposeQueryAttention(e *Emitter, v *ir.Value) []*ir.Value {
+	a := v.Attr.(ir.AttentionWriteAttr)
+	o := a.Operands(v.Args, v.Op)
+	q := headNorm(e, a.Write, e.Reshape(o.QKV, v.Type.Shape...), o.QNorm)
+	q = e.Emit(ir.OpRope, a.Write.Rope, q, o.Positions, o.Factors)
+	return []*ir.Value{attend(e, a.Attention, o.Attend(q, o.Cache), v.Type.DType)}
 }

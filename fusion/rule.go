@@ -88,6 +88,7 @@ func All() []*Rule {
 		RepeatKVPair(),
 		GatedActivation(),
 		GateUp(),
+		ColumnGate(),
 		LinearActivation(),
 		LinearResidual(),
 		NormResidual(),
@@ -102,6 +103,7 @@ func All() []*Rule {
 		// attention_write runs last, over the results of the rules that write the cache and of
 		// kv_replication_elimination, so that reports count those rules too.
 		AttentionWrite(),
+		QueryAttention(),
 	}
 }
 

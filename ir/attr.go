@@ -151,6 +151,7 @@ type RouterAttr struct {
 	Normalised bool    // weights are divided by their sum
 	Floor      float64 // what they are divided by is at least Floor
 	Scale      float64 // factor of the weights; 0: 1
+	Sharpness  float64 // factor of the logits; 0: 1
 	Gains      bool    // the weight of expert e is multiplied by gains[e]
 	Others     int     // columns behind the logits, which are not for the router
 }
@@ -175,7 +176,8 @@ type LinearAttr struct {
 	Narrow     bool       // the norm's result is rounded to the target's activation type
 	Gather     bool       // the product gathers rows of X by index
 	RowGate    Activation // of one element of each row of Gate, which multiplies that row of products; NoActivation: none does
-	GateColumn int        // which element
+	ColumnGate bool       // elements of Gate multiply those of the products, column by column
+	GateColumn int        // which element, or the first one
 	Residual   bool       // a residual is added to the result
 }
 
@@ -188,13 +190,16 @@ type LinearOperands struct {
 	Gate, Residual  *Value
 }
 
+// HasGate reports whether an operand multiplies the products.
+func (a LinearAttr) HasGate() bool { return a.RowGate != NoActivation || a.ColumnGate }
+
 // operands returns the number of operands.
 func (a LinearAttr) operands() int {
 	n := 1 + a.Weights
 	if a.Bias {
 		n += a.Weights
 	}
-	for _, has := range []bool{a.Gain, a.Shift, a.Gather, a.RowGate != NoActivation, a.Residual} {
+	for _, has := range []bool{a.Gain, a.Shift, a.Gather, a.HasGate(), a.Residual} {
 		if has {
 			n++
 		}
@@ -212,7 +217,7 @@ func (a LinearAttr) Operands(in []*Value) LinearOperands {
 	for _, next := range []struct {
 		has bool
 		to  **Value
-	}{{a.Gain, &o.Gain}, {a.Shift, &o.Shift}, {a.Gather, &o.Rows}, {a.RowGate != NoActivation, &o.Gate}, {a.Residual, &o.Residual}} {
+	}{{a.Gain, &o.Gain}, {a.Shift, &o.Shift}, {a.Gather, &o.Rows}, {a.HasGate(), &o.Gate}, {a.Residual, &o.Residual}} {
 		if next.has {
 			*next.to, in = in[0], in[1:]
 		}
@@ -309,47 +314,43 @@ type RopeWriteAttr struct {
 	NormValues bool
 }
 
-// AttentionWriteAttr belongs to rope_qkv_write_attention and
-// head_norm_rope_kv_write_attention.
+// AttentionWriteAttr belongs to rope_qkv_write_attention, head_norm_rope_kv_write_attention and
+// head_norm_rope_attention.
 type AttentionWriteAttr struct {
-	Write     RopeWriteAttr
+	Write     RopeWriteAttr // head_norm_rope_attention writes nothing
 	Attention AttentionAttr
 	Factors   bool // RoPE has a table of factors
 	Sinks     bool // attention has sinks
 }
 
-// AttentionWriteOperands are the operands of a …_write_attention op; absent ones are nil.
+// AttentionWriteOperands are the operands of an op with an [AttentionWriteAttr]; absent ones are nil.
 type AttentionWriteOperands struct {
 	QKV, Cache, Positions, Slots, CuSeqlens, ContextLens, BlockTable *Value
 	Gate, QNorm, KNorm, Factors, Sinks, Slopes                       *Value
 }
 
-// Operands names the operands of an op; norms reports whether the op normalises heads.
-func (a AttentionWriteAttr) Operands(in []*Value, norms bool) AttentionWriteOperands {
-	o := AttentionWriteOperands{QKV: in[0], Cache: in[1], Positions: in[2], Slots: in[3], CuSeqlens: in[4], ContextLens: in[5], BlockTable: in[6]}
-	in = in[7:]
-	for _, next := range []struct {
-		has bool
-		to  **Value
-	}{{a.gated(), &o.Gate}, {norms, &o.QNorm}, {norms, &o.KNorm}, {a.Factors, &o.Factors}, {a.Sinks, &o.Sinks}, {a.Attention.Slopes, &o.Slopes}} {
-		if next.has {
-			*next.to, in = in[0], in[1:]
-		}
+// Operands names the operands of an op.
+func (a AttentionWriteAttr) Operands(in []*Value, op Op) (o AttentionWriteOperands) {
+	for i, to := range a.fields(op, &o) {
+		*to = in[i]
 	}
 	return o
 }
 
-func (a AttentionWriteAttr) gated() bool { return a.Attention.Gate.Activation != NoActivation }
-
-// operands returns the number of operands.
-func (a AttentionWriteAttr) operands(norms bool) int {
-	n := 7
-	for _, has := range []bool{a.gated(), norms, norms, a.Factors, a.Sinks, a.Attention.Slopes} {
-		if has {
-			n++
+// fields returns where the operands of an op stand in o, in order.
+func (a AttentionWriteAttr) fields(op Op, o *AttentionWriteOperands) (fields []**Value) {
+	writes, norms := op != OpHeadNormRopeAttention, op != OpRopeQKVWriteAttention
+	for _, f := range []struct {
+		has bool
+		to  **Value
+	}{{true, &o.QKV}, {true, &o.Cache}, {true, &o.Positions}, {writes, &o.Slots}, {true, &o.CuSeqlens}, {true, &o.ContextLens}, {true, &o.BlockTable},
+		{a.Attention.Gate.Activation != NoActivation, &o.Gate}, {norms, &o.QNorm}, {norms && writes, &o.KNorm}, {a.Factors, &o.Factors},
+		{a.Sinks, &o.Sinks}, {a.Attention.Slopes, &o.Slopes}} {
+		if f.has {
+			fields = append(fields, f.to)
 		}
 	}
-	return n
+	return fields
 }
 
 // List is the inverse of Operands.

@@ -157,6 +157,13 @@ func (b *Builder) Layer(i int, define func()) {
 	define()
 }
 
+// Outside calls define, whose values belong to no layer.
+func (b *Builder) Outside(define func()) {
+	defer func(outer int) { b.layer = outer }(b.layer)
+	b.layer = NoLayer
+	define()
+}
+
 // inputShapes is the shape of every per-step input.
 var inputShapes = map[string]Shape{
 	sym.Tokens:      {Var(sym.T)},

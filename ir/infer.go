@@ -867,8 +867,8 @@ func inferRouter(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, fmt.Errorf("%d of %s experts, %d other columns", a.Chosen, x.Shape[1], a.Others)
 	case a.Score == NoScore || a.Score >= numScores:
 		return Type{}, fmt.Errorf("%s is no score", a.Score)
-	case !(a.Floor >= 0) || math.IsInf(a.Floor, 0) || math.IsNaN(a.Scale) || math.IsInf(a.Scale, 0):
-		return Type{}, fmt.Errorf("floor %g, scale %g", a.Floor, a.Scale)
+	case !(a.Floor >= 0) || math.IsInf(a.Floor, 0) || math.IsNaN(a.Scale) || math.IsInf(a.Scale, 0) || !(a.Sharpness >= 0) || math.IsInf(a.Sharpness, 0):
+		return Type{}, fmt.Errorf("floor %g, scale %g, sharpness %g", a.Floor, a.Scale, a.Sharpness)
 	case len(rest) != a.vectors():
 		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
 	default:
@@ -933,7 +933,7 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 		rows = t.Shape
 	}
 	out := TensorOf(x.DType, withLast(rows, Const(int(n)))...)
-	if err := a.checkRowGate(o.Gate, rows); err != nil {
+	if err := a.checkGate(o.Gate, out.Shape); err != nil {
 		return Type{}, err
 	}
 	if o.Residual == nil {
@@ -950,24 +950,31 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	return out, nil
 }
 
-// checkRowGate rejects a gate of rows whose column or number of rows is wrong, or beside another
-// epilogue than a residual.
-func (a LinearAttr) checkRowGate(v *Value, rows Shape) error {
+// checkGate rejects a gate whose columns or number of rows are wrong, and one of rows beside another
+// epilogue than a residual. rows is the shape of the products.
+func (a LinearAttr) checkGate(v *Value, rows Shape) error {
 	if v == nil {
 		if a.GateColumn != 0 {
 			return fmt.Errorf("column %d of no gate", a.GateColumn)
 		}
 		return nil
 	}
-	if a.Bias || a.Gated || a.Activation != NoActivation || len(rows) != 2 {
+	columns := int64(1)
+	if a.ColumnGate {
+		columns = rows.Last()
+	}
+	if a.ColumnGate && a.RowGate != NoActivation || a.RowGate != NoActivation && (a.Bias || a.Gated || a.Activation != NoActivation) || len(rows) != 2 {
 		return fmt.Errorf("a gate of rows of %+v", a)
 	}
 	gate, err := floats([]*Value{v}, 0, "gate", 2)
 	if err != nil {
 		return err
 	}
-	if gate.Shape[0] != rows[0] || a.GateColumn < 0 || int64(a.GateColumn) >= gate.Shape.Last() {
+	if gate.Shape[0] != rows[0] || a.GateColumn < 0 || int64(a.GateColumn)+columns > gate.Shape.Last() {
 		return fmt.Errorf("column %d of the gate %s, for %s rows", a.GateColumn, gate, rows[0])
+	}
+	if a.ColumnGate {
+		return nil
 	}
 	return a.RowGate.check(false)
 }
@@ -1043,7 +1050,7 @@ func inferWeightedSum(in []*Value, _ any, _ Type) (Type, error) {
 func inferRoutedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	a := attr.(RoutedAttr)
 	l := a.Linear
-	if (l.Weights == 2) != l.Gated || l.Weights < 1 || l.Weights > 2 || l.Gather || l.RowGate != NoActivation || l.Residual && !a.Mixed || len(in) != a.operands() {
+	if (l.Weights == 2) != l.Gated || l.Weights < 1 || l.Weights > 2 || l.Gather || l.HasGate() || l.Residual && !a.Mixed || len(in) != a.operands() {
 		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
 	}
 	if err := errors.Join(epsilon(l.Eps), l.Activation.check(l.Gated), l.checkNorm()); err != nil {
@@ -1265,17 +1272,17 @@ func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
 }
 
 // inferAttentionWrite infers a cache write fused with the attention over its result.
-func inferAttentionWrite(norms bool) func(in []*Value, attr any, _ Type) (Type, error) {
+func inferAttentionWrite(op Op) func(in []*Value, attr any, _ Type) (Type, error) {
 	write := inferRopeWrite
-	if norms {
+	if op == OpHeadNormRopeKVWriteAttention {
 		write = inferHeadNormWrite
 	}
 	return func(in []*Value, attr any, _ Type) (Type, error) {
 		a := attr.(AttentionWriteAttr)
-		if len(in) != a.operands(norms) {
-			return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
+		o, err := a.checked(in, op)
+		if err != nil {
+			return Type{}, err
 		}
-		o := a.Operands(in, norms)
 		t, err := write(o.Write(), a.Write, Type{})
 		if err != nil {
 			return Type{}, err
@@ -1284,4 +1291,48 @@ func inferAttentionWrite(norms bool) func(in []*Value, attr any, _ Type) (Type, 
 		_, err = inferAttention(o.Attend(q, o.Cache), a.Attention, Type{})
 		return t, err
 	}
+}
+
+// checked is Operands of the right number of operands.
+func (a AttentionWriteAttr) checked(in []*Value, op Op) (AttentionWriteOperands, error) {
+	if len(in) != len(a.fields(op, new(AttentionWriteOperands))) {
+		return AttentionWriteOperands{}, fmt.Errorf("%d operands for %+v", len(in), a)
+	}
+	return a.Operands(in, op), nil
+}
+
+// inferQueryAttention infers attention fused with norm and RoPE of its queries.
+func inferQueryAttention(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(AttentionWriteAttr)
+	o, err := a.checked(in, OpHeadNormRopeAttention)
+	if err != nil {
+		return Type{}, err
+	}
+	x, err := floats(in, 0, "q", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	c, err := cacheOf(in, 1)
+	if err != nil {
+		return Type{}, err
+	}
+	if a.Write != (RopeWriteAttr{Rope: a.Write.Rope, Heads: a.Write.Heads, Eps: a.Write.Eps}) || x.Shape[1] != Const(a.Write.Heads*c.Head) {
+		return Type{}, fmt.Errorf("q (%s) is %s, for %+v", in[0], x, a.Write)
+	}
+	if err := checkRope(a.Write.Rope, int64(c.Head)); err != nil {
+		return Type{}, err
+	}
+	if err := epsilon(a.Write.Eps); err != nil {
+		return Type{}, err
+	}
+	if err := vector([]*Value{o.QNorm}, 0, "query norm", Const(c.Head)); err != nil {
+		return Type{}, err
+	}
+	if o.Factors != nil {
+		if err := checkFactors([]*Value{o.Factors}, 0, a.Write.Rope); err != nil {
+			return Type{}, err
+		}
+	}
+	q := &Value{ID: in[0].ID, Type: TensorOf(x.DType, x.Shape[0], Const(a.Write.Heads), Const(c.Head))}
+	return inferAttention(o.Attend(q, o.Cache), a.Attention, Type{})
 }

@@ -64,6 +64,7 @@ const (
 	OpHeadNormRopeKVWrite
 	OpRopeQKVWriteAttention
 	OpHeadNormRopeKVWriteAttention
+	OpHeadNormRopeAttention
 	OpRepeatKVPair
 
 	numOps
@@ -177,10 +178,12 @@ func init() {
 			doc: "qkv[T,(H+2·KV)·D or more], cache, positions[T], slots[T], factors? → (q[T,H,D], cache): rotates Q and K, returns Q, stores K and V"},
 		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", category: CacheOps, shares: 1, min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,
 			doc: "qkv[T,(H+2·KV)·D or more], cache, positions[T], slots[T], qnorm[D], knorm[D], factors? → (q[T,H,D], cache): RMSNorm of every Q and K head, then as rope_qkv_write"},
-		OpRopeQKVWriteAttention: {name: "rope_qkv_write_attention", category: AttentionOps, shares: 1, min: 7, max: 11, attr: AttentionWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferAttentionWrite(false),
+		OpRopeQKVWriteAttention: {name: "rope_qkv_write_attention", category: AttentionOps, shares: 1, min: 7, max: 11, attr: AttentionWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferAttentionWrite(OpRopeQKVWriteAttention),
 			doc: "qkv[T,(H+2·KV)·D or more], cache, positions[T], slots[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], gate?, factors?, sinks[H]?, slopes[H]? → (out[T,H,D], cache): rope_qkv_write, then attention over its results"},
-		OpHeadNormRopeKVWriteAttention: {name: "head_norm_rope_kv_write_attention", category: AttentionOps, shares: 1, min: 9, max: 13, attr: AttentionWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferAttentionWrite(true),
+		OpHeadNormRopeKVWriteAttention: {name: "head_norm_rope_kv_write_attention", category: AttentionOps, shares: 1, min: 9, max: 13, attr: AttentionWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferAttentionWrite(OpHeadNormRopeKVWriteAttention),
 			doc: "qkv, cache, positions, slots, cu_seqlens, context_lens, block_table, gate?, qnorm[D], knorm[D], factors?, sinks?, slopes? → (out[T,H,D], cache): head_norm_rope_kv_write, then attention over its results"},
+		OpHeadNormRopeAttention: {name: "head_norm_rope_attention", category: AttentionOps, shares: 1, min: 7, max: 11, attr: AttentionWriteAttr{}, stage: Fused, free: true, infer: inferQueryAttention,
+			doc: "q[T,H·D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], gate?, qnorm[D], factors?, sinks?, slopes? → [T,H,D]: RMSNorm and RoPE of every head of Q, then attention over a cache that has the keys and values"},
 		OpRepeatKVPair: {name: "repeat_kv_pair", category: AttentionOps, shares: 3, min: 2, max: 2, attr: RepeatAttr{}, stage: Fused, free: true, infer: inferRepeatPair,
 			doc: "k[S,KV,D], v[S,KV,D] → (k[S,KV·N,D], v[S,KV·N,D]): repeat_kv of both"},
 	}

@@ -48,6 +48,14 @@ func (a RouterAttr) Factor() float64 {
 	return a.Scale
 }
 
+// LogitFactor returns the factor of the logits.
+func (a RouterAttr) LogitFactor() float64 {
+	if a.Sharpness == 0 {
+		return 1
+	}
+	return a.Sharpness
+}
+
 // vectors returns the number of operands behind the logits.
 func (a RouterAttr) vectors() int {
 	n := 0

@@ -24,6 +24,7 @@ constant bool fc_table [[function_constant(10)]];       // factors are whole div
 constant bool fc_norms [[function_constant(11)]];       // heads of Q and K are normalised
 constant uint fc_heads [[function_constant(12)]];       // query heads of a threadgroup, as of attention_vec
 constant bool fc_norm_values [[function_constant(15)]]; // heads of V are normalised too, without weights
+constant bool fc_queries [[function_constant(16)]];     // the cache has the token's key: of Q alone
 
 constant bool has_head = is_function_constant_defined(fc_head);
 constant bool is_split = is_function_constant_defined(fc_split);
@@ -37,6 +38,7 @@ constant bool from_table = is_function_constant_defined(fc_table) ? fc_table : f
 constant bool has_factors = (is_function_constant_defined(fc_factors) ? fc_factors : false) || from_table;
 constant bool has_norms = is_function_constant_defined(fc_norms) ? fc_norms : false;
 constant bool norm_values = is_function_constant_defined(fc_norm_values) ? fc_norm_values : false;
+constant bool is_cached = is_function_constant_defined(fc_queries) ? fc_queries : false;
 constant uint head_count = is_function_constant_defined(fc_heads) && fc_heads > 1 ? fc_heads : 1;
 
 #include "attention_rows.h"
@@ -168,7 +170,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
     if (token >= p.tokens)
         return;
     const uint seq = sequence_of(a.cu_seqlens, p.seqs, token);
-    const int position = a.positions[token], slot = a.slots[token];
+    const int position = a.positions[token], slot = is_cached ? -1 : a.slots[token];
     OwnPages<C> pages;
     pages.keys = a.k_cache;
     pages.values = a.v_cache;
@@ -176,7 +178,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
     pages.block = p.block;
     pages.kv_head = heads.kv;
     pages.strides = {p.block_stride, p.head_stride, p.row_stride};
-    pages.own = uint(position);
+    pages.own = is_cached ? 0xffffffff : uint(position);
     pages.own_key = (threadgroup const float *)made.key;
     pages.own_value = (threadgroup const float *)made.value;
     const Scoring scoring = scoring_of(p.scale, p.soft_cap);
@@ -237,7 +239,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParam
 // is in its partition, that key and its value, rounded as a read of the cache would return
 // them: slots that this dispatch writes are not read. The threadgroup of the first query head
 // of each KV head, in the partition of the token's position, writes both to the token's slot,
-// unless the slot is negative.
+// unless the slot is negative. With fc_queries the cache has both already, and qkv is Q.
 //
 // Grid (heads, tokens, partitions or 1) of 256 threads, with fc_heads as of attention_vec.
 // Threadgroup memory: that of attention_vec, and three rows of 512 elements, of which one holds the

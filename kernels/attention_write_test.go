@@ -120,22 +120,30 @@ func (c writeCall) apart(t *testing.T, partition int) (out, k, v tensor) {
 	written := write.run(t)
 	k, v = written["k_cache"], written["v_cache"]
 
-	full := attentionCall{attentionShape: c.attentionShape, paging: c.paging, features: c.features, q: written["q_out"], k: c.k.clone(), v: c.v.clone()}
+	full := attentionCall{attentionShape: c.attentionShape, paging: c.paging, features: c.features, q: written["q_out"]}
+	full.k, full.v = c.filled(k, v)
+	attention := "attention_vec_" + c.suffix()
+	if partition == 0 {
+		return full.run(t, attention, nil), k, v
+	}
+	return full.runInParts(t, attention, partition, nil), k, v
+}
+
+// filled returns the caches with the slots that a step has written to k and v.
+func (c writeCall) filled(k, v tensor) (keys, values tensor) {
+	keys, values = c.k.clone(), c.v.clone()
+	head := c.attentionShape.head
 	for i, slot := range c.slots {
 		if slot < 0 {
 			slot = int32(c.slot(i, int(c.positions[i]))) // where attention looks for the key
 		}
 		for h := range c.kvHeads {
 			from, to := sizeOf(c.types[1], c.element(int(slot), h, c.kvHeads, head, 0)), sizeOf(c.types[1], c.element(int(slot), h, c.kvHeads, head, 0)+head)
-			copy(full.k.bytes[from:to], k.bytes[from:to])
-			copy(full.v.bytes[from:to], v.bytes[from:to])
+			copy(keys.bytes[from:to], k.bytes[from:to])
+			copy(values.bytes[from:to], v.bytes[from:to])
 		}
 	}
-	attention := "attention_vec_" + c.suffix()
-	if partition == 0 {
-		return full.run(t, attention, nil), k, v
-	}
-	return full.runInParts(t, attention, partition, nil), k, v
+	return keys, values
 }
 
 // inParts runs the step with split-KV in partitions of `partition` keys, merged by
@@ -244,6 +252,20 @@ func TestAttentionWrite(t *testing.T) {
 				require.False(t, math.IsNaN(want.at(i)))
 			}
 		}
+	})
+}
+
+// Over a cache that has the token's key and value, queries alone give the same bits.
+func TestAttentionWriteQueries(t *testing.T) {
+	eachWrite(t, func(t *testing.T, c writeCall) {
+		want, k, v := c.apart(t, 0)
+		l := c.launch()
+		l.constants["fc_queries"] = 1
+		l.buffers["k_cache"], l.buffers["v_cache"] = c.filled(k, v)
+		for _, name := range []string{"slots", "k_slots", "v_slots", "k_norm"} {
+			delete(l.buffers, name)
+		}
+		agree(t, want, l.run(t)["out"])
 	})
 }
 

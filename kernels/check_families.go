@@ -68,6 +68,10 @@ func checkLinear(c *checker) {
 		c.require(experts == 0, "fc_row_gate", "of experts, which are mixed by shares")
 		c.rowsFrom("gate", p.Tokens, p.GateStride, p.GateFrom, 1)
 	}
+	if c.on("fc_column_gate") {
+		c.require(experts == 0, "fc_column_gate", "of experts, which are mixed by shares")
+		c.rowsFrom("gate", p.Tokens, p.GateStride, p.GateFrom, uint32(columns))
+	}
 	norm, _ := c.constant("fc_norm")
 	c.require(int(norm) < len(norms), "fc_norm", "%d is unknown", norm)
 	if norm == rmsNorm || c.on("fc_gain") || c.kernel.Family == "norm_linear_mat" {
@@ -256,6 +260,7 @@ func checkRouter(c *checker) {
 		from = p.Experts / p.Groups * p.UsedGroups
 	}
 	c.require(p.Chosen <= min(from, MaxChosen), "chosen", "%d, at most %d", p.Chosen, min(from, MaxChosen))
+	c.require(p.Sharpness > 0, "sharpness", "%g; it must be positive", p.Sharpness)
 	c.choice("fc_score", 1, 2, 3, 4)
 	c.rows("logits", p.Rows, p.Stride, p.Experts)
 	c.dense("weights", p.Rows, p.Chosen)
@@ -417,16 +422,24 @@ func (c *checker) partitions(p AttentionParams) uint32 {
 
 func checkAttentionWrite(c *checker) {
 	p := c.attention()
-	heads := sum(uint64(p.Heads), product(2, uint64(p.KvHeads)))
-	w := paramsOf[AttentionWriteParams](c)
+	heads, w := uint64(p.Heads), paramsOf[AttentionWriteParams](c)
+	writes := !c.on("fc_queries")
+	if writes {
+		heads = sum(heads, product(2, uint64(p.KvHeads)))
+		c.dense("slots", p.Tokens)
+	}
 	c.holds("qkv", spread(uint64(p.Tokens), uint64(w.QkvStride), product(heads, uint64(p.Head))))
-	c.dense("slots", p.Tokens)
 	c.rotated(p.Tokens, 0, p.Head, w.Rotated)
 	if c.on("fc_norms") {
 		c.dense("q_norm", p.Head)
+	}
+	if c.on("fc_norms") && writes {
 		c.dense("k_norm", p.Head)
 	}
 	for _, name := range []string{"k_slots", "v_slots"} {
+		if !writes {
+			break
+		}
 		have, want := c.bytes(c.arg(name).Index), c.bytes(c.arg("k_cache").Index)
 		c.require(have == want, name, "%d bytes, k_cache has %d", have, want)
 	}

@@ -28,10 +28,10 @@ var attentionFamilies = []family{
 		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + attentionConstants + "6 fc_rows uint?" + headsConstant + gateConstants, threadgroup: floats(8*attentionPart + 16), maxThreads: 256},
 	{name: "attention_write", check: checkAttentionWrite, file: "attention_write.metal", summary: "RoPE, the cache write and attention of single tokens, heads normalised before",
 		instances: cachedOrBfloat, args: "0 qkv read $0; 1 k_cache read $1; 2 v_cache read $1; 3 positions read int; 4 cu_seqlens read int; 5 context_lens read int; 6 block_table read int; " +
-			"7 out write $0?; 9 part write float?; 10 statistics write float?; 11 sinks read float?; 12 slots read int; 13 slopes read float?; 14 factors read float?; " +
-			"15 q_norm read float?; 16 k_norm read float?; 17 k_slots write $1; 18 v_slots write $1; 19 gate read $0?", params: AttentionWriteParams{},
+			"7 out write $0?; 9 part write float?; 10 statistics write float?; 11 sinks read float?; 12 slots read int?; 13 slopes read float?; 14 factors read float?; " +
+			"15 q_norm read float?; 16 k_norm read float?; 17 k_slots write $1?; 18 v_slots write $1?; 19 gate read $0?", params: AttentionWriteParams{},
 		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + "2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 7 fc_slopes bool?; " +
-			"8 fc_interleaved bool; 9 fc_factors bool?; 10 fc_table bool?; 11 fc_norms bool?" + headsConstant + gateConstants + "; 15 fc_norm_values bool?", threadgroup: floats(8*attentionPart + 2*MaxHead + MaxQueries + 16), maxThreads: 256},
+			"8 fc_interleaved bool; 9 fc_factors bool?; 10 fc_table bool?; 11 fc_norms bool?" + headsConstant + gateConstants + "; 15 fc_norm_values bool?; 16 fc_queries bool?", threadgroup: floats(8*attentionPart + 2*MaxHead + MaxQueries + 16), maxThreads: 256},
 	{name: "attention_reduce", check: checkReduce, file: "attention_vec.metal", summary: "merges the partitions of attention_vec",
 		instances: []string{"f32", "f16", "bf16"},
 		args:      "0 part read float; 1 statistics read float; 2 out write $0; 4 sinks read float?; 5 gate read $0?", params: ReduceParams{}, paramsIndex: 3, constants: "4 fc_sinks bool?" + gateConstants, grid: "heads, tokens", maxThreads: 128},

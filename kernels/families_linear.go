@@ -9,7 +9,7 @@ const (
 	linearArgs = "0 x read $0; 1 w0 read uchar; 2 w1 read uchar?; 3 w2 read uchar?; 4 out write $1; " +
 		"6 residual read float?; 8 bias0 read float?; 9 bias1 read float?; 10 bias2 read float?; 15 w3 read uchar?; 16 bias3 read float?; 17 gate read float?"
 	linearConstants = "0 fc_type0 uint; 1 fc_type1 uint?; 2 fc_type2 uint?; 3 fc_residual bool?; 4 fc_activation uint?; " +
-		"8 fc_bias bool?; 9 fc_gated bool?; 17 fc_type3 uint?; 18 fc_row_gate uint?"
+		"8 fc_bias bool?; 9 fc_gated bool?; 17 fc_type3 uint?; 18 fc_row_gate uint?; 19 fc_column_gate bool?"
 	// Constants that only some of the kernels with linearConstants have.
 	gatherConstant   = "; 12 fc_gather bool?"
 	expertsConstants = "; 13 fc_experts uint?; 14 fc_top uint?; 15 fc_each bool?"

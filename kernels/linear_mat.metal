@@ -11,6 +11,7 @@ constant uint fc_type1 [[function_constant(1)]];
 constant uint fc_type2 [[function_constant(2)]];
 constant uint fc_type3 [[function_constant(17)]];
 constant uint fc_row_gate [[function_constant(18)]]; // as of linear_vec
+constant bool fc_column_gate [[function_constant(19)]];
 constant bool fc_residual [[function_constant(3)]];
 constant uint fc_activation [[function_constant(4)]];
 // Tokens of a tile: 32 (the default), or 64 where x is half or bfloat.
@@ -26,6 +27,7 @@ constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
 constant uint type3 = is_function_constant_defined(fc_type3) ? fc_type3 : SMELT_NONE;
 constant uint row_gate = is_function_constant_defined(fc_row_gate) ? fc_row_gate : SMELT_ACTIVATION_NONE;
+constant bool column_gate = is_function_constant_defined(fc_column_gate) ? fc_column_gate : false;
 constant bool has_residual = is_function_constant_defined(fc_residual) ? fc_residual : false;
 constant uint activation = is_function_constant_defined(fc_activation) ? fc_activation : SMELT_ACTIVATION_NONE;
 constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
@@ -247,7 +249,7 @@ inline void find_scales(thread const Input<I> &in, constant LinearParams &p, uin
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-// Epilogue holds the buffers whose elements are added to the products, and those of the row gate.
+// Epilogue holds the buffers whose elements are added to the products, and those of the gate.
 struct Epilogue {
     device const float *residual;
     device const float *gate;
@@ -322,6 +324,8 @@ inline void multiply(thread const Input<I> &in, thread const Row &w, device O *o
         v = is_gated ? gate_of(activation, v, linear) : activation_of(activation, v);
         if (row_gate != SMELT_ACTIVATION_NONE)
             v *= activation_of(row_gate, end.gate[ulong(to) * p.gate_stride + p.gate_from]);
+        if (column_gate)
+            v *= end.gate[ulong(to) * p.gate_stride + p.gate_from + own];
         if (has_residual)
             v += end.residual[at];
         out[at] = O(v);
@@ -459,7 +463,7 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
                        device const int *starts [[buffer(13)]],    // [experts + 2]
                        device const uchar *w3 [[buffer(15)]],      // [n3, k]
                        device const float *bias3 [[buffer(16)]],   // [n3]
-                       device const float *gate [[buffer(17)]],    // [tokens, 1], rows p.gate_stride apart
+                       device const float *gate [[buffer(17)]],    // [tokens, 1 or N], rows p.gate_stride apart
                        uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                        uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float4 memory[TILES];
@@ -517,7 +521,7 @@ kernel void norm_linear_mat(device const I *x [[buffer(0)]],            // [toke
                             device const int *rows [[buffer(12)]],      // [tokens]
                             device const uchar *w3 [[buffer(15)]],      // [n3, k]
                             device const float *bias3 [[buffer(16)]],   // [n3]
-                            device const float *gate [[buffer(17)]],    // [tokens, 1], rows p.gate_stride apart
+                            device const float *gate [[buffer(17)]],    // [tokens, 1 or N], rows p.gate_stride apart
                             uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                             uint sg [[simdgroup_index_in_threadgroup]]) {
     threadgroup float4 memory[TILES];

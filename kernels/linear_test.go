@@ -131,21 +131,22 @@ func TestEmbed(t *testing.T) {
 
 // linearCase is one product.
 type linearCase struct {
-	tokens, k int
-	rows      []int // of each weight
-	types     []dtype.Type
-	residual  bool
-	bias      bool
-	act       ir.Activation
-	gated     bool
-	norm      ir.NormKind
-	gain      bool // of a LayerNorm
-	shift     bool
-	rowGate   ir.Activation
-	lines     bool // weights of types that have them are in lines
-	xStride   int  // 0: dense
-	outStride int
-	shape     linearShape
+	tokens, k  int
+	rows       []int // of each weight
+	types      []dtype.Type
+	residual   bool
+	bias       bool
+	act        ir.Activation
+	gated      bool
+	norm       ir.NormKind
+	gain       bool // of a LayerNorm
+	shift      bool
+	rowGate    ir.Activation
+	columnGate bool
+	lines      bool // weights of types that have them are in lines
+	xStride    int  // 0: dense
+	outStride  int
+	shape      linearShape
 }
 
 // linearShape is what of a product's launch its result does not depend on; zeros are
@@ -197,7 +198,7 @@ func (c linearCase) String() string {
 	for _, o := range []struct {
 		name string
 		on   bool
-	}{{"residual", c.residual}, {"gated", c.gated}, {"strided", c.xStride > 0}, {"bias", c.bias}, {"gain", c.gain}, {"shift", c.shift}} {
+	}{{"residual", c.residual}, {"gated", c.gated}, {"strided", c.xStride > 0}, {"columnGate", c.columnGate}, {"bias", c.bias}, {"gain", c.gain}, {"shift", c.shift}} {
 		if o.on {
 			s += "+" + o.name
 		}
@@ -245,6 +246,7 @@ func linearCases(vec bool) []linearCase {
 			linearCase{tokens: 2, k: k, rows: rows, types: mixed[:len(rows)]},
 			linearCase{tokens: 2, k: k, rows: rows, types: mixed[:len(rows)], residual: true, xStride: 300, outStride: 131},
 			linearCase{tokens: 3, k: k, rows: rows[:1], types: mixed[:1], residual: len(rows) > 2, rowGate: []ir.Activation{ir.Sigmoid, ir.Softplus}[len(rows)%2]},
+			linearCase{tokens: 3, k: k, rows: rows, types: mixed[:len(rows)], act: ir.GELU, columnGate: true, residual: len(rows) > 2, outStride: 131},
 		)
 	}
 	for _, n := range few([]int{10}, []int{1, 8, 10, 37, 64}) {
@@ -530,6 +532,12 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 		params.GateStride, params.GateFrom = rowGateStride, rowGateFrom
 		l.params = params
 	}
+	if c.columnGate {
+		extra.gate = random(rng, kernels.Float, c.tokens*(columns+rowGateStride))
+		l.buffers["gate"], l.constants["fc_column_gate"] = extra.gate, 1
+		params.GateStride, params.GateFrom = uint32(columns+rowGateStride), rowGateFrom
+		l.params = params
+	}
 	if c.act != ir.NoActivation {
 		l.constants["fc_activation"] = uint32(c.act)
 	}
@@ -618,6 +626,10 @@ func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x
 			}
 			if c.rowGate != ir.NoActivation {
 				by := ref.Activate(c.rowGate, extra.gate.at(token*rowGateStride+rowGateFrom))
+				v.value, v.scale = v.value*by, v.scale*math.Abs(by)
+			}
+			if c.columnGate {
+				by := extra.gate.at(token*(columns+rowGateStride) + rowGateFrom + n)
 				v.value, v.scale = v.value*by, v.scale*math.Abs(by)
 			}
 			if c.residual {

@@ -12,6 +12,8 @@ constant uint fc_type2 [[function_constant(2)]];
 constant uint fc_type3 [[function_constant(17)]];
 // The activation of the element of `gate` that multiplies a row of products.
 constant uint fc_row_gate [[function_constant(18)]];
+// Elements of `gate` multiply the products column by column.
+constant bool fc_column_gate [[function_constant(19)]];
 // Add the residual to the products.
 constant bool fc_residual [[function_constant(3)]];
 // What is applied to the products, by its number.
@@ -45,6 +47,7 @@ constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
 constant uint type3 = is_function_constant_defined(fc_type3) ? fc_type3 : SMELT_NONE;
 constant uint row_gate = is_function_constant_defined(fc_row_gate) ? fc_row_gate : SMELT_ACTIVATION_NONE;
+constant bool column_gate = is_function_constant_defined(fc_column_gate) ? fc_column_gate : false;
 constant bool has_residual = is_function_constant_defined(fc_residual) ? fc_residual : false;
 constant uint activation = is_function_constant_defined(fc_activation) ? fc_activation : SMELT_ACTIVATION_NONE;
 constant uint norm = is_function_constant_defined(fc_norm) ? fc_norm : SMELT_NORM_NONE;
@@ -378,6 +381,7 @@ inline float2 multiply_all(thread const Arguments<X, O> &a, constant LinearParam
 //     out = activation(…)                                     activation
 //     out = activation(x·W0ᵀ + b0) · (x·W1ᵀ + b1)             gated, columns n0 = n1
 //     out[t] = … · row_gate(gate[t, p.gate_from])             row gate
+//     out[t, n] = … · gate[t, p.gate_from + n]                column gate
 //     out = … + residual                                      residual
 //     x ← x[rows]                                             gather
 //     x ← x · gain / sqrt(mean(x²) + eps)                     norm 1
@@ -418,7 +422,7 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
                        device const float *share [[buffer(14)]],   // [tokens of x, top]
                        device const uchar *w3 [[buffer(15)]],      // [n3, k]
                        device const float *bias3 [[buffer(16)]],   // [n3]
-                       device const float *gate [[buffer(17)]],    // [tokens, 1], rows p.gate_stride apart
+                       device const float *gate [[buffer(17)]],    // [tokens, 1 or N], rows p.gate_stride apart
                        uint3 group [[threadgroup_position_in_grid]], uint sg [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
     Arguments<X, O> a;
@@ -468,6 +472,8 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
     const ulong at = ulong(token) * p.out_stride + own;
     if (row_gate != SMELT_ACTIVATION_NONE)
         result *= activation_of(row_gate, gate[ulong(token) * p.gate_stride + p.gate_from]);
+    if (column_gate)
+        result *= gate[ulong(token) * p.gate_stride + p.gate_from + own];
     if (has_residual)
         result += residual[at];
     out[at] = O(result);

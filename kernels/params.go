@@ -264,6 +264,7 @@ type RouterParams struct {
 	UsedGroups uint32
 	Scale      float32
 	Floor      float32
+	Sharpness  float32 // of the logits
 }
 
 // GroupByExpertParams of group_by_expert.

@@ -32,8 +32,8 @@ inline float score(float x, float top, float sum) {
     return precise::sqrt(max(x, 0.0f) + (e < 1e-4f ? e : log(1.0f + e)));
 }
 
-// router chooses p.chosen experts of each token, the largest choice = score + bias first, equals by
-// the smaller index, from the p.used_groups groups whose two best choices have the largest sums. It
+// router chooses p.chosen experts of each token by its logits times p.sharpness, the largest choice = score + bias
+// first, equals by the smaller index, from the p.used_groups groups whose two best choices have the largest sums. It
 // writes their weights and numbers; NaN and -1 for a token with a NaN among its choices.
 //
 // Grid (rows, 1, 1) of 32 threads, one simdgroup a token. Lane l keeps the best of the experts l,
@@ -52,16 +52,16 @@ kernel void router(device const A *logits [[buffer(0)]],    // [rows, experts], 
     float top = -INFINITY, sum = 0;
     if (fc_score == softmax_score) {
         for (uint i = lane; i < p.experts; i += 32)
-            top = max(top, float(x[i]));
+            top = max(top, float(x[i]) * p.sharpness);
         top = simd_max(top);
         top = top == -INFINITY ? 0.0f : top; // -inf only gives zeros
         for (uint i = lane; i < p.experts; i += 32)
-            sum += exp(float(x[i]) - top);
+            sum += exp(float(x[i]) * p.sharpness - top);
         sum = simd_sum(sum);
     }
     bool bad = false;
     for (uint i = lane; i < p.experts; i += 32) {
-        const float c = score(float(x[i]), top, sum) + (has_bias ? bias[i] : 0.0f);
+        const float c = score(float(x[i]) * p.sharpness, top, sum) + (has_bias ? bias[i] : 0.0f);
         bad = bad || isnan(c) || isnan(float(x[i]));
         choice[i] = c;
     }
@@ -104,7 +104,7 @@ kernel void router(device const A *logits [[buffer(0)]],    // [rows, experts], 
     }
 
     const bool mine = lane < p.chosen && at < p.experts && !bad;
-    float w = mine ? score(float(x[at]), top, sum) : 0.0f;
+    float w = mine ? score(float(x[at]) * p.sharpness, top, sum) : 0.0f;
     if (fc_score == chosen_softmax_score) {
         float highest = simd_max(mine ? w : -INFINITY);
         highest = highest == -INFINITY ? 0.0f : highest;

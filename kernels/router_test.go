@@ -27,7 +27,10 @@ type routed struct {
 // want returns the experts of a token and their weights by the definition; nil for a row with a NaN.
 func (r *routed) want(row int) (experts []int32, weights []float64) {
 	n := int(r.p.Experts)
-	x := r.logits[row*n : (row+1)*n]
+	x := slices.Clone(r.logits[row*n : (row+1)*n])
+	for i := range x {
+		x[i] *= float64(r.p.Sharpness)
+	}
 	score, choice := make([]float64, n), make([]float64, n)
 	top, sum := slices.Max(x), 0.0
 	exp := func(v float64) float64 { // −∞ only gives zeros
@@ -137,7 +140,7 @@ func checkRouter(t *testing.T, name string, act kernels.Element, score ir.Router
 		func(int) float64 { return -60 - rng.Float64() },
 		func(i int) float64 { return []float64{rng.NormFloat64(), math.NaN()}[(i+1)/int(p.Experts)] }, // the last
 	}
-	p.Rows, p.Scale, p.Floor, p.Stride = uint32(len(cases)), 2.5, 1.0/16384, p.Experts+uint32(len(with)%3)
+	p.Rows, p.Scale, p.Floor, p.Stride, p.Sharpness = uint32(len(cases)), 2.5, 1.0/16384, p.Experts+uint32(len(with)%3), 1/float32(1+len(with)%2)
 	r := routed{score: score, p: p}
 	for _, next := range cases {
 		for i := range int(p.Experts) {

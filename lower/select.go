@@ -56,6 +56,7 @@ func init() {
 
 		ir.OpRopeQKVWriteAttention:        attentionWrite,
 		ir.OpHeadNormRopeKVWriteAttention: attentionWrite,
+		ir.OpHeadNormRopeAttention:        attentionWrite,
 	}
 	for op := range elementwiseOps {
 		selectors[op] = elementwise

@@ -57,7 +57,7 @@ func gateOf(v *ir.Value) headGate {
 		return headGate{a.Gate, a.Gated(v.Args)}
 	}
 	a := v.Attr.(ir.AttentionWriteAttr)
-	return headGate{a.Attention.Gate, a.Operands(v.Args, v.Op == ir.OpHeadNormRopeKVWriteAttention).Gate}
+	return headGate{a.Attention.Gate, a.Operands(v.Args, v.Op).Gate}
 }
 
 // words returns where the gate lies.
@@ -309,18 +309,18 @@ func (p *phase) whyHeads(at sizes, n int64) string {
 	return fmt.Sprintf("fewer than %d threadgroups a core otherwise, on %s", p.chip.attending, &p.chip)
 }
 
-// attentionWrite lowers the ops that write the cache and attend over it. Their kernel reads no slot
-// that its own launch writes, and so requires one token per sequence.
+// attentionWrite lowers the ops that write the cache and attend over it, and the one that normalises and
+// rotates queries alone. Their kernel reads no slot that its own launch writes, and so requires one token
+// per sequence.
 func attentionWrite(p *phase, v *ir.Value) error {
 	if p.out.Longest.Max > 1 {
 		return fmt.Errorf("%s: sequences of up to %d tokens; %s takes one of each", v, p.out.Longest.Max, v.Op)
 	}
-	a, norms := v.Attr.(ir.AttentionWriteAttr), v.Op == ir.OpHeadNormRopeKVWriteAttention
-	o := a.Operands(v.Args, norms)
+	a := v.Attr.(ir.AttentionWriteAttr)
+	o := a.Operands(v.Args, v.Op)
 	d := p.dispatch("attention_write_"+tensorOf(v).DType.String()+"_"+o.Cache.Type.Cache.DType.String(), v)
 	d.in("qkv", o.QKV)
 	d.in("positions", o.Positions)
-	d.in("slots", o.Slots)
 	d.in("cu_seqlens", o.CuSeqlens)
 	d.in("context_lens", o.ContextLens)
 	d.in("block_table", o.BlockTable)
@@ -328,8 +328,13 @@ func attentionWrite(p *phase, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	d.cache("k_slots", o.Cache, false, true)
-	d.cache("v_slots", o.Cache, true, true)
+	if o.Slots != nil {
+		d.in("slots", o.Slots)
+		d.cache("k_slots", o.Cache, false, true)
+		d.cache("v_slots", o.Cache, true, true)
+	} else {
+		d.constant("fc_queries", 1)
+	}
 	var factors []*ir.Value
 	if o.Factors != nil {
 		factors = []*ir.Value{o.Factors}
@@ -339,12 +344,14 @@ func attentionWrite(p *phase, v *ir.Value) error {
 	maps.Copy(given, gateOf(v).words())
 	given["eps"] = float(a.Write.Eps)
 	given["qkv_stride"] = size(last(o.QKV))
-	d.constant("fc_norms", bit(norms))
-	if norms {
-		if a.Write.NormValues {
-			d.constant("fc_norm_values", 1)
-		}
+	d.constant("fc_norms", bit(o.QNorm != nil))
+	if a.Write.NormValues {
+		d.constant("fc_norm_values", 1)
+	}
+	if o.QNorm != nil {
 		d.in("q_norm", o.QNorm)
+	}
+	if o.KNorm != nil {
 		d.in("k_norm", o.KNorm)
 	}
 	d.params(given)

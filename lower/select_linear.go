@@ -119,8 +119,12 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	}
 	given := words{"tokens": Extent(rows), "k": size(k), "n0": heights[0], "n1": heights[1], "n2": heights[2], "n3": heights[3],
 		"x_stride": size(k), "out_stride": size(n), "eps": float(attr.Eps), "gate_stride": size(0), "gate_from": size(0)}
-	if attr.RowGate != ir.NoActivation {
-		e.constant("fc_row_gate", uint32(attr.RowGate))
+	if attr.HasGate() {
+		if attr.ColumnGate {
+			e.constant("fc_column_gate", 1)
+		} else {
+			e.constant("fc_row_gate", uint32(attr.RowGate))
+		}
 		e.in("gate", in.Gate)
 		given["gate_stride"], given["gate_from"] = size(last(in.Gate)), size(int64(attr.GateColumn))
 	}

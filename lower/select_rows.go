@@ -229,7 +229,7 @@ func router(p *phase, v *ir.Value) error {
 		d.in("gains", gains)
 	}
 	d.params(words{"rows": Extent(logits.Type.Shape[0]), "experts": size(experts), "stride": size(last(logits)), "chosen": size(int64(a.Chosen)),
-		"groups": size(int64(a.Groups)), "used_groups": size(int64(a.UsedGroups)), "scale": float(a.Factor()), "floor": float(a.Floor)})
+		"groups": size(int64(a.Groups)), "used_groups": size(int64(a.UsedGroups)), "scale": float(a.Factor()), "floor": float(a.Floor), "sharpness": float(a.LogitFactor())})
 	d.cover()
 	return nil
 }

@@ -78,7 +78,7 @@ func NewTarget(name string) (*Target, error) {
 	for op, rows := range instances {
 		t.Kernels[op] = nativeWhere(rows, !t.Emulates)
 	}
-	for _, op := range []ir.Op{ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention} {
+	for _, op := range []ir.Op{ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpHeadNormRopeAttention} {
 		// Instead of emulating these fused ops, a CPU runs its native kernels for their parts.
 		t.Kernels[op] = slices.DeleteFunc(t.Kernels[op], func(row ir.Instance) bool { return !row.Native })
 	}
@@ -226,6 +226,7 @@ var families = map[ir.Op][]string{
 	ir.OpGatedMamba2:           {"mamba2", "mamba2_pieces"},
 	ir.OpGroupNorm:             {"rms_norm"},
 	ir.OpRopeQKVWriteAttention: {"attention_write"}, ir.OpHeadNormRopeKVWriteAttention: {"attention_write"},
+	ir.OpHeadNormRopeAttention: {"attention_write"},
 }
 
 // byFamily lists the instances of each family.

@@ -42,6 +42,7 @@ func TestInstances(t *testing.T) {
 
 		ir.OpRopeQKVWriteAttention:        {In: dtype.F16, Out: dtype.F16, Cache: dtype.F16},
 		ir.OpHeadNormRopeKVWriteAttention: {In: dtype.F32, Out: dtype.F32, Cache: dtype.Q8_0},
+		ir.OpHeadNormRopeAttention:        {In: dtype.F16, Out: dtype.F16, Cache: dtype.F16},
 	} {
 		require.True(t, has(instances[op], want), "%s %v", op, want)
 	}

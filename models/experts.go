@@ -88,19 +88,19 @@ func (l *LayerBuilder) Dense() bool {
 // Mixture returns Σ wᵢ · Wdownᵢ · (activation(Wgateᵢ·n) ∘ Wupᵢ·n), [T, Width], over the experts i
 // that the router chooses for a token.
 func Mixture(l *LayerBuilder, n *ir.Value, activation ir.Activation) *ir.Value {
-	return mixture(l, l.scores(n), nil, n, activation, true)
+	return mixture(l, l.scores(n), 0, nil, n, activation, true)
 }
 
-// MixtureBy is Mixture with the logits of a router, [T, Count], and a factor for the weight of each
-// expert, [Count], or nil.
-func MixtureBy(l *LayerBuilder, logits, gains, n *ir.Value, activation ir.Activation) *ir.Value {
-	return mixture(l, logits, gains, n, activation, true)
+// MixtureBy is Mixture with the logits of a router, [T, Count], their factor (0: 1), and a factor for
+// the weight of each expert, [Count], or nil.
+func MixtureBy(l *LayerBuilder, logits *ir.Value, sharpness float64, gains, n *ir.Value, activation ir.Activation) *ir.Value {
+	return mixture(l, logits, sharpness, gains, n, activation, true)
 }
 
 // UngatedMixture returns Σ wᵢ · Wdownᵢ · activation(Wupᵢ·x), as wide as x, over the experts i that the
 // router chooses for a token by the normalised stream n.
 func UngatedMixture(l *LayerBuilder, n, x *ir.Value, activation ir.Activation) *ir.Value {
-	return mixture(l, l.scores(n), nil, x, activation, false)
+	return mixture(l, l.scores(n), 0, nil, x, activation, false)
 }
 
 // scores returns the router's logits of the normalised stream, [T, Count].
@@ -108,9 +108,9 @@ func (l *LayerBuilder) scores(n *ir.Value) *ir.Value {
 	return l.Linear("ffn_gate_inp", n, l.Config.Experts.Count, l.Config.Biases.FFN)
 }
 
-func mixture(l *LayerBuilder, logits, gains, x *ir.Value, activation ir.Activation, gated bool) *ir.Value {
+func mixture(l *LayerBuilder, logits *ir.Value, sharpness float64, gains, x *ir.Value, activation ir.Activation, gated bool) *ir.Value {
 	b, e, biased := l.Builder, l.Config.Experts, l.Config.Biases.FFN
-	weights, experts := l.route(logits, gains)
+	weights, experts := l.route(logits, sharpness, gains)
 	linear := func(role string, x *ir.Value, rows int) *ir.Value { // [T, Chosen, rows]
 		w := b.Weight(l.Name(role+".weight"), e.Count, rows, int(x.Type.Shape.Last()))
 		var bias *ir.Value

@@ -174,10 +174,10 @@ func (r *Router) check(n, chosen int) error {
 }
 
 // route returns the weights and the numbers of each token's experts, both [T, Chosen], by the
-// logits of a router, [T, Count]. gains multiply the weights of each expert, [Count]; nil: by 1.
-func (l *LayerBuilder) route(logits, gains *ir.Value) (weights, experts *ir.Value) {
+// logits of a router, [T, Count], times a factor. gains multiply the weights of each expert, [Count]; nil: by 1.
+func (l *LayerBuilder) route(logits *ir.Value, sharpness float64, gains *ir.Value) (weights, experts *ir.Value) {
 	e := &l.Config.Experts
-	attr := ir.RouterAttr{Score: e.Router.Score, Chosen: e.Chosen, Normalised: e.Router.Normalised, Scale: e.Router.Scale}
+	attr := ir.RouterAttr{Sharpness: sharpness, Score: e.Router.Score, Chosen: e.Chosen, Normalised: e.Router.Normalised, Scale: e.Router.Scale}
 	var bias *ir.Value
 	if e.Router.Biased {
 		bias = l.Builder.Weight(l.Name(RouterBias+".bias"), e.Count)

@@ -54,6 +54,8 @@ func supported(t *ir.Target, s ir.Steps, v *ir.Value) bool {
 	case ir.OpRoutedLinear:
 		a := v.Attr.(ir.RoutedAttr).Linear
 		return (a.Norm == ir.NoNorm || slices.Contains(t.Norms(s), a.Norm)) && (!a.Gated || t.Gated)
+	case ir.OpHeadNormRopeAttention:
+		return t.TakesHeads(v.Type.Shape.Last())
 	case ir.OpAttention:
 		gated := v.Attr.(ir.AttentionAttr).Gate != ir.GateAttr{}
 		return t.TakesHeads(v.Type.Shape.Last()) && !(gated && t.XSplit)

@@ -128,7 +128,7 @@ func (p *precision) constrain(v *ir.Value) {
 			p.join(v, gate)
 		}
 	case ir.AttentionWriteAttr:
-		if gate := a.Operands(v.Args, v.Op == ir.OpHeadNormRopeKVWriteAttention).Gate; gate != nil {
+		if gate := a.Operands(v.Args, v.Op).Gate; gate != nil {
 			p.join(v, gate)
 		}
 	case ir.LinearAttr:

@@ -57,6 +57,8 @@ type sample struct {
 	keyIsValue bool          // V is K before its norm and rotation
 	valueNorm  bool          // heads of V are normalised, without weights
 	factor     bool          // each layer multiplies the stream by a number
+	beside     bool          // layers have columns of one more embedding
+	sharing    bool          // layers behind the first read its keys and values
 }
 
 var (
@@ -109,6 +111,10 @@ func randomSample(r *rand.Rand) sample {
 	s.gate, s.headGate = []ir.Activation{ir.NoActivation, ir.Sigmoid, ir.Softplus}[r.IntN(3)], coin()
 	s.keyIsValue, s.valueNorm, s.factor = r.IntN(6) == 0, s.headNorm && r.IntN(3) == 0, coin()
 	s.scanned = max(r.IntN(6)-3, 0)
+	s.beside = coin()
+	if s.sharing = s.headNorm && !s.rowNorm && !s.unrotated && coin(); s.sharing {
+		s.layers = 2
+	}
 	return s
 }
 
@@ -169,6 +175,10 @@ func (s sample) define(b *ir.Builder) {
 	x := b.Embed(b.Input(sym.Tokens), table)
 	if s.learned {
 		x = b.Add(x, b.Embed(b.Input(sym.Positions), b.Weight("positions", 2*blockSlots, s.width)))
+	}
+	var others *ir.Value
+	if s.beside {
+		others = b.Embed(b.Input(sym.Tokens), b.Weight("others", s.vocab, 3*s.layers))
 	}
 	for i := range s.layers {
 		b.Layer(i, func() {
@@ -234,7 +244,13 @@ func (s sample) define(b *ir.Builder) {
 			if s.valueNorm {
 				v = b.RMSNorm(v, b.Const(slices.Repeat([]float32{1}, s.head)), eps)
 			}
-			keys, values := b.CacheRead(b.CacheWrite(b.Cache(s.kv, s.head), k, v))
+			var cache *ir.Value
+			if s.sharing && i > 0 {
+				cache = b.CacheOf(0)
+			} else {
+				cache = b.CacheWrite(b.Cache(s.kv, s.head), k, v)
+			}
+			keys, values := b.CacheRead(cache)
 			if n := s.heads / s.kv; n > 1 || s.repeat {
 				keys, values = b.RepeatKV(keys, n), b.RepeatKV(values, n)
 			}
@@ -307,6 +323,11 @@ func (s sample) define(b *ir.Builder) {
 				inner = commute(b.Mul, b.Activate(a, linear("gate", n, s.ffn, s.width)), up)
 			}
 			x = join("ffn_after", mix(linear("down", inner, s.width, s.ffn)))
+			if s.beside {
+				own := b.Slice(others, 3*i, 3*i+3)
+				gated := commute(b.Mul, b.Activate(ir.GELU, b.Linear(x, weight("beside", 3, s.width))), own)
+				x = commute(b.Add, x, b.Linear(gated, weight("beside_out", s.width, 3)))
+			}
 			if s.factor {
 				x = b.Gain(x, weight("factor", 1))
 			}

@@ -61,6 +61,7 @@ func TestRulesKeepMeaning(t *testing.T) {
 			for _, first := range map[string][]*fusion.Rule{
 				"gather_prologue": {fusion.NormPrologue()},
 				"gate_up":         {fusion.GatedActivation()},
+				"column_gate":     {fusion.GatedActivation()},
 				"routed_gate_up":  {fusion.GatedActivation()},
 				"routed_norm":     {fusion.GatedActivation(), fusion.RoutedGateUp()},
 				"routed_residual": {fusion.RoutedSum()},
@@ -68,6 +69,7 @@ func TestRulesKeepMeaning(t *testing.T) {
 				"router_gate":     {fusion.RowGate()},
 				"attention_gate":  {fusion.KVReplicationElimination()},
 				"qkv_gate":        {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite(), fusion.QKVWrite(), fusion.AttentionGate()},
+				"query_attention": {fusion.KVReplicationElimination()},
 				"attention_write": {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite()},
 			}[rule.Name] {
 				_, err := fusion.Apply(f, first)
@@ -196,7 +198,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 // TestLegaliseKeepsMeaning compiles for targets that lack fused ops.
 func TestLegaliseKeepsMeaning(t *testing.T) {
 	fused := []ir.Op{ir.OpFusedLinear, ir.OpNormResidual, ir.OpAttention, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair,
-		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet, ir.OpGatedMamba2}
+		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpHeadNormRopeAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet, ir.OpGatedMamba2}
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		r := rand.New(rand.NewPCG(seed, 5))

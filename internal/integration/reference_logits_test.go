@@ -422,6 +422,18 @@ func TestFiveDispatches(t *testing.T) {
 	}
 }
 
+// TestGemma4Dispatches counts what a layer of one token launches: in a dense model, with embeddings for each
+// layer and shared keys and values, and with experts beside the dense network.
+func TestGemma4Dispatches(t *testing.T) {
+	for arch, want := range map[string]int{"gemma4-31b": 7, "gemma4-e4b": 10, "gemma4-26b-a4b": 13} {
+		p, err := fixture.Open(t, "arch:"+arch).Compile(smelt.Options{Target: "metal", Level: 1, Context: 512})
+		require.NoError(t, err)
+		e, err := p.Explain("decode")
+		require.NoError(t, err)
+		require.Equal(t, want, e.DispatchesPerLayer, arch)
+	}
+}
+
 // TestNamedFusions checks the three fusions that the project is named for on the
 // shapes of real models.
 func TestNamedFusions(t *testing.T) {

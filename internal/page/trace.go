@@ -238,7 +238,7 @@ func describe(v *ir.Value) string {
 	if a.Gated {
 		text += "·mul"
 	}
-	if a.RowGate != ir.NoActivation {
+	if a.HasGate() {
 		text += ", ·gate"
 	}
 	if a.Residual {

@@ -105,7 +105,7 @@ func extras(a ir.LinearAttr) []string {
 	if a.Gated {
 		activation = lo.CoalesceOrEmpty(activation, "gate") + " · mul"
 	}
-	words := lo.Compact([]string{lo.Ternary(a.Gather, "rows of x", ""), norm, lo.Ternary(a.Bias, "+ bias", ""), activation, lo.Ternary(a.RowGate != ir.NoActivation, "· gate", ""), lo.Ternary(a.Residual, "+ residual", "")})
+	words := lo.Compact([]string{lo.Ternary(a.Gather, "rows of x", ""), norm, lo.Ternary(a.Bias, "+ bias", ""), activation, lo.Ternary(a.HasGate(), "· gate", ""), lo.Ternary(a.Residual, "+ residual", "")})
 	if len(words) == 0 {
 		return nil
 	}

@@ -521,7 +521,7 @@ func (in *linearInputs) device(a ir.LinearAttr, how Arithmetic, weights []matrix
 				out.Data[i], out.Slack[i] = activated(a.Activation, out.Data[i], out.Slack[i])
 			}
 			if in.gate != nil {
-				by := in.rowGate(a, t)
+				by := in.gateOf(a, t, i-t*out.last())
 				out.Slack[i] = math.Abs(by) * (out.Slack[i] + 8*u*math.Abs(out.Data[i]))
 				out.Data[i] *= by
 			}

@@ -46,9 +46,8 @@ func (r *run) fusedLinear(v *ir.Value) (result, error) {
 			}
 		}
 		for t := range out.rows() {
-			by := in.rowGate(a, t)
 			for i := range out.row(t) {
-				out.row(t)[i] *= by
+				out.row(t)[i] *= in.gateOf(a, t, i)
 			}
 		}
 		if in.residual != nil {
@@ -60,10 +59,13 @@ func (r *run) fusedLinear(v *ir.Value) (result, error) {
 	})
 }
 
-// rowGate returns what multiplies a row of products.
-func (in *linearInputs) rowGate(a ir.LinearAttr, row int) float64 {
-	if in.gate == nil {
+// gateOf returns what multiplies a product.
+func (in *linearInputs) gateOf(a ir.LinearAttr, row, column int) float64 {
+	switch {
+	case in.gate == nil:
 		return 1
+	case a.ColumnGate:
+		return in.gate.row(row)[a.GateColumn+column]
 	}
 	return Activate(a.RowGate, in.gate.row(row)[a.GateColumn])
 }
@@ -309,7 +311,7 @@ func (r *run) attentionWrite(v *ir.Value) (result, error) {
 	if norms {
 		rule = (*run).headNormRopeKVWrite
 	}
-	o := a.Operands(v.Args, norms)
+	o := a.Operands(v.Args, v.Op)
 	written, err := rule(r, &ir.Value{ID: v.ID, Args: o.Write(), Attr: a.Write, Type: v.Type})
 	if err != nil {
 		return result{}, err
@@ -318,6 +320,29 @@ func (r *run) attentionWrite(v *ir.Value) (result, error) {
 	r.results[v.ID] = written.elems[0] // attention reads its query from here
 	out, err := r.attention(&ir.Value{ID: v.ID, Args: o.Attend(q, o.Cache), Attr: a.Attention, Type: q.Type})
 	return result{elems: []result{out, written.elems[1]}}, err
+}
+
+// queryAttention is attention whose queries are normalised and rotated first.
+func (r *run) queryAttention(v *ir.Value) (result, error) {
+	a := v.Attr.(ir.AttentionWriteAttr)
+	o := a.Operands(v.Args, v.Op)
+	var factors *Tensor
+	if o.Factors != nil {
+		factors = r.results[o.Factors.ID].tensor
+	}
+	rope, gain, positions := newAngles(a.Write.Rope, factors), r.results[o.QNorm.ID].tensor.Data, r.tensor(v, 2).Ints
+	q, err := r.empty(v.Type)
+	if err != nil {
+		return result{}, err
+	}
+	heads, head := a.Write.Heads, len(gain)
+	for i := range q.rows() {
+		normed := make([]float64, head)
+		normalise(normed, r.tensor(v, 0).row(i / heads)[i%heads*head:][:head], gain, a.Write.Eps)
+		rope.rotate(q.row(i), normed, positions[i/heads])
+	}
+	r.results[v.ID] = result{tensor: q} // attention reads its query from here
+	return r.attention(&ir.Value{ID: v.ID, Args: o.Attend(&ir.Value{ID: v.ID, Type: v.Type}, o.Cache), Attr: a.Attention, Type: v.Type})
 }
 
 func (r *run) repeatKVPair(v *ir.Value) (result, error) {

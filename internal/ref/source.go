@@ -75,6 +75,7 @@ func init() {
 
 		ir.OpRopeQKVWriteAttention:        (*run).attentionWrite,
 		ir.OpHeadNormRopeKVWriteAttention: (*run).attentionWrite,
+		ir.OpHeadNormRopeAttention:        (*run).queryAttention,
 	}
 }
 
@@ -633,7 +634,11 @@ func (r *run) router(v *ir.Value) (result, error) {
 	}
 	experts := &Tensor{Shape: weights.Shape, Ints: make([]int32, len(weights.Data))}
 	for t := range logits.rows() {
-		scores := routerScores(a.Score, logits.row(t)[:logits.last()-a.Others])
+		scaled := slices.Clone(logits.row(t)[:logits.last()-a.Others])
+		for e := range scaled {
+			scaled[e] *= a.LogitFactor()
+		}
+		scores := routerScores(a.Score, scaled)
 		choice := slices.Clone(scores)
 		for e := range choice {
 			if bias != nil {

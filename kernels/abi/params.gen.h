@@ -248,6 +248,7 @@ struct RouterParams {
     uint32_t used_groups;
     float scale;
     float floor;
+    float sharpness; // of the logits
 };
 
 // Of group_by_expert.

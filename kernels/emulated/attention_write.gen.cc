@@ -102,6 +102,7 @@ static inline bool msl_constant_fc_table() { return msl::constant<bool>(10); }
 static inline bool msl_constant_fc_norms() { return msl::constant<bool>(11); }
 static inline uint msl_constant_fc_heads() { return msl::constant<uint>(12); }
 static inline bool msl_constant_fc_norm_values() { return msl::constant<bool>(15); }
+static inline bool msl_constant_fc_queries() { return msl::constant<bool>(16); }
 
 static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
 static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
@@ -115,6 +116,7 @@ static inline bool msl_constant_from_table() { return ( msl::is_constant_defined
 static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(9) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
 static inline bool msl_constant_has_norms() { return ( msl::is_constant_defined(11) ? msl_constant_fc_norms() : false); }
 static inline bool msl_constant_norm_values() { return ( msl::is_constant_defined(15) ? msl_constant_fc_norm_values() : false); }
+static inline bool msl_constant_is_cached() { return ( msl::is_constant_defined(16) ? msl_constant_fc_queries() : false); }
 static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) && msl_constant_fc_heads() > 1 ? msl_constant_fc_heads() : 1); }
 #line 9 "kernels/head_gate.h"
 using namespace metal;
@@ -501,7 +503,7 @@ const uint d = part * state_width + tid * 4;
 store_four(to.out, row * head + d, gated(gate, q_head, head, d, all.sum));
 }
 }
-#line 46 "kernels/attention_write.metal"
+#line 48 "kernels/attention_write.metal"
 static constexpr uint key_row = 0, value_row = 1, query_row = 2;
 
 
@@ -627,7 +629,7 @@ const Heads heads = heads_of(group.x, p.heads, p.kv_heads, R);
 if (MSL_BRANCH(101, token >= p.tokens))
 return;
 const uint seq = sequence_of(a.cu_seqlens, p.seqs, token);
-const int position = a.positions[token], slot = a.slots[token];
+const int position = a.positions[token], slot = msl_constant_is_cached() ? -1 : a.slots[token];
 OwnPages<C> pages;
 pages.keys = a.k_cache;
 pages.values = a.v_cache;
@@ -635,7 +637,7 @@ pages.table = a.block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
 pages.block = p.block;
 pages.kv_head = heads.kv;
 pages.strides = {p.block_stride, p.head_stride, p.row_stride};
-pages.own = uint(MSL_CAST(uint, position));
+pages.own = msl_constant_is_cached() ? 0xffffffff : uint(MSL_CAST(uint, position));
 pages.own_key = ( const float *)made.key;
 pages.own_value = ( const float *)made.value;
 const Scoring scoring = scoring_of(p.scale, p.soft_cap);
@@ -686,7 +688,7 @@ put(a.results, states, token, heads.first + r, head, part, group.z, groups.z, ti
 }
 }
 }
-#line 245 "kernels/attention_write.metal"
+#line 247 "kernels/attention_write.metal"
 template <typename A, typename C>
 void attention_write( const A *qkv,
 const C *k_cache,
@@ -729,7 +731,7 @@ a.q_norm = q_norm;
 a.k_norm = k_norm;
 a.k_slots = k_slots;
 a.v_slots = v_slots;
-#line 292 "kernels/attention_write.metal"
+#line 294 "kernels/attention_write.metal"
 if (MSL_BRANCH(109, (msl_constant_has_head() ? msl_constant_fc_head() : p.head) > 256)) {
 attend<1, 16>(a, p, states, made, group, groups, tid, sg, lane);
 return;
@@ -747,7 +749,7 @@ break;
 }
 
 }
-#line 751 "kernels/emulated/attention_write.gen.cc"
+#line 753 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -952,13 +954,13 @@ void thread_6(const msl::Thread &t) {
 const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}, {19, 0, "gate"}};
 const uint32_t variables_6[] = {8256, 6144};
 const msl::Kernel kernels[] = {
-    {"attention_write_f32_f32", "kernels/attention_write.metal", 310, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 20, variables_0, 2},
-    {"attention_write_f32_f16", "kernels/attention_write.metal", 312, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 20, variables_1, 2},
-    {"attention_write_f16_f32", "kernels/attention_write.metal", 314, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 20, variables_2, 2},
-    {"attention_write_f16_f16", "kernels/attention_write.metal", 316, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 20, variables_3, 2},
-    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 318, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 20, variables_4, 2},
-    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 320, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 20, variables_5, 2},
-    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 322, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 20, variables_6, 2},
+    {"attention_write_f32_f32", "kernels/attention_write.metal", 312, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 20, variables_0, 2},
+    {"attention_write_f32_f16", "kernels/attention_write.metal", 314, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 20, variables_1, 2},
+    {"attention_write_f16_f32", "kernels/attention_write.metal", 316, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 20, variables_2, 2},
+    {"attention_write_f16_f16", "kernels/attention_write.metal", 318, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 20, variables_3, 2},
+    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 320, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 20, variables_4, 2},
+    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 322, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 20, variables_5, 2},
+    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 324, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 20, variables_6, 2},
 };
 } // namespace
 namespace msl {

@@ -92,6 +92,7 @@ static inline uint msl_constant_fc_type1() { return msl::constant<uint>(1); }
 static inline uint msl_constant_fc_type2() { return msl::constant<uint>(2); }
 static inline uint msl_constant_fc_type3() { return msl::constant<uint>(17); }
 static inline uint msl_constant_fc_row_gate() { return msl::constant<uint>(18); }
+static inline bool msl_constant_fc_column_gate() { return msl::constant<bool>(19); }
 static inline bool msl_constant_fc_residual() { return msl::constant<bool>(3); }
 static inline uint msl_constant_fc_activation() { return msl::constant<uint>(4); }
 
@@ -107,6 +108,7 @@ static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ?
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
 static inline uint msl_constant_type3() { return ( msl::is_constant_defined(17) ? msl_constant_fc_type3() : 0); }
 static inline uint msl_constant_row_gate() { return ( msl::is_constant_defined(18) ? msl_constant_fc_row_gate() : 0); }
+static inline bool msl_constant_column_gate() { return ( msl::is_constant_defined(19) ? msl_constant_fc_column_gate() : false); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
 static inline uint msl_constant_activation() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() : 0); }
 static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(8) ? msl_constant_fc_bias() : false); }
@@ -116,7 +118,7 @@ static inline uint msl_constant_expert_count() { return ( msl::is_constant_defin
 static inline uint msl_constant_chosen() { return ( msl::is_constant_defined(14) ? msl_constant_fc_top() : 1); }
 static inline bool msl_constant_has_each() { return ( msl::is_constant_defined(15) ? msl_constant_fc_each() : false); }
 static inline uint msl_constant_tile_tokens() { return ( msl::is_constant_defined(6) ? msl_constant_fc_tile() : 32); }
-#line 47 "kernels/linear_mat.metal"
+#line 49 "kernels/linear_mat.metal"
 struct Row {
 Stored at;
 uint weight;
@@ -395,6 +397,8 @@ linear += end.bias1[own];
 v = msl_constant_is_gated() ? gate_of(msl_constant_activation(), v, linear) : activation_of(msl_constant_activation(), v);
 if (msl_constant_row_gate() != 0)
 v *= activation_of(msl_constant_row_gate(), end.gate[ulong(MSL_CAST(ulong, to)) * p.gate_stride + p.gate_from]);
+if (msl_constant_column_gate())
+v *= end.gate[ulong(MSL_CAST(ulong, to)) * p.gate_stride + p.gate_from + own];
 if (msl_constant_has_residual())
 v += end.residual[at];
 out[at] = O(v);
@@ -424,7 +428,7 @@ if (MSL_BRANCH(62, n < p.n0 + p.n1 + p.n2))
 return row_of(w.w2, 2, msl_constant_type2(), p.n2, p.k, n - p.n0 - p.n1);
 return row_of(w.w3, 3, msl_constant_type3(), p.n3, p.k, n - p.n0 - p.n1 - p.n2);
 }
-#line 359 "kernels/linear_mat.metal"
+#line 363 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O, bool Normed>
 inline void threadgroup_tile( const Input<I> &in, const Weights &weights, O *out,
 const LinearParams &p, const Epilogue &end, Tile tile,
@@ -444,7 +448,7 @@ struct ExpertTile {
 uint expert;
 Tile tile;
 };
-#line 383 "kernels/linear_mat.metal"
+#line 387 "kernels/linear_mat.metal"
 inline ExpertTile expert_tile( const int *starts, const LinearParams &p, uint size, uint index, uint lane) {
 uint begun = 0;
 MSL_LOOP(64) for (uint e = lane; MSL_TURN(65, e <= msl_constant_expert_count()); e += 32)
@@ -480,7 +484,7 @@ if (MSL_BRANCH(70, column < p.n0))
 out[ulong(MSL_CAST(ulong, routed_row(rows, p, e / width))) * p.out_stride + column] = O(NAN);
 }
 }
-#line 447 "kernels/linear_mat.metal"
+#line 451 "kernels/linear_mat.metal"
 template <typename X, typename O>
 void linear_mat( const X *x,
 const uchar *w0,
@@ -523,7 +527,7 @@ tile = tile_of(p, tile_size<X>(), group.x);
 }
 threadgroup_tile<X, X, O, false>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 505 "kernels/linear_mat.metal"
+#line 509 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O>
 void norm_linear_mat( const I *x,
 const uchar *w0,
@@ -550,7 +554,7 @@ const Epilogue end = {residual, gate, bias0, bias1, bias2, bias3};
 const Tile tile = tile_of(p, tile_size<X>(), group.x);
 threadgroup_tile<I, X, O, true>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 554 "kernels/emulated/linear_mat.gen.cc"
+#line 558 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -911,22 +915,22 @@ void thread_15(const msl::Thread &t) {
 const msl::BufferArgument buffers_15[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const uint32_t variables_15[] = {18432, 256};
 const msl::Kernel kernels[] = {
-    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 490, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 15, variables_0, 1},
-    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 491, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 15, variables_1, 1},
-    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 492, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 15, variables_2, 1},
-    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 493, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 15, variables_3, 1},
-    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 494, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 15, variables_4, 1},
-    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 495, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 15, variables_5, 1},
-    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 496, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 15, variables_6, 1},
-    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 532, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 15, variables_7, 2},
-    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 534, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 15, variables_8, 2},
-    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 536, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 15, variables_9, 2},
-    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 538, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 15, variables_10, 2},
-    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 540, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 15, variables_11, 2},
-    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 542, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 15, variables_12, 2},
-    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 544, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 15, variables_13, 2},
-    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 546, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 15, variables_14, 2},
-    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 548, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 15, variables_15, 2},
+    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 494, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 15, variables_0, 1},
+    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 495, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 15, variables_1, 1},
+    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 496, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 15, variables_2, 1},
+    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 497, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 15, variables_3, 1},
+    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 498, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 15, variables_4, 1},
+    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 499, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 15, variables_5, 1},
+    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 500, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 15, variables_6, 1},
+    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 536, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 15, variables_7, 2},
+    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 538, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 15, variables_8, 2},
+    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 540, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 15, variables_9, 2},
+    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 542, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 15, variables_10, 2},
+    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 544, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 15, variables_11, 2},
+    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 546, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 15, variables_12, 2},
+    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 548, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 15, variables_13, 2},
+    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 550, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 15, variables_14, 2},
+    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 552, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 15, variables_15, 2},
 };
 } // namespace
 namespace msl {

@@ -94,6 +94,8 @@ static inline uint msl_constant_fc_type3() { return msl::constant<uint>(17); }
 
 static inline uint msl_constant_fc_row_gate() { return msl::constant<uint>(18); }
 
+static inline bool msl_constant_fc_column_gate() { return msl::constant<bool>(19); }
+
 static inline bool msl_constant_fc_residual() { return msl::constant<bool>(3); }
 
 static inline uint msl_constant_fc_activation() { return msl::constant<uint>(4); }
@@ -126,6 +128,7 @@ static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ?
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
 static inline uint msl_constant_type3() { return ( msl::is_constant_defined(17) ? msl_constant_fc_type3() : 0); }
 static inline uint msl_constant_row_gate() { return ( msl::is_constant_defined(18) ? msl_constant_fc_row_gate() : 0); }
+static inline bool msl_constant_column_gate() { return ( msl::is_constant_defined(19) ? msl_constant_fc_column_gate() : false); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
 static inline uint msl_constant_activation() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() : 0); }
 static inline uint msl_constant_norm() { return ( msl::is_constant_defined(5) ? msl_constant_fc_norm() : 0); }
@@ -192,7 +195,7 @@ rest += float2(MSL_CAST(float2, d, d * d));
 rest = float2(MSL_CAST(float2, simd_sum(rest.x, 2), simd_sum(rest.y, 3))) / n;
 return {mean, rest.x, precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + eps)};
 }
-#line 119 "kernels/linear_vec.metal"
+#line 122 "kernels/linear_vec.metal"
 static inline bool msl_constant_reads_gain() { return ( msl_constant_norm() == 1 || (msl_constant_norm() == 2 && msl_constant_has_gain())); }
 static inline bool msl_constant_reads_shift() { return ( msl_constant_norm() == 2 && msl_constant_has_shift()); }
 
@@ -274,7 +277,7 @@ for (uint r = 0; MSL_STEP(r < R); r++)
 sums.product[t * R + r] += product(type, w[r], x);
 }
 }
-#line 205 "kernels/linear_vec.metal"
+#line 208 "kernels/linear_vec.metal"
 template <typename X, uint R, uint T>
 inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
@@ -443,7 +446,7 @@ default:
 return multiply<X, O, 2, 8>(a, p, first, column, lane);
 }
 }
-#line 403 "kernels/linear_vec.metal"
+#line 407 "kernels/linear_vec.metal"
 template <typename X, typename O>
 void linear_vec( const X *x,
 const uchar *w0,
@@ -512,11 +515,13 @@ return;
 const ulong at = ulong(MSL_CAST(ulong, token)) * p.out_stride + own;
 if (msl_constant_row_gate() != 0)
 result *= activation_of(msl_constant_row_gate(), gate[ulong(MSL_CAST(ulong, token)) * p.gate_stride + p.gate_from]);
+if (msl_constant_column_gate())
+result *= gate[ulong(MSL_CAST(ulong, token)) * p.gate_stride + p.gate_from + own];
 if (msl_constant_has_residual())
 result += residual[at];
 out[at] = O(result);
 }
-#line 520 "kernels/emulated/linear_vec.gen.cc"
+#line 525 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -693,13 +698,13 @@ void thread_6(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}, {15, 0, "w3"}, {16, 0, "bias3"}, {17, 0, "gate"}};
 const msl::Kernel kernels[] = {
-    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 476, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 18, nullptr, 0},
-    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 477, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 18, nullptr, 0},
-    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 478, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 18, nullptr, 0},
-    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 479, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 18, nullptr, 0},
-    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 480, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 18, nullptr, 0},
-    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 481, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 18, nullptr, 0},
-    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 482, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 18, nullptr, 0},
+    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 482, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 18, nullptr, 0},
+    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 483, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 18, nullptr, 0},
+    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 484, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 18, nullptr, 0},
+    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 485, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 18, nullptr, 0},
+    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 486, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 18, nullptr, 0},
+    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 487, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 18, nullptr, 0},
+    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 488, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 18, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -48,16 +48,16 @@ const A *x = logits + ulong(MSL_CAST(ulong, row)) * p.stride;
 float top = -INFINITY, sum = 0;
 if (msl_constant_fc_score() == softmax_score) {
 MSL_LOOP(5) for (uint i = lane; MSL_TURN(6, i < p.experts); i += 32)
-top = max(top, float(MSL_CAST(float, x[i])));
+top = max(top, float(MSL_CAST(float, x[i])) * p.sharpness);
 top = simd_max(top, 1);
 top = MSL_BRANCH(7, top == -INFINITY )? 0.0f : top;
 MSL_LOOP(8) for (uint i = lane; MSL_TURN(9, i < p.experts); i += 32)
-sum += exp(float(MSL_CAST(float, x[i])) - top);
+sum += exp(float(MSL_CAST(float, x[i])) * p.sharpness - top);
 sum = simd_sum(sum, 2);
 }
 bool bad = false;
 MSL_LOOP(10) for (uint i = lane; MSL_TURN(11, i < p.experts); i += 32) {
-const float c = score(float(MSL_CAST(float, x[i])), top, sum) + (msl_constant_has_bias() ? bias[i] : 0.0f);
+const float c = score(float(MSL_CAST(float, x[i])) * p.sharpness, top, sum) + (msl_constant_has_bias() ? bias[i] : 0.0f);
 bad = bad || isnan(c) || isnan(float(MSL_CAST(float, x[i])));
 choice[i] = c;
 }
@@ -100,7 +100,7 @@ own = UINT_MAX - 1;
 }
 
 const bool mine = lane < p.chosen && at < p.experts && !bad;
-float w = MSL_BRANCH(31, mine )? score(float(MSL_CAST(float, x[at])), top, sum) : 0.0f;
+float w = MSL_BRANCH(31, mine )? score(float(MSL_CAST(float, x[at])) * p.sharpness, top, sum) : 0.0f;
 if (MSL_BRANCH(32, msl_constant_fc_score() == chosen_softmax_score)) {
 float highest = simd_max(MSL_BRANCH(33, mine )? w : -INFINITY, 9);
 highest = MSL_BRANCH(34, highest == -INFINITY )? 0.0f : highest;

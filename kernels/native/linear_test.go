@@ -30,12 +30,13 @@ type linear struct {
 	activation           ir.Activation
 	bias                 bool
 	rowGate              ir.Activation
+	columnGate           bool
 	layer, gain, shift   bool // the norm is LayerNorm, with a gain and a shift
 }
 
 // epilogue returns a name of the case's epilogue.
 func (c linear) epilogue() string {
-	return fmt.Sprintf("%v/bias=%t/gate=%v/layer=%t,%t,%t", c.activation, c.bias, c.rowGate, c.layer, c.gain, c.shift)
+	return fmt.Sprintf("%v/bias=%t/gate=%v,%t/layer=%t,%t,%t", c.activation, c.bias, c.rowGate, c.columnGate, c.layer, c.gain, c.shift)
 }
 
 func (c linear) String() string {
@@ -158,11 +159,19 @@ func (c linear) build(t testing.TB, vec bool) built {
 		args["residual"] = floatBytes(residual)
 		constants["fc_residual"] = 1
 	}
-	const gateStride, gateFrom = 5, 3
+	const gateFrom = 3
+	gateStride := 5
+	if c.columnGate {
+		gateStride += n
+	}
 	gates := normals(rng, c.tokens*gateStride)
 	if c.rowGate != ir.NoActivation {
 		args["gate"], constants["fc_row_gate"] = floatBytes(gates[:max(0, len(gates)-gateStride+gateFrom+1)]), uint32(c.rowGate)
-		p.GateStride, p.GateFrom = gateStride, gateFrom
+		p.GateStride, p.GateFrom = uint32(gateStride), gateFrom
+	}
+	if c.columnGate {
+		args["gate"], constants["fc_column_gate"] = floatBytes(gates[:max(0, len(gates)-gateStride+gateFrom+n)]), 1
+		p.GateStride, p.GateFrom = uint32(gateStride), gateFrom
 	}
 	switch {
 	case c.norm && c.layer:
@@ -258,6 +267,9 @@ func (c linear) build(t testing.TB, vec bool) built {
 					if c.rowGate != ir.NoActivation {
 						sums[i] *= activation(c.rowGate, float64(gates[token*gateStride+gateFrom]))
 					}
+					if c.columnGate {
+						sums[i] *= float64(gates[token*gateStride+gateFrom+i])
+					}
 					if c.residual {
 						sums[i] += float64(residual[token*(n+c.padding)+i])
 					}
@@ -303,7 +315,9 @@ func linearCases() []linear {
 				linear{tokens: tokens, k: 68, rows: []int{18, 18}, types: []dtype.Type{dtype.BF16, dtype.F32}, pair: true, activation: ir.SiLU, residual: true, norm: norm, padding: 1},
 				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []dtype.Type{dtype.F16, dtype.Q5_0}, residual: true, norm: norm},
 				linear{tokens: tokens, k: 256, rows: []int{49}, types: mixed[1:2], rowGate: ir.Sigmoid, residual: true, norm: norm, padding: 3},
-				linear{tokens: tokens, k: 172, rows: []int{37}, types: mixed[2:3], rowGate: ir.Softplus, norm: norm})
+				linear{tokens: tokens, k: 172, rows: []int{37}, types: mixed[2:3], rowGate: ir.Softplus, norm: norm},
+				linear{tokens: tokens, k: 256, rows: []int{49, 37}, types: mixed[1:3], activation: ir.GELUTanh, columnGate: true, norm: norm, padding: 3},
+				linear{tokens: tokens, k: 172, rows: []int{37}, types: []dtype.Type{dtype.F32}, bias: true, columnGate: true, residual: true, norm: norm})
 		}
 	}
 	// Every epilogue with float weights, quantized weights and both.

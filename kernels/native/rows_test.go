@@ -989,7 +989,7 @@ func TestRouterEmulated(t *testing.T) {
 		{Rows: 4, Experts: 256, Chosen: 8, Groups: 8, UsedGroups: 4}, {Rows: 3, Experts: 32, Chosen: 5, Groups: 32, UsedGroups: 7}, {Rows: 3, Experts: 1024, Chosen: 32}} {
 		for score := uint32(1); score <= 4; score++ {
 			rows, width, k := int(p.Rows), int(p.Experts), int(p.Chosen)
-			p.Scale, p.Floor, p.Stride = 1.5, 1e-4, p.Experts+score%2
+			p.Scale, p.Floor, p.Stride, p.Sharpness = 1.5, 1e-4, p.Experts+score%2, 1/float32(score)
 			rng, stride := newRand(fmt.Sprint(p, score)), int(p.Stride)
 			x := normals(rng, (rows-1)*stride+width)
 			for i := range width {

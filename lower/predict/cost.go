@@ -451,6 +451,7 @@ func linearOps(k *kernels.Kernel) tally {
 	tokens, width, n0, n1, n2, n3 := word(k, "tokens"), word(k, "k"), word(k, "n0"), word(k, "n1"), word(k, "n2"), word(k, "n3")
 	each, residual, bias, norm := mixedRows(k), constantOf(k, "fc_residual"), constantOf(k, "fc_bias"), constantOf(k, "fc_norm")
 	activation, gated, rowGate := constantOf(k, "fc_activation"), constantOf(k, "fc_gated"), constantOf(k, "fc_row_gate")
+	columnGate := constantOf(k, "fc_column_gate")
 	return func(l *launch) int64 {
 		tokens, width, first := l.param(tokens)*each(l), l.param(width), l.param(n0)
 		n := first + l.param(n1) + l.param(n2) + l.param(n3)
@@ -461,7 +462,7 @@ func linearOps(k *kernels.Kernel) tally {
 		if l.constant(bias) {
 			ops += ir.OpAdd.Work(nil) * tokens * n
 		}
-		if l.constant(rowGate) {
+		if l.constant(rowGate) || l.constant(columnGate) {
 			ops += ir.OpMul.Work(nil) * tokens * n
 		}
 		if l.constant(gated) {
@@ -563,10 +564,14 @@ const rotationWork = 40
 // token's key, which every threadgroup repeats.
 func attentionWriteOps(k *kernels.Kernel) tally {
 	attention, row, queries, norms := attentionOps(k), params("tokens", "head")(k), params("tokens", "heads", "head")(k), constantOf(k, "fc_norms")
+	cached := constantOf(k, "fc_queries")
 	return func(l *launch) int64 {
 		each := ir.OpRope.Work(nil) + rotationWork
 		if l.constant(norms) {
 			each += ir.OpRMSNorm.Work(nil)
+		}
+		if l.constant(cached) {
+			return attention(l) + each*queries(l)
 		}
 		return attention(l) + each*(queries(l)+row(l)*l.headGroups())
 	}

@@ -240,7 +240,7 @@ func gemma4(b *ir.Builder, c *models.Config) {
 	var embeddings *ir.Value
 	models.Decode(b, c, models.RMSNorm, func(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 		if c.PerLayer > 0 && l.Index == 0 {
-			embeddings = layerEmbeddings(b, c, x)
+			b.Outside(func() { embeddings = layerEmbeddings(b, c, x) })
 		}
 		heads := gemma4Heads(l, l.Norm("attn_norm", x))
 		x = b.Add(x, l.Norm("post_attention_norm", l.Linear("attn_output", heads, c.Width, false)))
@@ -290,8 +290,8 @@ func gemma4Network(l *models.LayerBuilder, x *ir.Value) *ir.Value {
 	if c.Experts.Count == 0 {
 		return dense
 	}
-	scaled := b.Scale(b.RMSNorm(x, b.Weight(l.Name("ffn_gate_inp.scale"), c.Width), c.Eps), 1/math.Sqrt(float64(c.Width)))
-	mixed := models.MixtureBy(l, l.Linear("ffn_gate_inp", scaled, c.Experts.Count, false), b.Weight(l.Name("ffn_down_exps.scale"), c.Experts.Count),
+	logits := l.Linear("ffn_gate_inp", b.RMSNorm(x, b.Weight(l.Name("ffn_gate_inp.scale"), c.Width), c.Eps), c.Experts.Count, false)
+	mixed := models.MixtureBy(l, logits, 1/math.Sqrt(float64(c.Width)), b.Weight(l.Name("ffn_down_exps.scale"), c.Experts.Count),
 		l.Norm("pre_ffw_norm_2", x), ir.GELUTanh)
 	return b.Add(l.Norm("post_ffw_norm_1", dense), l.Norm("post_ffw_norm_2", mixed))
 }

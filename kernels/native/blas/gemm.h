@@ -57,7 +57,7 @@ struct Gemm : Linear {
                 smelt_sgemm(tokens, rows, p.k, x + t0 * x_stride, x_stride, side[s], sums + s * tokens * rows);
             for (uint32_t t = 0; t < tokens; t++) {
                 uint64_t place = (t0 + t) * p.out_stride + w.column + row;
-                finish(l, sums + t * rows, sums + (tokens + t) * rows, rows, place, epilogue, gate_of(t0 + t));
+                finish(l, sums + t * rows, sums + (tokens + t) * rows, rows, place, epilogue, t0 + t, w.column + row);
             }
         }
     }
@@ -65,20 +65,24 @@ struct Gemm : Linear {
     // What multiplies the products of a token.
     float gate_of(uint64_t token) const {
         float by = 1;
-        if (gate != nullptr)
+        if (gate != nullptr && !column_gate)
             with_activation(row_gate, [&](auto act) { store_n(&by, act(set1(gate[token * p.gate_stride])), 1); });
         return by;
     }
 
     // A row of results; `up` is of a gate.
     void finish(const smelt_launch *l, const float *sum, const float *up, uint32_t rows, uint64_t place,
-                const Epilogue &epilogue, float by) const {
+                const Epilogue &epilogue, uint64_t token, uint64_t column) const {
+        const float by = gate_of(token);
+        const float *columns = column_gate ? gate + token * p.gate_stride + column : nullptr;
         float *out = buffer<float>(l, of.out) + place;
         const float *more = residual ? buffer<const float>(l, of.residual) + place : nullptr;
         for (uint32_t r = 0; r < rows; r += W) {
             int n = static_cast<int>(least(W, rows - r));
             F v = load_n(sum + r, n);
             v = (pair ? epilogue.of(v, load_n(up + r, n), r, n) : epilogue.of(v, r, n)) * set1(by);
+            if (columns != nullptr)
+                v = v * load_n(columns + r, n);
             if (more != nullptr)
                 v = v + load_n(more + r, n);
             store_n(out + r, v, n);

@@ -24,7 +24,8 @@ constexpr uint64_t MOST_CHOSEN = 256;
 struct LinearArguments {
     const char *kernel;
     uint32_t params, x, w[4], bias[4], out, residual, gate, gain, shift;
-    uint32_t fc_type[4], fc_residual, fc_bias, fc_activation, fc_gated, fc_row_gate, fc_norm, fc_gain, fc_shift;
+    uint32_t fc_type[4], fc_residual, fc_bias, fc_activation, fc_gated, fc_row_gate, fc_column_gate, fc_norm, fc_gain,
+        fc_shift;
     uint32_t refused[2];                                           // constants that are left to the emulation
     uint32_t expert, share, fc_experts, fc_top, fc_each, fc_mixed; // see routed.h
 
@@ -48,6 +49,7 @@ struct LinearArguments {
      FAMILY##_FC_ACTIVATION,                                                                                           \
      FAMILY##_FC_GATED,                                                                                                \
      FAMILY##_FC_ROW_GATE,                                                                                             \
+     FAMILY##_FC_COLUMN_GATE,                                                                                          \
      FC_NORM,                                                                                                          \
      FC_GAIN,                                                                                                          \
      FC_SHIFT,                                                                                                         \
@@ -131,6 +133,7 @@ struct Linear {
     bool residual, pair, quantized, any_columns, any_shorts;
     uint32_t activation, norm, row_gate;
     const float *gate; // that of the first row, or null
+    bool column_gate;  // it has an element for each column
     Correction corrections[4];
     int correction_count;
     uint64_t scratch;
@@ -147,7 +150,8 @@ struct Linear {
         : of(of), p(params<LinearParams>(l, of.params)) {
         residual = constant(l, of.fc_residual) != 0, pair = constant(l, of.fc_gated) != 0;
         activation = constant(l, of.fc_activation), norm = constant(l, of.fc_norm);
-        row_gate = constant(l, of.fc_row_gate), gate = optional<const float>(l, of.fc_row_gate, of.gate);
+        row_gate = constant(l, of.fc_row_gate), column_gate = constant(l, of.fc_column_gate) != 0;
+        gate = optional<const float>(l, column_gate ? of.fc_column_gate : of.fc_row_gate, of.gate);
         gate = gate == nullptr ? nullptr : gate + p.gate_from;
         count = 0, quantized = false, correction_count = 0;
         const uint32_t n[4] = {p.n0, p.n1, p.n2, p.n3};
@@ -251,8 +255,8 @@ struct Linear {
 
 static int mixture_supports(const smelt_launch *l, const LinearArguments &of, const LinearParams &p) {
     const uint64_t top = constant(l, of.fc_top), each = constant(l, of.fc_each), mixed = constant(l, of.fc_mixed);
-    if (top == 0 || top > MOST_CHOSEN || constant(l, of.fc_row_gate) != 0 || p.n2 != 0 || p.n3 != 0 ||
-        (p.n1 != 0 && constant(l, of.fc_gated) == 0) ||
+    if (top == 0 || top > MOST_CHOSEN || constant(l, of.fc_row_gate) != 0 || constant(l, of.fc_column_gate) != 0 ||
+        p.n2 != 0 || p.n3 != 0 || (p.n1 != 0 && constant(l, of.fc_gated) == 0) ||
         (mixed == 0 && (p.tokens % top != 0 || constant(l, of.fc_residual) != 0)))
         return 0;
     const uint64_t pairs = mixed != 0 ? p.tokens * top : p.tokens, rows = each != 0 ? pairs : pairs / top;
@@ -303,6 +307,9 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
     const uint32_t row_gate = constant(l, of.fc_row_gate);
     if (row_gate != 0 && (!is_activation(row_gate, false) ||
                           !holds(l, of.gate, uint64_t{p.gate_from} * 4 + span(p.tokens, p.gate_stride, 1, 4))))
+        return 0;
+    if (constant(l, of.fc_column_gate) != 0 &&
+        !holds(l, of.gate, uint64_t{p.gate_from} * 4 + span(p.tokens, p.gate_stride, columns, 4)))
         return 0;
     if (constant(l, of.fc_residual) != 0 && !holds(l, of.residual, out))
         return 0;
@@ -412,10 +419,11 @@ struct Bundle {
 };
 
 // The rows of out for the results of an expert's tokens (null: in order), and their factors
-// (null: 1).
+// (null: 1): of a token, and of its columns, which lie `stride` elements apart.
 struct Scatter {
     const uint32_t *places;
-    const float *shares;
+    const float *shares, *columns = nullptr;
+    uint64_t stride = 0;
 };
 
 // Writes the results of a bundle whose sums are [groups][tokens]. After all of them, and
@@ -432,6 +440,8 @@ static void write_epilogue(const Results &to, const Epilogue &epilogue, uint32_t
                                : epilogue.of(load_n(to.gate[from] + to.shift + r, count), v, row, count);
         if (scatter.shares != nullptr)
             v = v * set1(scatter.shares[token]);
+        if (scatter.columns != nullptr)
+            v = v * load_n(scatter.columns + token * scatter.stride + row, count);
         if (to.residual != nullptr)
             v = v + load_n(to.residual + place, count);
         store_n(to.out + place, v, count);
@@ -537,8 +547,10 @@ NOINLINE static void multiply_run(const Linear &job, int i, uint64_t group, uint
             if (!apart)
                 continue;
             Scatter here = {scattered ? scatter.places + token : nullptr,
-                            scatter.shares == nullptr ? nullptr : scatter.shares + token};
-            if (gated) {
+                            scatter.shares == nullptr ? nullptr : scatter.shares + token, nullptr, job.p.gate_stride};
+            if (gated && job.column_gate) {
+                here.columns = job.gate + token * here.stride + w.column + row;
+            } else if (gated) {
                 with_activation(job.row_gate, [&](auto act) {
                     for (uint32_t t = 0; t < tokens; t++)
                         store_n(gates + t, act(set1(job.gate[(token + t) * uint64_t{job.p.gate_stride}])), 1);
@@ -560,6 +572,6 @@ static void multiply(const smelt_launch *l, const Linear &job, uint64_t begin, u
             group -= job.weights[i++].groups;
         const uint64_t run = least(end - unit, job.weights[i].groups - group);
         unit += run;
-        multiply_run(job, i, group, run, out, residual, {nullptr, nullptr});
+        multiply_run(job, i, group, run, out, residual, {});
     }
 }

@@ -337,12 +337,15 @@ static void router(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     const uint32_t kind = constant(l, SMELT_ROUTER_FC_SCORE);
     const float *bias = optional<const float>(l, SMELT_ROUTER_FC_BIAS, SMELT_ROUTER_BIAS);
     const float *gains = optional<const float>(l, SMELT_ROUTER_FC_GAINS, SMELT_ROUTER_GAINS);
-    float scores[MAX_EXPERTS], choice[MAX_EXPERTS];
+    float logits[MAX_EXPERTS], scores[MAX_EXPERTS], choice[MAX_EXPERTS];
     int32_t names[MAX_EXPERTS];
     for (uint64_t r = begin; r < end; r++) {
         float *weights = buffer<float>(l, SMELT_ROUTER_WEIGHTS) + r * p.chosen;
         int32_t *experts = buffer<int32_t>(l, SMELT_ROUTER_EXPERTS) + r * p.chosen;
-        router_scores(kind, buffer<const float>(l, SMELT_ROUTER_LOGITS) + r * p.stride, scores, p.experts);
+        const F sharpness = set1(p.sharpness);
+        map1(buffer<const float>(l, SMELT_ROUTER_LOGITS) + r * p.stride, logits, p.experts,
+             [=](F x) { return x * sharpness; });
+        router_scores(kind, logits, scores, p.experts);
         bool bad = false;
         for (uint32_t e = 0; e < p.experts; e++) {
             choice[e] = bias != nullptr ? scores[e] + bias[e] : scores[e];
