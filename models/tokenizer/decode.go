@@ -32,6 +32,9 @@ func (t *Tokenizer) appendPiece(dst []byte, id int32) []byte {
 			}
 			return append(append(dst, ' '), text...)
 		}
+		if t.spec.Algorithm == PLaMo2 {
+			return append(dst, text...)
+		}
 		return append(dst, strings.ReplaceAll(text, Space, " ")...)
 	}
 	return dst

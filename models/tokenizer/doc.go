@@ -11,6 +11,7 @@
 //     tokens, joined in the order of a list of merges.
 //   - [WordPiece]: BERT's. A word is the longest piece at its start, then the longest
 //     at what is left; a word that has no such pieces is unknown.
+//   - [PLaMo2]: PLaMo's, like [Unigram] over whole texts, with bytes for the rest.
 //   - [Unigram]: T5's and XLM-RoBERTa's. Of all ways to cut a text into pieces, the one
 //     whose scores have the largest sum.
 //

@@ -138,6 +138,8 @@ func (e *encoder) plain(text string, after joint) {
 		word = e.pieceWord
 	case Unigram:
 		word = e.unigramWord
+	case PLaMo2:
+		word = e.plamoWord
 	}
 	if len(e.t.stages) > 0 {
 		runSteps(e.t.stages, text, after != afterText, after == atStart, word)

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -383,6 +384,71 @@ func TestContinuing(t *testing.T) {
 		require.Equal(t, want, tok.Encode(text, false), text)
 	}
 	require.Equal(t, "aab a", string(tok.Decode([]int32{1, 4, 3, 1}, true)))
+}
+
+// TestPLaMo compares with the definition: of all ways to cut a text, the one with the largest sum, and of
+// equal sums the one whose first piece is longest.
+func TestPLaMo(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 10))
+	for range 100 {
+		spec := Spec{Algorithm: PLaMo2, BOS: None, EOS: None, UNK: None, PAD: None}
+		for b := range 256 {
+			spec.special(fmt.Sprintf("<0x%02X>", b), Byte)
+		}
+		for range 12 {
+			text := ""
+			for range 1 + r.IntN(3) {
+				text += []string{"a", "b", "▁", "é"}[r.IntN(4)]
+			}
+			if spec.find(text) == None {
+				spec.special(text, Normal)
+			}
+		}
+		for id := range spec.Tokens {
+			spec.Scores = append(spec.Scores, -float32(id%3)-1+0.00001*float32(r.IntN(3))) // sums tie once rounded
+		}
+		tok, err := New(spec)
+		require.NoError(t, err)
+		var best func(text string) (float64, []int32)
+		best = func(text string) (most float64, ids []int32) {
+			if text == "" {
+				return 0, nil
+			}
+			_, size := utf8.DecodeRuneInString(text)
+			score, rest := best(text[size:])
+			most = score - 1e7
+			for _, b := range []byte(text[:size]) {
+				ids = append(ids, int32(b))
+			}
+			ids = append(ids, rest...)
+			for n := 1; n <= len(text); n++ {
+				if id := spec.find(text[:n]); id != None {
+					if score, rest := best(text[n:]); score+math.Round(float64(spec.Scores[id])*1e4) >= most {
+						most, ids = score+math.Round(float64(spec.Scores[id])*1e4), append([]int32{id}, rest...)
+					}
+				}
+			}
+			return most, ids
+		}
+		for range 20 {
+			text := ""
+			for range r.IntN(9) {
+				text += []string{"a", "b", "▁", "é", " ", "\n"}[r.IntN(6)]
+			}
+			_, want := best(text)
+			require.Equal(t, want, append([]int32(nil), tok.Encode(text, false)...), "%q by %q %v", text, spec.Tokens[256:], spec.Scores[256:])
+			require.Equal(t, text, string(tok.Decode(want, false)))
+		}
+		require.Equal(t, tok.Encode("a\ufffdb", false), tok.Encode("\ufeffa\xffb", false))
+		entries, err := spec.Metadata()
+		require.NoError(t, err)
+		again, err := SpecFromGGUF(write(t, entries))
+		require.NoError(t, err)
+		require.Equal(t, spec, again)
+	}
+	spec := Spec{Algorithm: PLaMo2, Tokens: []string{"a"}, Scores: []float32{0}, BOS: None, EOS: None, UNK: None, PAD: None}
+	_, err := New(spec)
+	require.ErrorContains(t, err, "0 bytes have a token, not 256")
 }
 
 // TestUnigram compares with the definition: of all ways to cut a text, the one with the

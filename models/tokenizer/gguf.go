@@ -31,7 +31,7 @@ const (
 )
 
 // ggufModels are the values of tokenizer.ggml.model.
-var ggufModels = map[string]Algorithm{"llama": Llama, "gpt2": GPT2, modelGemma4: GPT2, "bert": WordPiece, "t5": Unigram}
+var ggufModels = map[string]Algorithm{"llama": Llama, "gpt2": GPT2, modelGemma4: GPT2, "bert": WordPiece, "t5": Unigram, "plamo2": PLaMo2}
 
 // modelGemma4 is a value of tokenizer.ggml.model whose pre-tokenizer has the same name.
 const modelGemma4 = "gemma4"
@@ -89,6 +89,8 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 	case Unigram:
 		s.Scores = get(&r, file.Floats, keyScores, nil)
 		s.Normalize = []Normalizer{ggmlUnigramNormalizer(string(r.bytes(keyCharsmap)), get(&r, file.Bool, keyAddPrefix, false), get(&r, file.Bool, keyMerge, false))}
+	case PLaMo2:
+		s.Scores = get(&r, file.Floats, keyScores, nil)
 	case WordPiece:
 		s.Pre = preSpaces
 		lower := get(&r, file.Bool, keyLower, true)
@@ -126,7 +128,7 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 	return s, r.err
 }
 
-// ggufEnds returns the default special tokens of SentencePiece, BERT and T5. Those beyond the
+// ggufEnds returns the default special tokens of SentencePiece, BERT, T5 and PLaMo. Those beyond the
 // vocabulary are absent.
 func ggufEnds(a Algorithm, tokens int) Spec {
 	s := Spec{UNK: None, BOS: None, EOS: None, PAD: None}
@@ -137,6 +139,8 @@ func ggufEnds(a Algorithm, tokens int) Spec {
 		s.PAD, s.UNK, s.BOS, s.EOS = 0, 100, 101, 102
 	case Unigram:
 		s.PAD, s.EOS, s.UNK = 0, 1, 2
+	case PLaMo2:
+		s.UNK, s.BOS, s.EOS, s.PAD = 0, 1, 2, 3
 	}
 	for _, id := range []*int32{&s.UNK, &s.BOS, &s.EOS, &s.PAD} {
 		if int(*id) >= tokens {
@@ -283,7 +287,7 @@ func (s *Spec) Metadata() ([]Entry, error) {
 	}
 	list := []Entry{{keyModel, model}}
 	switch s.Algorithm {
-	case Llama:
+	case Llama, PLaMo2:
 		list = append(list, Entry{keyPre, "default"}, Entry{keyTokens, s.Tokens}, Entry{keyScores, s.Scores})
 	case Unigram:
 		n := s.Normalize[0]

@@ -16,11 +16,12 @@ import (
 type Algorithm string
 
 const (
-	Llama     Algorithm = "llama" // SentencePiece BPE, driven by scores
-	GPT2      Algorithm = "gpt2"  // byte-level BPE, driven by merges
-	BPE       Algorithm = "bpe"   // BPE over characters with byte fallback, driven by merges
-	Unigram   Algorithm = "t5"    // SentencePiece unigrams: the pieces with the best sum of scores
-	WordPiece Algorithm = "bert"  // longest match from the left; Space precedes pieces that begin words
+	Llama     Algorithm = "llama"  // SentencePiece BPE, driven by scores
+	GPT2      Algorithm = "gpt2"   // byte-level BPE, driven by merges
+	BPE       Algorithm = "bpe"    // BPE over characters with byte fallback, driven by merges
+	Unigram   Algorithm = "t5"     // SentencePiece unigrams: the pieces with the best sum of scores
+	PLaMo2    Algorithm = "plamo2" // pieces with the best sum of scores, from the end of the text
+	WordPiece Algorithm = "bert"   // longest match from the left; Space precedes pieces that begin words
 )
 
 // Type is the role of a token, numbered as in tokenizer.ggml.token_type.
@@ -59,7 +60,7 @@ type Spec struct {
 	Algorithm Algorithm
 	Pre       string    // name of the pre-tokenizer; see the table in pretokenize.go. Unused by Llama
 	Tokens    []string  // text by id; in GPT2 vocabularies in GPT-2's alphabet of 256 printable characters
-	Scores    []float32 // by id; Llama and Unigram
+	Scores    []float32 // by id; Llama, Unigram and PLaMo2
 	Types     []Type    // by id; nil means all Normal
 	Merges    []string  // "left right", best first; GPT2 and BPE
 
@@ -114,7 +115,7 @@ func (s *Spec) validate() error {
 		return specError("%d token types for %d tokens", len(s.Types), n)
 	}
 	switch s.Algorithm {
-	case Llama, Unigram:
+	case Llama, Unigram, PLaMo2:
 		if _, ok := pretokenizers[s.Pre]; !ok {
 			return specError("unknown pre-tokenizer %q", s.Pre)
 		}
@@ -122,7 +123,7 @@ func (s *Spec) validate() error {
 			return specError("%d scores for %d tokens", len(s.Scores), n)
 		}
 		for id, score := range s.Scores {
-			if score != score || s.Algorithm == Unigram && math.IsInf(float64(score), 0) {
+			if score != score || s.Algorithm != Llama && math.IsInf(float64(score), 0) {
 				return specError("score of token %d is %v: want a number", id, score)
 			}
 		}
@@ -149,8 +150,12 @@ func (s *Spec) validate() error {
 	default:
 		return specError("unknown model %q", s.Algorithm)
 	}
+	bytes := map[byte]bool{}
 	for id, text := range s.Tokens {
-		searched := s.Algorithm == Unigram
+		if b, ok := byteToken(text); ok && s.typeOf(id) == Byte {
+			bytes[b] = true
+		}
+		searched := s.Algorithm == Unigram || s.Algorithm == PLaMo2
 		switch s.typeOf(id) {
 		case Control, Unknown, UserDefined:
 			searched = true
@@ -158,6 +163,9 @@ func (s *Spec) validate() error {
 		if searched && len(text) > maxSearched {
 			return specError("token %d has %d bytes: more than %d", id, len(text), maxSearched)
 		}
+	}
+	if s.Algorithm == PLaMo2 && len(bytes) < 256 {
+		return specError("%d bytes have a token, not 256", len(bytes))
 	}
 	if len(s.Normalize) > maxParts || len(s.Steps) > maxParts {
 		return specError("%d normalizers and %d steps: more than %d", len(s.Normalize), len(s.Steps), maxParts)

@@ -14,7 +14,7 @@ type tables struct {
 	pairs      map[uint64]merge // by left id << 32 | right id; GPT2 and BPE
 	extra      []string         // texts that only occur in merges: extra[i] has id len(Tokens)+i
 	ranks      []uint32         // of each token by its score, best first; Llama
-	unigram    *unigram         // Unigram
+	unigram    *unigram         // Unigram and PLaMo2
 	wordPieces *wordPieces      // WordPiece
 	widest     int              // bytes of the longest text in ids
 
@@ -57,7 +57,7 @@ func newTables(s *Spec, types []Type) *tables {
 		t.rankScores(s)
 	case GPT2, BPE:
 		t.readMerges(s)
-	case Unigram:
+	case Unigram, PLaMo2:
 		t.unigram = newUnigram(s, types)
 	case WordPiece:
 		t.wordPieces = newWordPieces(s.Continuing, t.ids)

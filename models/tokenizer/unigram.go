@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"math"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -14,6 +15,9 @@ type unigram struct {
 	scores  []float64
 	unknown float64 // score of a character without a piece
 }
+
+// unknownPLaMo is the score of a character of PLaMo's vocabularies without a piece.
+const unknownPLaMo = -1000
 
 // unknownPenalty is the difference between the worst piece's score and an unknown character's.
 const unknownPenalty = 10
@@ -37,6 +41,12 @@ func newUnigram(s *Spec, types []Type) *unigram {
 	}
 	u.trie.freeze()
 	u.unknown = float64(float32(least) - unknownPenalty)
+	if s.Algorithm == PLaMo2 { // whose sums are exact
+		for i, score := range u.scores {
+			u.scores[i] = math.Round(score * 1e4)
+		}
+		u.unknown = unknownPLaMo * 1e4
+	}
 	return u
 }
 
@@ -89,6 +99,43 @@ func (e *encoder) unigramWord(word string) {
 		end = start
 	}
 	slices.Reverse(e.ids[first:])
+}
+
+// plamoWord encodes a text by PLaMo's pieces, whose rounded scores have the largest sum, and its other
+// characters by their bytes (llama.cpp's llm_tokenizer_plamo2). Of equal sums the one wins whose first
+// piece is longest. A byte order mark is dropped.
+func (e *encoder) plamoWord(text string) {
+	text = strings.TrimPrefix(string([]rune(text)), "\ufeff") // bytes that are no characters become U+FFFD
+	u := e.tables.unigram
+	e.paths = e.paths[:0] // of the rest of the text: its first piece, and where that ends
+	for range len(text) {
+		e.paths = append(e.paths, path{score: math.Inf(-1)})
+	}
+	e.paths = append(e.paths, path{})
+	for at := len(text); at > 0; {
+		_, size := utf8.DecodeLastRuneInString(text[:at])
+		at -= size
+		best := &e.paths[at]
+		u.trie.walk(text[at:], func(n int, id int32) {
+			if sum := e.paths[at+n].score + u.scores[id]; sum >= best.score {
+				*best = path{sum, id, int32(at + n)}
+			}
+		})
+		if sum := e.paths[at+size].score + u.unknown; sum > best.score {
+			*best = path{sum, None, int32(at + size)}
+		}
+	}
+	for at := 0; at < len(text); {
+		p := e.paths[at]
+		if p.id != None {
+			e.ids = append(e.ids, p.id)
+		} else {
+			for i := at; i < int(p.start); i++ {
+				e.ids = append(e.ids, e.bytes[text[i]])
+			}
+		}
+		at = int(p.start)
+	}
 }
 
 // unknownBackwards appends the byte tokens of a text, last first, or UNK if some byte has none.
