@@ -472,6 +472,9 @@ func (b *Builder) Slice(x *Value, start, end int) *Value {
 	return b.emit(OpSlice, SliceAttr{Start: start, End: end}, x)
 }
 
+// Concat returns the columns of its operands side by side.
+func (b *Builder) Concat(parts ...*Value) *Value { return b.emit(OpConcat, nil, parts...) }
+
 // Rope rotates x, [T,H,D], by the tokens' positions. factors, [Rotated/2] or nil, divide
 // the frequencies.
 func (b *Builder) Rope(x *Value, attr RopeAttr, factors *Value) *Value {

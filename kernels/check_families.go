@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
@@ -237,6 +238,26 @@ func checkRows(c *checker) {
 		c.positive(size{"b_stride", p.BStride})
 		c.holds("sinks", tiles(p.Rows, max(p.BStride, 1)))
 	}
+	c.covered()
+}
+
+func checkConcat(c *checker) {
+	p := paramsOf[ConcatParams](c)
+	parts, _ := c.constant("fc_parts")
+	c.require(parts >= 2 && parts <= MaxParts, "fc_parts", "%d, not 2 to %d", parts, MaxParts)
+	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
+	width := uint64(0)
+	for i, n := range []uint32{p.N0, p.N1, p.N2, p.N3} {
+		if field := fmt.Sprint("n", i); uint32(i) < parts {
+			c.positive(size{field, n})
+			c.dense(fmt.Sprint("x", i), p.Rows, n)
+		} else {
+			c.require(n == 0, field, "%d, of a part that is none of %d", n, parts)
+		}
+		width += uint64(n)
+	}
+	c.require(width == uint64(p.Width), "width", "%d, of parts of %d columns", p.Width, width)
+	c.dense("out", p.Rows, p.Width)
 	c.covered()
 }
 

@@ -7,6 +7,7 @@
 using namespace metal;
 
 constant uint fc_activation [[function_constant(0)]]; // of activate and gate
+constant uint fc_parts [[function_constant(1)]];      // of concat
 
 // activate computes out = activation(a).
 template <typename A>
@@ -84,6 +85,31 @@ kernel void gate(device const A *a [[buffer(0)]],         // [rows, width], rows
     const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
     const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
     out[ulong(position.y) * p.width + position.x] = A(gate_of(fc_activation, v, w));
+}
+
+// concat puts the columns of two to four tensors side by side.
+template <typename A>
+kernel void concat(device const A *x0 [[buffer(0)]],       // [rows, n0]
+                   device const A *x1 [[buffer(1)]],       // [rows, n1]
+                   device const A *x2 [[buffer(2)]],       // [rows, n2]
+                   device const A *x3 [[buffer(3)]],       // [rows, n3]
+                   device A *out [[buffer(4)]],            // [rows, width]
+                   constant ConcatParams &p [[buffer(5)]], //
+                   uint2 position [[thread_position_in_grid]]) {
+    if (position.x >= p.width)
+        return;
+    const ulong row = position.y;
+    const uint first = p.n0, second = first + p.n1, third = second + p.n2;
+    A v;
+    if (position.x < first)
+        v = x0[row * p.n0 + position.x];
+    else if (fc_parts == 2 || position.x < second)
+        v = x1[row * p.n1 + position.x - first];
+    else if (fc_parts == 3 || position.x < third)
+        v = x2[row * p.n2 + position.x - second];
+    else
+        v = x3[row * p.n3 + position.x - third];
+    out[row * p.width + position.x] = v;
 }
 
 // weighted_sum computes out = Σ weights[i] · x[i] of the rows of x that make a row of out.
@@ -165,6 +191,9 @@ template [[host_name("add_f32")]] kernel decltype(add<float>) add<float>;
 template [[host_name("gate_f32")]] kernel decltype(gate<float>) gate<float>;
 template [[host_name("gate_f16")]] kernel decltype(gate<half>) gate<half>;
 template [[host_name("gate_bf16")]] kernel decltype(gate<bfloat>) gate<bfloat>;
+template [[host_name("concat_f32")]] kernel decltype(concat<float>) concat<float>;
+template [[host_name("concat_f16")]] kernel decltype(concat<half>) concat<half>;
+template [[host_name("concat_bf16")]] kernel decltype(concat<bfloat>) concat<bfloat>;
 template [[host_name("weighted_sum_f32")]] kernel decltype(weighted_sum<float>) weighted_sum<float>;
 template [[host_name("cast_f32_f16")]] kernel decltype(cast<float, half>) cast<float, half>;
 template [[host_name("cast_f32_bf16")]] kernel decltype(cast<float, bfloat>) cast<float, bfloat>;

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/ref"
@@ -166,6 +167,31 @@ func TestGatherRows(t *testing.T) {
 					copy(want[i*width:], x.values()[int(row)*stride:][:width])
 				}
 			}
+			compare(t, want, got.values(), width, 0)
+		}
+	})
+}
+
+func TestConcat(t *testing.T) {
+	instances(t, "concat", func(t *testing.T, name string, types []kernels.Element) {
+		for _, widths := range [][]int{{1, 1}, {300, 40}, {257, 1, 70}, {3, 300, 5, 2}} {
+			const rows = 3
+			rng, width := newRand(fmt.Sprint(widths)), lo.Sum(widths)
+			want, at := make([]float64, rows*width), 0
+			columns := [4]uint32{}
+			buffers := map[string]tensor{"out": result(types[0], rows*width)}
+			for i, n := range widths {
+				x := random(rng, types[0], rows*n)
+				for r := range rows {
+					copy(want[r*width+at:][:n], x.values()[r*n:])
+				}
+				buffers[fmt.Sprint("x", i)], columns[i], at = x, uint32(n), at+n
+			}
+			got := launch{
+				kernel: name, buffers: buffers, constants: map[string]uint32{"fc_parts": uint32(len(widths))},
+				params: kernels.ConcatParams{Rows: rows, Width: uint32(width), N0: columns[0], N1: columns[1], N2: columns[2], N3: columns[3]},
+				grid:   [3]int{ceil(width, 256), rows, 1}, group: 256,
+			}.run(t)["out"]
 			compare(t, want, got.values(), width, 0)
 		}
 	})

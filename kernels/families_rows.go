@@ -5,6 +5,9 @@ const (
 	binaryArgs = "0 a read $0; 1 b read $0; 2 out write $0"
 )
 
+// MaxParts bounds what concat puts side by side.
+const MaxParts = 4
+
 // Bounds of router: the experts of a layer, and those of a token; groups are bounded by the latter too.
 const (
 	MaxExperts = 1024
@@ -50,6 +53,9 @@ var rowFamilies = []family{
 	{name: "softmax", check: checkRows, file: "source.metal", summary: "exp(x - max) / Σ over rows", instances: rowTypes,
 		args: "0 x read $0; 1 out write $0; 3 sinks read float?", params: ElementParams{}, paramsIndex: 2,
 		constants: "1 fc_sinks bool?", threadgroup: floats(16), grid: "rows", maxThreads: 256},
+	{name: "concat", check: checkConcat, file: "elementwise.metal", summary: "columns side by side", instances: rowTypes,
+		args: "0 x0 read $0; 1 x1 read $0; 2 x2 read $0?; 3 x3 read $0?; 4 out write $0", params: ConcatParams{}, paramsIndex: 5, constants: "1 fc_parts uint",
+		grid: "width/256, rows", maxThreads: 256},
 	{name: "weighted_sum", check: checkWeightedSum, file: "elementwise.metal", summary: "weighted sums of consecutive rows", instances: floatOnly,
 		args: "0 x read $0; 1 weights read float; 2 out write $0", params: WeightedSumParams{}, paramsIndex: 3, grid: "width/256, rows", maxThreads: 256},
 	{name: "argmax", check: checkRows, file: "argmax.metal", summary: "index of the largest element of each row", instances: floatOnly,

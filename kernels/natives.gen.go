@@ -20,6 +20,7 @@ var natives = []string{
 	"cache_write_f32_f16",
 	"cache_write_f32_f32",
 	"cache_write_f32_q8_0",
+	"concat_f32",
 	"copy_blocks_f16",
 	"copy_blocks_f32",
 	"copy_blocks_q8_0",

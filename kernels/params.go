@@ -247,6 +247,13 @@ type ElementParams struct {
 	Value   float32 // of scale and soft_cap
 }
 
+// ConcatParams of concat.
+type ConcatParams struct {
+	Rows           uint32
+	Width          uint32 // columns of the result
+	N0, N1, N2, N3 uint32 // columns of each part, 0 where unbound
+}
+
 // WeightedSumParams of weighted_sum.
 type WeightedSumParams struct {
 	Rows  uint32

@@ -20,6 +20,7 @@ func init() {
 		ir.OpLayerNorm:  layerNorm,
 		ir.OpTranspose:  transpose,
 		ir.OpSlice:      slice,
+		ir.OpConcat:     concat,
 		ir.OpRope:       rope,
 		ir.OpCacheWrite: cacheWrite,
 		ir.OpCacheRead:  cacheRead,

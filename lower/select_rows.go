@@ -167,6 +167,28 @@ func cast(p *phase, v *ir.Value) error {
 	return nil
 }
 
+func concat(p *phase, v *ir.Value) error {
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	d := p.dispatch("concat_"+v.Type.DType.String(), v)
+	given := words{"rows": Extent(rows), "width": size(last(v))}
+	for i := range kernels.MaxParts {
+		n := int64(0)
+		if i < len(v.Args) {
+			n = last(v.Args[i])
+			d.in(fmt.Sprint("x", i), v.Args[i])
+		}
+		given[fmt.Sprint("n", i)] = size(n)
+	}
+	d.out("out", v)
+	d.constant("fc_parts", uint32(len(v.Args)))
+	d.params(given)
+	d.cover()
+	return nil
+}
+
 func gatherRows(p *phase, v *ir.Value) error {
 	d := p.dispatch("gather_rows_"+v.Type.DType.String(), v)
 	d.in("x", v.Args[0])

@@ -184,7 +184,6 @@ func TestScribbles(t *testing.T) {
 		if seed%2 == 0 {
 			step.Tokens = 512
 		}
-		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		g := shuffled(f, r)
 		report, err := passes.Compile(g, tgt, step, passes.Options{Level: 1, Observer: func(pass string, _ *ir.Func) {
 			requireSame(t, want, execute(t, g, in), func() string { return pass + "\n" + g.String() })
@@ -208,7 +207,6 @@ func TestChangesAreCounted(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		f := scribble(r, 10+r.IntN(60))
 		tgt, step := target(t, dtype.F16), []ir.Steps{decoding, prompts}[seed%2]
-		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		f.Stage = ir.Fused
 		for _, p := range passes.Passes() {
 			before := f.String()

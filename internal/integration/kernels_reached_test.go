@@ -60,12 +60,13 @@ func topOf(b *ir.Builder, logits *ir.Value) *ir.Value {
 	return logits
 }
 
-// innerNorm normalises, scales and caps what a product computes, none of it on the residual
-// stream.
+// innerNorm normalises, scales and caps what a product computes, and exchanges its halves, none of
+// it on the residual stream.
 func innerNorm(b *ir.Builder, x *ir.Value) *ir.Value {
 	y := b.Linear(x, b.Weight("inner", featuredWidth, featuredWidth))
 	y = b.LayerNorm(y, b.Weight("inner.gain", featuredWidth), nil, 1e-5)
-	return b.SoftCap(b.Scale(y, 0.5), 3)
+	y = b.SoftCap(b.Scale(y, 0.5), 3)
+	return b.Concat(b.Slice(y, featuredWidth/2, featuredWidth), b.Slice(y, 0, featuredWidth/2))
 }
 
 // normBetween normalises what one product computes for the next, and adds the last to what it

@@ -240,6 +240,19 @@ enum smelt_softmax_constant {
     SMELT_SOFTMAX_FC_SINKS = 1,
 };
 
+enum smelt_concat_buffer {
+    SMELT_CONCAT_X0 = 0,
+    SMELT_CONCAT_X1 = 1,
+    SMELT_CONCAT_X2 = 2,
+    SMELT_CONCAT_X3 = 3,
+    SMELT_CONCAT_OUT = 4,
+    SMELT_CONCAT_PARAMS = 5,
+};
+
+enum smelt_concat_constant {
+    SMELT_CONCAT_FC_PARTS = 1,
+};
+
 enum smelt_weighted_sum_buffer {
     SMELT_WEIGHTED_SUM_X = 0,
     SMELT_WEIGHTED_SUM_WEIGHTS = 1,

@@ -231,6 +231,13 @@ struct ElementParams {
     float value;       // of scale and soft_cap
 };
 
+// Of concat.
+struct ConcatParams {
+    uint32_t rows;
+    uint32_t width;          // columns of the result
+    uint32_t n0, n1, n2, n3; // columns of each part, 0 where unbound
+};
+
 // Of weighted_sum.
 struct WeightedSumParams {
     uint32_t rows;

@@ -8,6 +8,7 @@ namespace {
 using namespace metal;
 
 static inline uint msl_constant_fc_activation() { return msl::constant<uint>(0); }
+static inline uint msl_constant_fc_parts() { return msl::constant<uint>(1); }
 
 
 template <typename A>
@@ -89,16 +90,41 @@ out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = A(gate_of(msl_c
 
 
 template <typename A>
+void concat( const A *x0,
+const A *x1,
+const A *x2,
+const A *x3,
+A *out,
+const ConcatParams &p,
+uint2 position) {
+if (MSL_BRANCH(15, position.x >= p.width))
+return;
+const ulong row = position.y;
+const uint first = p.n0, second = first + p.n1, third = second + p.n2;
+A v;
+if (MSL_BRANCH(16, position.x < first))
+v = x0[row * p.n0 + position.x];
+else if (MSL_BRANCH(17, msl_constant_fc_parts() == 2 || position.x < second))
+v = x1[row * p.n1 + position.x - first];
+else if (MSL_BRANCH(18, msl_constant_fc_parts() == 3 || position.x < third))
+v = x2[row * p.n2 + position.x - second];
+else
+v = x3[row * p.n3 + position.x - third];
+out[row * p.width + position.x] = v;
+}
+
+
+template <typename A>
 void weighted_sum( const A *x,
 const float *weights,
 A *out,
 const WeightedSumParams &p,
 uint2 position) {
-if (MSL_BRANCH(15, position.x >= p.width))
+if (MSL_BRANCH(19, position.x >= p.width))
 return;
 const ulong first = ulong(MSL_CAST(ulong, position.y)) * p.each;
 float sum = 0.0f;
-MSL_LOOP(16) for (uint i = 0; MSL_TURN(17, i < p.each); i++)
+MSL_LOOP(20) for (uint i = 0; MSL_TURN(21, i < p.each); i++)
 sum += weights[first + i] * float(MSL_CAST(float, x[(first + i) * p.width + position.x]));
 out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = A(sum);
 }
@@ -109,11 +135,11 @@ void cast( const I *x,
 O *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(18, position.x >= p.width))
+if (MSL_BRANCH(22, position.x >= p.width))
 return;
 out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = O(float(MSL_CAST(float, x[ulong(MSL_CAST(ulong, position.y)) * p.a_stride + position.x])));
 }
-#line 120 "kernels/elementwise.metal"
+#line 146 "kernels/elementwise.metal"
 template <typename A>
 void
 gather_rows( const A *x,
@@ -128,24 +154,24 @@ A *to = out + ulong(MSL_CAST(ulong, group.y)) * p.width;
 const bool whole = ((p.a_stride | p.width) & 3) == 0;
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 const uint at = group.x * 512 + i * 128 + lane * 4;
-if (MSL_BRANCH(19, whole && at < p.width)) {
+if (MSL_BRANCH(23, whole && at < p.width)) {
 Four v = 0u;
-if (MSL_BRANCH(20, row >= 0))
+if (MSL_BRANCH(24, row >= 0))
 v = *( const Four *)(from + at);
 *( Four *)(to + at) = v;
 } else {
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 A v = A(0.0f);
-if (MSL_BRANCH(21, at + j >= p.width))
+if (MSL_BRANCH(25, at + j >= p.width))
 continue;
-if (MSL_BRANCH(22, row >= 0))
+if (MSL_BRANCH(26, row >= 0))
 v = from[at + j];
 to[at + j] = v;
 }
 }
 }
 }
-#line 149 "kernels/emulated/elementwise.gen.cc"
+#line 175 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     activate<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
@@ -266,42 +292,72 @@ void thread_15(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_15[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_16(const msl::Thread &t) {
+    concat<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<const float *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        *static_cast<const ConcatParams *>(t.worker->buffers[5]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_16[] = {{0, 0, "x0"}, {1, 0, "x1"}, {2, 0, "x2"}, {3, 0, "x3"}, {4, 0, "out"}, {5, sizeof(ConcatParams), "p"}};
+void thread_17(const msl::Thread &t) {
+    concat<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const half *>(t.worker->buffers[1]),
+        static_cast<const half *>(t.worker->buffers[2]),
+        static_cast<const half *>(t.worker->buffers[3]),
+        static_cast<half *>(t.worker->buffers[4]),
+        *static_cast<const ConcatParams *>(t.worker->buffers[5]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_17[] = {{0, 0, "x0"}, {1, 0, "x1"}, {2, 0, "x2"}, {3, 0, "x3"}, {4, 0, "out"}, {5, sizeof(ConcatParams), "p"}};
+void thread_18(const msl::Thread &t) {
+    concat<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<const bfloat *>(t.worker->buffers[2]),
+        static_cast<const bfloat *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        *static_cast<const ConcatParams *>(t.worker->buffers[5]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_18[] = {{0, 0, "x0"}, {1, 0, "x1"}, {2, 0, "x2"}, {3, 0, "x3"}, {4, 0, "out"}, {5, sizeof(ConcatParams), "p"}};
+void thread_19(const msl::Thread &t) {
     weighted_sum<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const WeightedSumParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_16[] = {{0, 0, "x"}, {1, 0, "weights"}, {2, 0, "out"}, {3, sizeof(WeightedSumParams), "p"}};
-void thread_17(const msl::Thread &t) {
+const msl::BufferArgument buffers_19[] = {{0, 0, "x"}, {1, 0, "weights"}, {2, 0, "out"}, {3, sizeof(WeightedSumParams), "p"}};
+void thread_20(const msl::Thread &t) {
     cast<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_17[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_18(const msl::Thread &t) {
+const msl::BufferArgument buffers_20[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_21(const msl::Thread &t) {
     cast<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_18[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_19(const msl::Thread &t) {
+const msl::BufferArgument buffers_21[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_22(const msl::Thread &t) {
     cast<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_19[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_20(const msl::Thread &t) {
+const msl::BufferArgument buffers_22[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_23(const msl::Thread &t) {
     cast<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_20[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_21(const msl::Thread &t) {
+const msl::BufferArgument buffers_23[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_24(const msl::Thread &t) {
     gather_rows<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
@@ -309,8 +365,8 @@ void thread_21(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_21[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_22(const msl::Thread &t) {
+const msl::BufferArgument buffers_24[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_25(const msl::Thread &t) {
     gather_rows<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
@@ -318,8 +374,8 @@ void thread_22(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_22[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_23(const msl::Thread &t) {
+const msl::BufferArgument buffers_25[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_26(const msl::Thread &t) {
     gather_rows<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
@@ -327,37 +383,40 @@ void thread_23(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_23[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_26[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"activate_f32", "kernels/elementwise.metal", 152, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 3, nullptr, 0},
-    {"activate_f16", "kernels/elementwise.metal", 153, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 3, nullptr, 0},
-    {"activate_bf16", "kernels/elementwise.metal", 154, thread_2, msl::run_threads<thread_2>, 1024, 0x1u, 0x0u, buffers_2, 3, nullptr, 0},
-    {"scale_f32", "kernels/elementwise.metal", 155, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
-    {"scale_f16", "kernels/elementwise.metal", 156, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 3, nullptr, 0},
-    {"scale_bf16", "kernels/elementwise.metal", 157, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 3, nullptr, 0},
-    {"soft_cap_f32", "kernels/elementwise.metal", 158, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 3, nullptr, 0},
-    {"soft_cap_f16", "kernels/elementwise.metal", 159, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 3, nullptr, 0},
-    {"soft_cap_bf16", "kernels/elementwise.metal", 160, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 3, nullptr, 0},
-    {"mul_f32", "kernels/elementwise.metal", 161, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
-    {"mul_f16", "kernels/elementwise.metal", 162, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 4, nullptr, 0},
-    {"mul_bf16", "kernels/elementwise.metal", 163, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 4, nullptr, 0},
-    {"add_f32", "kernels/elementwise.metal", 164, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
-    {"gate_f32", "kernels/elementwise.metal", 165, thread_13, msl::run_threads<thread_13>, 1024, 0x1u, 0x0u, buffers_13, 4, nullptr, 0},
-    {"gate_f16", "kernels/elementwise.metal", 166, thread_14, msl::run_threads<thread_14>, 1024, 0x1u, 0x0u, buffers_14, 4, nullptr, 0},
-    {"gate_bf16", "kernels/elementwise.metal", 167, thread_15, msl::run_threads<thread_15>, 1024, 0x1u, 0x0u, buffers_15, 4, nullptr, 0},
-    {"weighted_sum_f32", "kernels/elementwise.metal", 168, thread_16, msl::run_threads<thread_16>, 1024, 0x0u, 0x0u, buffers_16, 4, nullptr, 0},
-    {"cast_f32_f16", "kernels/elementwise.metal", 169, thread_17, msl::run_threads<thread_17>, 1024, 0x0u, 0x0u, buffers_17, 3, nullptr, 0},
-    {"cast_f32_bf16", "kernels/elementwise.metal", 170, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 3, nullptr, 0},
-    {"cast_f16_f32", "kernels/elementwise.metal", 171, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 3, nullptr, 0},
-    {"cast_bf16_f32", "kernels/elementwise.metal", 172, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 3, nullptr, 0},
-    {"gather_rows_f32", "kernels/elementwise.metal", 173, thread_21, msl::run_threads<thread_21>, 32, 0x0u, 0x0u, buffers_21, 4, nullptr, 0},
-    {"gather_rows_f16", "kernels/elementwise.metal", 174, thread_22, msl::run_threads<thread_22>, 32, 0x0u, 0x0u, buffers_22, 4, nullptr, 0},
-    {"gather_rows_bf16", "kernels/elementwise.metal", 175, thread_23, msl::run_threads<thread_23>, 32, 0x0u, 0x0u, buffers_23, 4, nullptr, 0},
+    {"activate_f32", "kernels/elementwise.metal", 178, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"activate_f16", "kernels/elementwise.metal", 179, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 3, nullptr, 0},
+    {"activate_bf16", "kernels/elementwise.metal", 180, thread_2, msl::run_threads<thread_2>, 1024, 0x1u, 0x0u, buffers_2, 3, nullptr, 0},
+    {"scale_f32", "kernels/elementwise.metal", 181, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
+    {"scale_f16", "kernels/elementwise.metal", 182, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 3, nullptr, 0},
+    {"scale_bf16", "kernels/elementwise.metal", 183, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 3, nullptr, 0},
+    {"soft_cap_f32", "kernels/elementwise.metal", 184, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 3, nullptr, 0},
+    {"soft_cap_f16", "kernels/elementwise.metal", 185, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 3, nullptr, 0},
+    {"soft_cap_bf16", "kernels/elementwise.metal", 186, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 3, nullptr, 0},
+    {"mul_f32", "kernels/elementwise.metal", 187, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
+    {"mul_f16", "kernels/elementwise.metal", 188, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 4, nullptr, 0},
+    {"mul_bf16", "kernels/elementwise.metal", 189, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 4, nullptr, 0},
+    {"add_f32", "kernels/elementwise.metal", 190, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
+    {"gate_f32", "kernels/elementwise.metal", 191, thread_13, msl::run_threads<thread_13>, 1024, 0x1u, 0x0u, buffers_13, 4, nullptr, 0},
+    {"gate_f16", "kernels/elementwise.metal", 192, thread_14, msl::run_threads<thread_14>, 1024, 0x1u, 0x0u, buffers_14, 4, nullptr, 0},
+    {"gate_bf16", "kernels/elementwise.metal", 193, thread_15, msl::run_threads<thread_15>, 1024, 0x1u, 0x0u, buffers_15, 4, nullptr, 0},
+    {"concat_f32", "kernels/elementwise.metal", 194, thread_16, msl::run_threads<thread_16>, 1024, 0x2u, 0x0u, buffers_16, 6, nullptr, 0},
+    {"concat_f16", "kernels/elementwise.metal", 195, thread_17, msl::run_threads<thread_17>, 1024, 0x2u, 0x0u, buffers_17, 6, nullptr, 0},
+    {"concat_bf16", "kernels/elementwise.metal", 196, thread_18, msl::run_threads<thread_18>, 1024, 0x2u, 0x0u, buffers_18, 6, nullptr, 0},
+    {"weighted_sum_f32", "kernels/elementwise.metal", 197, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 4, nullptr, 0},
+    {"cast_f32_f16", "kernels/elementwise.metal", 198, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 3, nullptr, 0},
+    {"cast_f32_bf16", "kernels/elementwise.metal", 199, thread_21, msl::run_threads<thread_21>, 1024, 0x0u, 0x0u, buffers_21, 3, nullptr, 0},
+    {"cast_f16_f32", "kernels/elementwise.metal", 200, thread_22, msl::run_threads<thread_22>, 1024, 0x0u, 0x0u, buffers_22, 3, nullptr, 0},
+    {"cast_bf16_f32", "kernels/elementwise.metal", 201, thread_23, msl::run_threads<thread_23>, 1024, 0x0u, 0x0u, buffers_23, 3, nullptr, 0},
+    {"gather_rows_f32", "kernels/elementwise.metal", 202, thread_24, msl::run_threads<thread_24>, 32, 0x0u, 0x0u, buffers_24, 4, nullptr, 0},
+    {"gather_rows_f16", "kernels/elementwise.metal", 203, thread_25, msl::run_threads<thread_25>, 32, 0x0u, 0x0u, buffers_25, 4, nullptr, 0},
+    {"gather_rows_bf16", "kernels/elementwise.metal", 204, thread_26, msl::run_threads<thread_26>, 32, 0x0u, 0x0u, buffers_26, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_elementwise;
-const Unit unit_elementwise = {kernels, 24};
+const Unit unit_elementwise = {kernels, 27};
 } // namespace MSL_VARIANT
 } // namespace msl

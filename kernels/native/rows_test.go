@@ -856,6 +856,23 @@ func TestTranspose(t *testing.T) {
 	}, want, 0)
 }
 
+func TestConcat(t *testing.T) {
+	const rows, first, second, third = 3, 40, 17, 5
+	rng := newRand("concat")
+	a, b, c := normals(rng, rows*first), normals(rng, rows*second), normals(rng, rows*third)
+	var want []float64
+	for r := range rows {
+		want = append(want, widened(slices.Concat(a[r*first:][:first], b[r*second:][:second], c[r*third:][:third]))...)
+	}
+	check(t, dispatch{
+		kernel:    "concat_f32",
+		args:      map[string][]byte{"x0": floatBytes(a), "x1": floatBytes(b), "x2": floatBytes(c), "out": nan(len(want))},
+		params:    kernels.ConcatParams{Rows: rows, Width: first + second + third, N0: first, N1: second, N2: third},
+		constants: map[string]uint32{"fc_parts": 3},
+		grid:      [3]uint32{1, rows, 1}, group: [3]uint32{256, 1, 1}, writes: []string{"out"},
+	}, want, 0)
+}
+
 func TestMatmul(t *testing.T) {
 	for _, transposed := range []bool{false, true} {
 		for _, s := range [][4]int{{1, 1, 1, 1}, {2, 7, 33, 40}, {3, 70, 65, 300}, {1, 0, 5, 5}} {

@@ -213,6 +213,7 @@ var costRules = map[string]costRule{
 	"gather_rows": {part: map[string]extent{"x": rowElements}},
 	"transpose":   {part: map[string]extent{"x": params("size[0]", "size[1]", "size[2]")}},
 	"cast":        {},
+	"concat":      {},
 
 	"repeat_kv":      {},
 	"repeat_kv_pair": {},

@@ -307,6 +307,10 @@ var mutants = []mutant{
 		old: "precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + p.eps)", new: "precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f))"},
 
 	// elementwise.metal
+	{unit: "elementwise", file: "elementwise.metal", fault: "the second part in place of the third", tests: "Concat/concat_f32",
+		old: "v = x2[row * p.n2 + position.x - second];", new: "v = x1[row * p.n1 + position.x - second];"},
+	{unit: "elementwise", file: "elementwise.metal", fault: "all parts in two", tests: "Concat/concat_f32",
+		old: "fc_parts == 2 || position.x < second", new: "true"},
 	{unit: "elementwise", file: "activation.h", fault: "GELU: two digits exchanged", tests: "Activations/activate_f32/gelu$",
 		old: "1.453152027f", new: "1.435152027f"},
 	{unit: "elementwise", file: "activation.h", fault: "clamped SwiGLU: nothing added to b", tests: "Gates/gate_f32",

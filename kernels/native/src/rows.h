@@ -379,6 +379,30 @@ static void router(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     }
 }
 
+static uint64_t concat_units(const smelt_launch *l) { return params<ConcatParams>(l, SMELT_CONCAT_PARAMS).rows; }
+static int concat_supports(const smelt_launch *l) {
+    if (!holds(l, SMELT_CONCAT_PARAMS, sizeof(ConcatParams)))
+        return 0;
+    const ConcatParams &p = params<ConcatParams>(l, SMELT_CONCAT_PARAMS);
+    const uint32_t parts = constant(l, SMELT_CONCAT_FC_PARTS), widths[] = {p.n0, p.n1, p.n2, p.n3};
+    uint64_t width = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        if (widths[i] > 0 && !(i < parts && holds_rows(l, SMELT_CONCAT_X0 + i, p.rows, uint64_t{widths[i]} * 4)))
+            return 0;
+        width += widths[i];
+    }
+    return width == p.width && holds(l, SMELT_CONCAT_OUT, uint64_t{p.rows} * p.width * 4);
+}
+static void concat(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const ConcatParams &p = params<ConcatParams>(l, SMELT_CONCAT_PARAMS);
+    const uint32_t widths[] = {p.n0, p.n1, p.n2, p.n3};
+    for (uint64_t r = begin; r < end; r++) {
+        float *out = buffer<float>(l, SMELT_CONCAT_OUT) + r * p.width;
+        for (uint32_t i = 0; i < 4 && widths[i] > 0; out += widths[i++])
+            memcpy(out, buffer<const float>(l, SMELT_CONCAT_X0 + i) + r * widths[i], uint64_t{widths[i]} * 4);
+    }
+}
+
 static uint64_t weighted_sum_units(const smelt_launch *l) {
     return params<WeightedSumParams>(l, SMELT_WEIGHTED_SUM_PARAMS).rows;
 }

@@ -68,6 +68,7 @@ static const smelt_native_kernel kernels[] = {
     ONE("softmax_f32", softmax_supports, softmax_units, softmax),
     ONE("argmax_f32", argmax_supports, argmax_units, argmax),
     ONE("router_f32", router_supports, router_units, router),
+    ONE("concat_f32", concat_supports, concat_units, concat),
     ONE("weighted_sum_f32", weighted_sum_supports, weighted_sum_units, weighted_sum),
     ONE("repeat_kv_f32", repeat_supports<REPEAT_KV>, repeat_units<REPEAT_KV>, repeat<REPEAT_KV>),
     ONE("repeat_kv_pair_f32", repeat_supports<REPEAT_KV_PAIR>, repeat_units<REPEAT_KV_PAIR>, repeat<REPEAT_KV_PAIR>),
