@@ -51,7 +51,7 @@ func TestArch(t *testing.T) {
 			small := len(w.Shape) == 1 || w.Name == "position_embd.weight" || w.Name == "token_types.weight" || strings.HasSuffix(w.Name, ".ffn_gate_inp.weight") ||
 				strings.HasSuffix(w.Name, ".ffn_gate_inp_shexp.weight") || strings.HasSuffix(w.Name, ".bias") ||
 				strings.HasSuffix(w.Name, ".shortconv.conv.weight") || strings.HasSuffix(w.Name, ".ssm_conv1d.weight") ||
-				strings.HasSuffix(w.Name, ".ssm_norm.weight") ||
+				strings.HasSuffix(w.Name, "_norm.weight") ||
 				strings.HasSuffix(w.Name, ".ssm_a") || strings.HasSuffix(w.Name, ".ssm_d")
 			require.Equal(t, small, w.DType == dtype.F32, w.Name)
 		}

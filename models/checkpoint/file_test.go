@@ -111,6 +111,8 @@ func small(family string) models.Config {
 		c.Experts = models.Experts{Count: 5, Chosen: 2, Shared: 40}
 	case "falcon-h1":
 		c.Taps, c.Mamba = 4, models.Mamba{Heads: 8, Head: 8, Groups: 2, States: 12}
+	case "plamo2":
+		c.Layers, c.Taps, c.Recurrent, c.Mamba = 2, 4, []bool{true, false}, models.Mamba{Heads: 8, Head: 8, Groups: 1, States: 12}
 	case "nemotron_h", "nemotron_h_moe":
 		c.Layers, c.Rope, c.Recurrent, c.Networks = 3, models.Rope{}, []bool{true, false, false}, []bool{false, false, true}
 		c.Taps, c.Mamba = 4, models.Mamba{Heads: 8, Head: 8, Groups: 2, States: 12}

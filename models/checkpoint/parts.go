@@ -37,7 +37,7 @@ func partsOf(c *models.Config, t *Tensor) []Derivation {
 		return nil
 	}
 	l := c.Layer(i)
-	if l.Recurrent || lo.SumBy(roles, l.Rows) != shape[0] {
+	if l.Recurrent && role == "attn_qkv" || lo.SumBy(roles, l.Rows) != shape[0] { // which layers with a state have as one
 		return nil
 	}
 	out, at, first := make([]Derivation, len(roles)), int64(0), 0

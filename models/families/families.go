@@ -17,7 +17,7 @@ var families = []models.Family{
 	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family, arceeFamily, seedossFamily, gemmaFamily, minicpmFamily, minicpm3Family, hunyuanDenseFamily, museGlimmerFamily,
 	gpt2Family, gptneoxFamily, mptFamily, bertFamily, nomicBertFamily, gemmaEmbeddingFamily,
 	qwen3moeFamily, qwen3vlmoeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, granitemoeFamily, phimoeFamily, ernie45moeFamily, bailingmoe2Family, minimaxm2Family, afmoeFamily, cohere2moeFamily, lagunaFamily, deepseek2Family, glm4moeFamily, lfm2Family, lfm2moeFamily, qwen35Family, qwen35moeFamily, qwen3nextFamily,
-	mamba2Family, graniteHybridFamily, falconH1Family, nemotronHFamily, nemotronHMoEFamily,
+	mamba2Family, graniteHybridFamily, falconH1Family, nemotronHFamily, nemotronHMoEFamily, plamo2Family,
 }
 
 // All returns every family.

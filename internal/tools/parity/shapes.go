@@ -298,6 +298,10 @@ var shapes = []shape{
 			c.Experts.Router.Groups, c.Experts.Router.UsedGroups = 4, 2
 		}
 	}},
+	{family: "plamo2", more: func(c *models.Config, i int) {
+		mamba(c, i)
+		c.Mamba.Groups, c.Recurrent = 1, windows(c.Layers, 2)
+	}},
 	{family: "qwen3", name: "odd-heads", more: func(c *models.Config, i int) { // no multiples of 8, which kernels of attention take
 		c.Head = [...]int{12, 18, 20, 10, 36}[i]
 		c.Rope.Rotated = c.Head
