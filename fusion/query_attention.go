@@ -13,6 +13,7 @@ import "github.com/smelt-ml/smelt/ir"
 //	o = head_norm_rope_attention(x, cache, positions, cu_seqlens, context_lens, block_table, nq)
 //
 // Each query head is of one threadgroup, as in [AttentionWrite], for steps of one token per sequence.
+// Other steps round normalised heads to the type of activations, so that with [ir.Target.SameBits] these do too.
 func QueryAttention() *Rule {
 	x, nq, factors := Any(), Any(), Optional()
 	cache, positions, seqlens, lens, table := Any(), Any(), Any(), Any(), Any()
@@ -30,7 +31,9 @@ func QueryAttention() *Rule {
 			flat, split := m[x].Type.Shape, m[heads].Type.Shape
 			return len(flat) == 2 && len(split) == 3 && flat[0] == split[0] && split[2] == ir.Const(m[cache].Type.Cache.Head)
 		},
-		Needs: func(t *ir.Target, s ir.Steps) bool { return s.OneEach && t.Has(ir.OpHeadNormRopeAttention) },
+		Needs: func(t *ir.Target, s ir.Steps) bool {
+			return s.OneEach && !t.SameBits && t.Has(ir.OpHeadNormRopeAttention)
+		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			n, _ := m[heads].Type.Shape[1].IsConst()
 			a := m[attention].Attr.(ir.AttentionAttr)
