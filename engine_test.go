@@ -138,15 +138,16 @@ func engineMixtures(model, device string) (m mixtures) {
 		return mixtures{100, 60, 13, 128}
 	case device == "cpu":
 		return mixtures{60, 60, 11, 128}
-	case model == withStates:
+	case model == withStates, model == withWindows:
 		return mixtures{3, 20, 6, 128}
 	}
 	return mixtures{3, 10, 4, 128}
 }
 
 // fourLayers is a model with random weights, withStates one whose layers have recurrent states
-// beside those with attention.
-const fourLayers, withStates = "four-layers", "with-states"
+// beside those with attention, withWindows one whose layers with and without a window have caches of
+// their own, which later layers read too, embeddings of their own and a mixture.
+const fourLayers, withStates, withWindows = "four-layers", "with-states", "with-windows"
 
 // TestEngine runs random requests at once over a cache that is too small for them, of which
 // some are broken off and some meet a deadline: each has the answer that it has on a session
@@ -164,7 +165,9 @@ func TestEngine(t *testing.T) {
 		}
 	}
 	for device, bound := range engineBounds {
-		t.Run(withStates+"/"+device, func(t *testing.T) { randomRequests(t, withStates, device, bound, plainly) })
+		for _, model := range []string{withStates, withWindows} {
+			t.Run(model+"/"+device, func(t *testing.T) { randomRequests(t, model, device, bound, plainly) })
+		}
 	}
 }
 
@@ -208,11 +211,16 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	opts.Context, opts.Prefill, opts.Sequences, opts.Block = m.context, 48, 8, 8
 	var path, draft string
 	switch model {
-	case withStates:
+	case withStates, withWindows:
 		// Its weights are random, its logits so close that what is drawn from them turns on less
 		// than the kernels of GPUs differ by.
 		opts.SameBits, bound = device != "cpu", 0
-		path = fixture.Case(t, parity.Cases("lfm2")[0], "f16")
+		c := parity.Cases("lfm2")[0]
+		if model == withWindows {
+			c = parity.Cases("gemma4-moe")[0]
+			c.Config.Window = 20 // of more than two blocks
+		}
+		path = fixture.Case(t, c, "f16")
 	case fourLayers:
 		c := tiny.Narrow()
 		c.Context = m.context
@@ -227,8 +235,8 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	r := rand.New(rand.NewPCG(1, 18))
 	texts := texts(t, l, 3, length)
 	list := requests(r, n, length, texts)
-	full := 8
-	if model == withStates { // nobody goes on in the middle of a block that is shared
+	full, copies := 8, model != withStates && model != withWindows
+	if !copies { // nobody goes on in the middle of a block that is shared
 		full = 16
 	}
 	for i := range 2 { // the same prompt of full blocks, at once
@@ -322,7 +330,7 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	if device == "cpu" {
 		require.Positive(t, cached)
 	}
-	require.Equal(t, model != withStates, stats.Copied > 0) // who shares a block with a state goes on behind it
+	require.Equal(t, copies, stats.Copied > 0)
 	if by == plainly {
 		require.Zero(t, stats.Drafted)
 	} else if device == "cpu" {
