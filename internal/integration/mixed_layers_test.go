@@ -163,12 +163,22 @@ func TestMixedLayersGiveBack(t *testing.T) {
 			manyAtOnce(t, model, c.guesses, c.windows)
 		})
 	}
-	t.Run("hybrid", func(t *testing.T) {
-		model, err := smelt.Open(fixture.Case(t, parity.Cases("granitehybrid")[3], "f32"), "")
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, model.Close()) })
-		manyAtOnce(t, model, false, []int{0})
-	})
+	for _, c := range []struct {
+		name    string
+		model   parity.Case
+		guesses bool
+		windows []int
+	}{
+		{"hybrid", parity.Cases("granitehybrid")[3], false, []int{0}},
+		{"Gemma 4", parity.Cases("gemma4")[0], true, []int{0, 3}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			model, err := smelt.Open(fixture.Case(t, c.model, "f32"), "")
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, model.Close()) })
+			manyAtOnce(t, model, c.guesses, c.windows)
+		})
+	}
 }
 
 func manyAtOnce(t *testing.T, model *smelt.Model, guesses bool, windows []int) {
