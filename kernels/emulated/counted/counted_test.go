@@ -336,7 +336,7 @@ func TestAttentionWriteApart(t *testing.T) {
 		}
 	}
 	for _, fault := range [][2]string{
-		{"pages.own = uint(position);", "pages.own = 0xffffffffu;"},                    // the key is read where it was written
+		{"is_cached ? 0xffffffff : uint(position)", "0xffffffffu"},                     // the key is read where it was written
 		{"heads.first == heads.kv * (p.heads / p.kv_heads) && slot >= 0", "slot >= 0"}, // every head writes
 	} {
 		require.ErrorIs(t, try(library(fault), 1, 1), ErrMeet, fault)
