@@ -163,7 +163,9 @@ func keptBy(p *plan.Plan, ph *plan.Phase, each []int64, layers int) (list []keep
 		if c.Block == 0 {
 			continue
 		}
-		what[i] = fmt.Sprintf("%d KV heads of %d, %s", c.KVHeads, c.Head, c.DType)
+		if what[i] = fmt.Sprintf("%d KV heads of %d, %s", c.KVHeads, c.Head, c.DType); c.Latent {
+			what[i] = fmt.Sprintf("latent vectors of %d, which are key and value, %s", c.Head, c.DType)
+		}
 		if c.Window > 0 {
 			what[i] += fmt.Sprintf(", of the last %d tokens", c.Window)
 		}

@@ -85,18 +85,19 @@ var lyingInputs = map[string]plan.Expr{
 // lying is a Plan in the making with a buffer of every kind, and a phase of tokens and one of copies.
 type lying struct {
 	*sketch
-	r      *rand.Rand
-	inputs map[string]int32
-	caches map[kernels.Element][2]int32
-	state  map[int64]int32 // by elements
-	one    map[plan.Kind]int32
-	next   int64          // free byte of the arena
-	orders []plan.Binding // of the last dispatch of group_by_expert: its order and starts
-	last   error          // why a dispatch was left out
+	r       *rand.Rand
+	inputs  map[string]int32
+	caches  map[kernels.Element][2]int32
+	latents map[kernels.Element]int32
+	state   map[int64]int32 // by elements
+	one     map[plan.Kind]int32
+	next    int64          // free byte of the arena
+	orders  []plan.Binding // of the last dispatch of group_by_expert: its order and starts
+	last    error          // why a dispatch was left out
 }
 
 func newLying(r *rand.Rand) *lying {
-	l := &lying{newSketch(lyingT), r, map[string]int32{}, map[kernels.Element][2]int32{}, map[int64]int32{}, map[plan.Kind]int32{}, 0, nil, nil}
+	l := &lying{newSketch(lyingT), r, map[string]int32{}, map[kernels.Element][2]int32{}, map[kernels.Element]int32{}, map[int64]int32{}, map[plan.Kind]int32{}, 0, nil, nil}
 	p := &l.plan
 	p.Context, p.Vocab = lyingSmax, 16
 	ph := &p.Phases[0]
@@ -122,6 +123,8 @@ func newLying(r *rand.Rand) *lying {
 			l.buffer(plan.Buffer{Kind: plan.CacheK, DType: c.d, Layer: layer, Bytes: bytes}).buffer,
 			l.buffer(plan.Buffer{Kind: plan.CacheV, DType: c.d, Layer: layer, Bytes: bytes}).buffer,
 		}
+		p.Caches = append(p.Caches, plan.Cache{DType: c.d, KVHeads: 1, Head: lyingHead, Block: lyingBlock, Latent: true})
+		l.latents[c.e] = l.buffer(plan.Buffer{Kind: plan.CacheK, DType: c.d, Layer: layer + 1, Bytes: plan.Number(c.d.Bytes(lyingCache / lyingHeads))}).buffer
 	}
 	for _, rows := range []int{2, lyingHeads * lyingHead} { // of short_conv and of delta_net
 		width := lyingHead
@@ -134,6 +137,9 @@ func newLying(r *rand.Rand) *lying {
 	l.one[plan.Arena] = l.buffer(plan.Buffer{Kind: plan.Arena, Bytes: plan.Number(4 << 20)}).buffer
 	return l
 }
+
+// lyingLatent are the sizes of a latent cache, and of what is written to it.
+var lyingLatent = map[string]int64{"kv_heads": 1, "rotated": 16, "rows": 5, "block_stride": lyingBlock * lyingHead}
 
 // word returns what a compiler would give a kernel's parameter, or, rarely, anything. Widths and
 // the like are those of a head.
@@ -149,6 +155,8 @@ func (l *lying) word(k *kernels.Kernel, name string) plan.Expr {
 	switch {
 	case k.Family == "copy_blocks" && name == "width":
 		return plan.Number(lyingCache)
+	case strings.HasPrefix(k.Family, "latent_") && lyingLatent[name] != 0:
+		return plan.Number(lyingLatent[name])
 	case strings.HasPrefix(k.Family, "delta_net") && name == "heads", strings.HasPrefix(k.Family, "mamba2") && (name == "heads" || name == "groups"):
 		return plan.Number(lyingHeads)
 	case strings.HasSuffix(k.Family, "_norm") && name == "groups" || k.Family == "norm_residual" && name == "groups":
@@ -231,6 +239,8 @@ func (l *lying) bind(k *kernels.Kernel, a *kernels.Arg, d *plan.Dispatch, lies b
 			elements = lyingHeads * lyingHead * lyingHead
 		}
 		return l.whole(a, l.state[elements])
+	case a.IsKept() && strings.HasPrefix(k.Family, "latent_"):
+		return l.whole(a, l.latents[a.Element])
 	case a.IsKept():
 		side := 0
 		if strings.HasPrefix(a.Name, "v_") {

@@ -24,11 +24,13 @@ func init() {
 		ir.OpGatedMamba2:         decomposeGatedMamba2,
 		ir.OpRopeQKVWrite:        decomposeRopeWrite,
 		ir.OpHeadNormRopeKVWrite: decomposeRopeWrite,
+		ir.OpLatentWrite:         decomposeLatentWrite,
 		ir.OpRepeatKVPair:        decomposeRepeatPair,
 
 		ir.OpRopeQKVWriteAttention:        decomposeAttentionWrite,
 		ir.OpHeadNormRopeKVWriteAttention: decomposeAttentionWrite,
 		ir.OpHeadNormRopeAttention:        decomposeQueryAttention,
+		ir.OpLatentAttention:              decomposeLatentAttention,
 	} {
 		ir.RegisterDecompose(op, func(f *ir.Func, v *ir.Value) ([]*ir.Value, error) {
 			return emit(f, v.Layer, func(e *Emitter) []*ir.Value { return build(e, v) })
@@ -90,7 +92,7 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 	if a.Gather {
 		x = e.Emit(ir.OpGatherRows, nil, x, o.Rows)
 	}
-	x = normed(e, a, o, x)
+	x = normed(e, a, o, leading(e, a, o, x))
 	parts := make([]*ir.Value, a.Weights)
 	for i, w := range o.Weights {
 		var bias *ir.Value
@@ -123,6 +125,14 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 		out = e.EmitAs(t, ir.OpAdd, nil, o.Residual, out)
 	}
 	return []*ir.Value{out}
+}
+
+// leading emits the columns of x that a product reads.
+func leading(e *Emitter, a ir.LinearAttr, o ir.LinearOperands, x *ir.Value) *ir.Value {
+	if n := o.Weights[0].Type.Shape.Last(); a.Leading && n < x.Type.Shape.Last() {
+		return e.Emit(ir.OpSlice, ir.SliceAttr{End: int(n)}, x)
+	}
+	return x
 }
 
 // normed emits a product's norm of x.
@@ -276,6 +286,37 @@ func decomposeQKVWrite(e *Emitter, v *ir.Value) []*ir.Value {
 func decomposeRopeWrite(e *Emitter, v *ir.Value) []*ir.Value {
 	q, cache := ropeWrite(e, v.Attr.(ir.RopeWriteAttr), v.Args, v.Op == ir.OpHeadNormRopeKVWrite)
 	return []*ir.Value{q, cache}
+}
+
+func decomposeLatentWrite(e *Emitter, v *ir.Value) []*ir.Value {
+	q, cache := latentWrite(e, v.Attr.(ir.LatentWriteAttr), v.Args, v.Type.Elems[0].DType)
+	return []*ir.Value{q, cache}
+}
+
+func decomposeLatentAttention(e *Emitter, v *ir.Value) []*ir.Value {
+	a, t := v.Attr.(ir.LatentAttentionAttr), v.Type.Elems[0].DType
+	write, _ := a.Parts(v.Args, nil, nil)
+	q, cache := latentWrite(e, a.Write, write, t)
+	_, in := a.Parts(v.Args, q, cache)
+	return []*ir.Value{attend(e, a.Attention, in, t), cache}
+}
+
+// latentWrite emits the source ops of a latent_write, with activations of type t.
+func latentWrite(e *Emitter, a ir.LatentWriteAttr, in []*ir.Value, t dtype.Type) (q, written *ir.Value) {
+	o, row := a.Operands(in), in[4].Type.Cache.Head
+	latent := row - a.Rope.Rotated
+	rope := func(x *ir.Value) *ir.Value { return e.Emit(ir.OpRope, a.Rope, x, o.Positions, o.Factors) }
+	columns := func(x *ir.Value, first, end int) *ir.Value {
+		return e.Emit(ir.OpSlice, ir.SliceAttr{Start: first, End: end}, x)
+	}
+	head := func(x *ir.Value) *ir.Value {
+		return e.Reshape(x, x.Type.Shape[0], ir.Const(1), ir.Const(int(x.Type.Shape.Last())))
+	}
+	d := int(o.Q.Type.Shape.Last())
+	q = e.Emit(ir.OpConcat, nil, o.Absorbed, rope(columns(o.Q, d-a.Rope.Rotated, d)))
+	c := e.EmitAs(t, ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, columns(o.All, a.From, a.From+latent), o.Gain)
+	k := e.Emit(ir.OpConcat, nil, head(c), rope(head(columns(o.All, a.From+latent, a.From+row))))
+	return q, e.Emit(ir.OpCacheWrite, nil, o.Cache, k, k, o.Slots)
 }
 
 // ropeWrite emits the source ops of a cache write with RoPE and, if norms, head norms.

@@ -141,7 +141,7 @@ func RoutedNorm() *Rule {
 func decomposeRouted(e *Emitter, v *ir.Value) []*ir.Value {
 	routed, t := v.Attr.(ir.RoutedAttr), v.Type.DType
 	a, o := routed.Linear, routed.Operands(v.Args)
-	x := normed(e, a, o.LinearOperands, o.X)
+	x := normed(e, a, o.LinearOperands, leading(e, a, o.LinearOperands, o.X))
 	parts := make([]*ir.Value, a.Weights)
 	for i, w := range o.Weights {
 		var bias *ir.Value

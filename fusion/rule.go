@@ -78,6 +78,8 @@ func All() []*Rule {
 		RowNormRopeKVWrite(),
 		RopeQKVWrite(),
 		QKVWrite(),
+		LatentProducts(),
+		LatentWrite(),
 		GatedShortConv(),
 		GatedDeltaNet(),
 		GatedMamba2(),
@@ -100,9 +102,11 @@ func All() []*Rule {
 		SharedNorm(),
 		NormPrologue(),
 		GatherPrologue(),
+		LeadingColumns(),
 		// attention_write runs last, over the results of the rules that write the cache and of
 		// kv_replication_elimination, so that reports count those rules too.
 		AttentionWrite(),
+		LatentAttention(),
 		QueryAttention(),
 	}
 }

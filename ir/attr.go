@@ -159,6 +159,9 @@ type RouterAttr struct {
 // SliceAttr selects columns [Start, End) of the innermost axis.
 type SliceAttr struct{ Start, End int }
 
+// IndicesAttr is the number of columns of indices.
+type IndicesAttr struct{ N int }
+
 // SelectAttr is the index of the tuple's element that select returns.
 type SelectAttr struct{ Index int }
 
@@ -175,6 +178,7 @@ type LinearAttr struct {
 	Shift      bool       // the norm then adds a vector; LayerNorm only
 	Narrow     bool       // the norm's result is rounded to the target's activation type
 	Gather     bool       // the product gathers rows of X by index
+	Leading    bool       // X may have more columns than a weight has: the first ones are read
 	RowGate    Activation // of one element of each row of Gate, which multiplies that row of products; NoActivation: none does
 	ColumnGate bool       // elements of Gate multiply those of the products, column by column
 	GateColumn int        // which element, or the first one
@@ -312,6 +316,40 @@ type RopeWriteAttr struct {
 	AllHeads bool
 	// NormValues divides each head of V by its root mean square, with the same eps and no weights.
 	NormValues bool
+}
+
+// LatentWriteAttr belongs to latent_write.
+type LatentWriteAttr struct {
+	Rope RopeAttr
+	Eps  float64 // of the norm of the latent vector
+	From int     // the column of All where the latent vector begins, followed by the shared elements of the key
+}
+
+// LatentWriteOperands are the operands of a latent_write; Factors may be nil.
+type LatentWriteOperands struct {
+	Absorbed, Q, All, Gain, Cache, Positions, Slots, Factors *Value
+}
+
+// Operands names a latent_write's operands.
+func (LatentWriteAttr) Operands(in []*Value) LatentWriteOperands {
+	o := LatentWriteOperands{in[0], in[1], in[2], in[3], in[4], in[5], in[6], nil}
+	if len(in) > 7 {
+		o.Factors = in[7]
+	}
+	return o
+}
+
+// LatentAttentionAttr belongs to latent_attention.
+type LatentAttentionAttr struct {
+	Write     LatentWriteAttr
+	Attention AttentionAttr
+}
+
+// Parts returns the operands of the write, and those of the attention over q and the cache that the write
+// returned. The last operands of a latent_attention are those of attention behind the cache.
+func (LatentAttentionAttr) Parts(in []*Value, q, cache *Value) (write, attend []*Value) {
+	n := len(in) - 3
+	return in[:n], append([]*Value{q, cache, in[5]}, in[n:]...)
 }
 
 // AttentionWriteAttr belongs to rope_qkv_write_attention, head_norm_rope_kv_write_attention and

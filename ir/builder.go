@@ -249,16 +249,29 @@ func (b *Builder) Cache(kvHeads, head int) *Value { return b.CacheWindow(kvHeads
 // CacheWindow is Cache for a layer whose tokens see the last window keys only; 0: all. In blocks that
 // are smaller than the context, it has [Cache.Window].
 func (b *Builder) CacheWindow(kvHeads, head, window int) *Value {
+	c := Cache{KVHeads: kvHeads, Head: head}
+	if b.opts.Block < b.opts.Context && window < b.opts.Context {
+		c.Window = window
+	}
+	return b.CacheLike(c)
+}
+
+// LatentCache is Cache for a layer whose tokens have one row of width elements, which is the key and
+// the value of all heads (DeepSeek-AI, "DeepSeek-V2", 2024, multi-head latent attention).
+func (b *Builder) LatentCache(width int) *Value {
+	return b.CacheLike(Cache{KVHeads: 1, Head: width, Latent: true})
+}
+
+// CacheLike is Cache for a layer whose cache has the heads and the window of c, and the options' type
+// and blocks.
+func (b *Builder) CacheLike(c Cache) *Value {
 	if b.layer == NoLayer {
 		b.Fail("a cache belongs to a layer")
 	}
 	for len(b.caches) <= b.layer {
 		b.caches = append(b.caches, nil)
 	}
-	c := Cache{DType: b.opts.KV, KVHeads: kvHeads, Head: head, Block: b.opts.Block}
-	if b.opts.Block < b.opts.Context && window < b.opts.Context {
-		c.Window = window
-	}
+	c.DType, c.Block = b.opts.KV, b.opts.Block
 	if v := b.caches[b.layer]; v != nil {
 		if v.Type.Cache != c {
 			b.Fail("there is a cache of %s already, want %s", v.Type, StateOf(c))
@@ -280,7 +293,7 @@ func (b *Builder) CacheOf(layer int) *Value {
 }
 
 // CacheWrite stores k and v, [T,KV,D] each, at the tokens' slots and returns the
-// cache's next version.
+// cache's next version. Both are the same for a latent cache.
 func (b *Builder) CacheWrite(cache, k, v *Value) *Value {
 	if cache == nil || b.layer == NoLayer || b.layer >= len(b.caches) || b.caches[b.layer] != cache {
 		b.Fail("%s is not the newest version of the layer's cache", cache)
@@ -470,6 +483,11 @@ func (b *Builder) Transpose(x *Value, axes [3]int) *Value {
 // Slice returns columns [start, end) of x.
 func (b *Builder) Slice(x *Value, start, end int) *Value {
 	return b.emit(OpSlice, SliceAttr{Start: start, End: end}, x)
+}
+
+// Indices returns 0 … n−1 for each token, [T,n] int32: the choice of all of n experts, in their order.
+func (b *Builder) Indices(n int) *Value {
+	return b.emit(OpIndices, IndicesAttr{n}, b.Input(sym.Positions))
 }
 
 // Concat returns the columns of its operands side by side.

@@ -173,6 +173,9 @@ func inferCache(_ []*Value, attr any, given Type) (Type, error) {
 	if c.Window < 0 || c.Window > maxCacheExtent {
 		return given, fmt.Errorf("%s has a window of %d", given, c.Window)
 	}
+	if c.Latent && c.KVHeads != 1 {
+		return given, fmt.Errorf("%s has %d KV heads; a latent cache has 1", given, c.KVHeads)
+	}
 	if layer := attr.(CacheAttr).Layer; layer < 0 || layer >= maxLayers {
 		return given, fmt.Errorf("layer %d", layer)
 	}
@@ -594,6 +597,14 @@ func inferConcat(in []*Value, _ any, _ Type) (Type, error) {
 	return TensorOf(first.DType, withLast(first.Shape, Const(int(total)))...), nil
 }
 
+func inferIndices(in []*Value, attr any, _ Type) (Type, error) {
+	n := attr.(IndicesAttr).N
+	if n < 1 || n > maxCacheExtent {
+		return Type{}, fmt.Errorf("%d columns", n)
+	}
+	return TensorOf(dtype.I32, Var(sym.T), Const(n)), ints(in, 0, "positions", Var(sym.T))
+}
+
 func checkRope(a RopeAttr, head int64) error {
 	if a.Rotated <= 0 || a.Rotated%2 != 0 || int64(a.Rotated) > head {
 		return fmt.Errorf("%d rotated elements of a head of %d", a.Rotated, head)
@@ -638,6 +649,9 @@ func inferCacheWrite(in []*Value, _ any, _ Type) (Type, error) {
 		if err := shapeIs(in[1+i], name, Var(sym.T), Const(c.KVHeads), Const(c.Head)); err != nil {
 			return Type{}, err
 		}
+	}
+	if c.Latent && in[1] != in[2] {
+		return Type{}, fmt.Errorf("%s and %s for a cache whose values are its keys", in[1], in[2])
 	}
 	return StateOf(c), ints(in, 3, "slots", Var(sym.T))
 }
@@ -903,6 +917,7 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, err
 	}
 	o := a.Operands(in)
+	o.X = a.leading(o)
 	var n int64
 	for i, weight := range o.Weights {
 		args := []*Value{o.X, weight}
@@ -948,6 +963,15 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	}
 	out.DType = r.DType
 	return out, nil
+}
+
+// leading returns X as the weights multiply it: its first columns where it may have more than they.
+func (a LinearAttr) leading(o LinearOperands) *Value {
+	w := o.Weights[0].Type
+	if !a.Leading || o.X.Type.Kind != Tensor || len(w.Shape) == 0 || o.X.Type.Shape.Last() < w.Shape.Last() {
+		return o.X
+	}
+	return &Value{ID: o.X.ID, Type: TensorOf(o.X.Type.DType, withLast(o.X.Type.Shape, Const(int(w.Shape.Last())))...)}
 }
 
 // checkGate rejects a gate whose columns or number of rows are wrong, and one of rows beside another
@@ -1057,6 +1081,7 @@ func inferRoutedLinear(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, err
 	}
 	o := a.Operands(in)
+	o.X = l.leading(o.LinearOperands)
 	var out Type
 	for i, w := range o.Weights {
 		t, err := routed(o.X, w, o.Experts)
@@ -1233,6 +1258,64 @@ func inferHeadNormWrite(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, err
 	}
 	return t, checkFactors(in, 6, a.Rope)
+}
+
+func inferLatentWrite(in []*Value, attr any, _ Type) (Type, error) {
+	a, o := attr.(LatentWriteAttr), LatentWriteAttr{}.Operands(in)
+	c, err := cacheOf(in, 4)
+	if err != nil {
+		return Type{}, err
+	}
+	latent, rotated := int64(c.Head-a.Rope.Rotated), int64(a.Rope.Rotated)
+	if !c.Latent || latent < 1 {
+		return Type{}, fmt.Errorf("%d rotated elements in rows of %s", rotated, in[4])
+	}
+	if err := errors.Join(checkRope(a.Rope, rotated), epsilon(a.Eps)); err != nil {
+		return Type{}, err
+	}
+	absorbed, err := floats(in, 0, "absorbed", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	heads, ok := absorbed.Shape[1].IsConst()
+	if err := shapeIs(in[0], "absorbed", Var(sym.T), absorbed.Shape[1], Const(int(latent))); err != nil || !ok {
+		return Type{}, errors.Join(err, fmt.Errorf("absorbed (%s) is %s", in[0], absorbed))
+	}
+	q, err := floats(in, 1, "q", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	if !slices.Equal(q.Shape[:2], absorbed.Shape[:2]) || q.Shape.Last() < rotated {
+		return Type{}, fmt.Errorf("q (%s) is %s, with %d elements rotated in each of %d heads", in[1], q, rotated, heads)
+	}
+	all, err := floats(in, 2, "all", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	if all.Shape[0] != Var(sym.T) || a.From < 0 || int64(a.From)+int64(c.Head) > all.Shape.Last() {
+		return Type{}, fmt.Errorf("columns [%d,%d) of all (%s), %s", a.From, a.From+c.Head, in[2], all)
+	}
+	if err := vector(in, 3, "gain", Const(int(latent))); err != nil {
+		return Type{}, err
+	}
+	if err := errors.Join(ints([]*Value{o.Positions}, 0, "positions", Var(sym.T)), ints([]*Value{o.Slots}, 0, "slots", Var(sym.T))); err != nil {
+		return Type{}, err
+	}
+	t := TupleOf(TensorOf(absorbed.DType, Var(sym.T), absorbed.Shape[1], Const(c.Head)), StateOf(c))
+	return t, checkFactors(in, 7, a.Rope)
+}
+
+func inferLatentAttention(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(LatentAttentionAttr)
+	write, _ := a.Parts(in, nil, nil)
+	t, err := inferLatentWrite(write, a.Write, Type{})
+	if err != nil {
+		return Type{}, err
+	}
+	q := &Value{ID: in[0].ID, Type: t.Elems[0]}
+	_, attend := a.Parts(in, q, in[4])
+	_, err = inferAttention(attend, a.Attention, Type{})
+	return t, err
 }
 
 // splitQKV infers the type of Q, [T,heads,D], from operand 0, whose first columns are Q, K and V.

@@ -24,6 +24,7 @@ const (
 	OpTranspose
 	OpSlice
 	OpConcat
+	OpIndices
 	OpRope
 	OpCacheWrite
 	OpCacheRead
@@ -62,9 +63,11 @@ const (
 	OpQKVWrite
 	OpRopeQKVWrite
 	OpHeadNormRopeKVWrite
+	OpLatentWrite
 	OpRopeQKVWriteAttention
 	OpHeadNormRopeKVWriteAttention
 	OpHeadNormRopeAttention
+	OpLatentAttention
 	OpRepeatKVPair
 
 	numOps
@@ -118,6 +121,7 @@ func init() {
 		OpTranspose: {name: "transpose", category: MoveOps, shares: 1, min: 1, max: 1, attr: TransposeAttr{}, stage: Source, free: true, infer: inferTranspose, doc: "x[a,b,c] with its axes in another order"},
 		OpSlice:     {name: "slice", category: MoveOps, rows: 1, shares: 1, min: 1, max: 1, attr: SliceAttr{}, stage: Source, free: true, infer: inferSlice, doc: "x[…,K] → […,End−Start]: columns of the innermost axis"},
 		OpConcat:    {name: "concat", category: MoveOps, rows: 15, shares: 15, min: 1, max: 4, stage: Source, free: true, infer: inferConcat, doc: "x[…,K], y[…,L] → […,K+L]: columns side by side"},
+		OpIndices:   {name: "indices", category: MoveOps, min: 1, max: 1, attr: IndicesAttr{}, stage: Source, infer: inferIndices, doc: "positions[T] → i32[T,N]: 0 … N−1 for each token, −1 for one at a position below 0"},
 		OpRope:      {name: "rope", category: CacheOps, work: flops(3), shares: 1, min: 2, max: 3, attr: RopeAttr{}, stage: Source, free: true, infer: inferRope, doc: "x[T,H,D], positions[T], factors[Rotated/2]? → [T,H,D]: rotary position embedding"},
 		OpCacheWrite: {name: "cache_write", category: CacheOps, shares: 6, min: 4, max: 4, stage: Source, writes: 1, infer: inferCacheWrite,
 			doc: "cache, k[T,KV,D], v[T,KV,D], slots[T] → cache: stores k[t] and v[t] at slot slots[t]"},
@@ -178,12 +182,16 @@ func init() {
 			doc: "qkv[T,(H+2·KV)·D or more], cache, positions[T], slots[T], factors? → (q[T,H,D], cache): rotates Q and K, returns Q, stores K and V"},
 		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", category: CacheOps, shares: 1, min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,
 			doc: "qkv[T,(H+2·KV)·D or more], cache, positions[T], slots[T], qnorm[D], knorm[D], factors? → (q[T,H,D], cache): RMSNorm of every Q and K head, then as rope_qkv_write"},
+		OpLatentWrite: {name: "latent_write", category: CacheOps, shares: 7, min: 7, max: 8, attr: LatentWriteAttr{}, stage: Fused, free: true, writes: 5, infer: inferLatentWrite,
+			doc: "absorbed[T,H,K], q[T,H,D], all[T,N], gain[K], cache, positions[T], slots[T], factors? → (q[T,H,K+R], cache): puts the last R elements of each head of q, rotated, behind the absorbed ones; stores rms_norm of K columns of all, and the R columns behind them, rotated"},
 		OpRopeQKVWriteAttention: {name: "rope_qkv_write_attention", category: AttentionOps, shares: 1, min: 7, max: 11, attr: AttentionWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferAttentionWrite(OpRopeQKVWriteAttention),
 			doc: "qkv[T,(H+2·KV)·D or more], cache, positions[T], slots[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], gate?, factors?, sinks[H]?, slopes[H]? → (out[T,H,D], cache): rope_qkv_write, then attention over its results"},
 		OpHeadNormRopeKVWriteAttention: {name: "head_norm_rope_kv_write_attention", category: AttentionOps, shares: 1, min: 9, max: 13, attr: AttentionWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferAttentionWrite(OpHeadNormRopeKVWriteAttention),
 			doc: "qkv, cache, positions, slots, cu_seqlens, context_lens, block_table, gate?, qnorm[D], knorm[D], factors?, sinks?, slopes? → (out[T,H,D], cache): head_norm_rope_kv_write, then attention over its results"},
 		OpHeadNormRopeAttention: {name: "head_norm_rope_attention", category: AttentionOps, shares: 1, min: 7, max: 11, attr: AttentionWriteAttr{}, stage: Fused, free: true, infer: inferQueryAttention,
 			doc: "q[T,H·D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], gate?, qnorm[D], factors?, sinks?, slopes? → [T,H,D]: RMSNorm and RoPE of every head of Q, then attention over a cache that has the keys and values"},
+		OpLatentAttention: {name: "latent_attention", category: AttentionOps, shares: 7, min: 10, max: 11, attr: LatentAttentionAttr{}, stage: Fused, free: true, writes: 5, infer: inferLatentAttention,
+			doc: "absorbed, q, all, gain, cache, positions, slots, factors?, cu_seqlens[B+1], context_lens[B], block_table[B,NB] → (out[T,H,K+R], cache): latent_write, then attention over its results"},
 		OpRepeatKVPair: {name: "repeat_kv_pair", category: AttentionOps, shares: 3, min: 2, max: 2, attr: RepeatAttr{}, stage: Fused, free: true, infer: inferRepeatPair,
 			doc: "k[S,KV,D], v[S,KV,D] → (k[S,KV·N,D], v[S,KV·N,D]): repeat_kv of both"},
 	}

@@ -384,10 +384,18 @@ func (p *parser) cache() (Type, error) {
 			return Type{}, err
 		}
 	}
-	if p.tok == ',' {
+	for p.tok == ',' && !c.Latent {
 		p.next()
-		if c.Window, err = p.integer("a window"); err != nil {
-			return Type{}, err
+		switch {
+		case p.tok == scanner.Ident && p.s.TokenText() == "latent":
+			c.Latent = true
+			p.next()
+		case c.Window != 0:
+			return Type{}, p.unexpected(`"latent"`)
+		default:
+			if c.Window, err = p.integer("a window"); err != nil {
+				return Type{}, err
+			}
 		}
 	}
 	return StateOf(c), p.expect('>', `">"`)

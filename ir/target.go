@@ -44,18 +44,27 @@ type Target struct {
 	Gated bool
 
 	// MaxHead is the maximum number of elements of a head in attention and the fused cache writes,
-	// HeadStep what it is a multiple of; 0: 1. See [Target.TakesHeads].
-	MaxHead, HeadStep int
+	// MaxLatent that of a row of a latent cache, HeadStep what either is a multiple of; 0: 1. See
+	// [Target.TakesHeads].
+	MaxHead, MaxLatent, HeadStep int
 
 	// XSplit reports whether caches have the x-split layout of vLLM and Aphrodite, with keys in
 	// pieces of 16 bytes. That layout has its own kernels.
 	XSplit bool
 }
 
-// TakesHeads reports whether attention and the fused cache writes have kernels for heads of that many
-// elements. Heads of other sizes run as source ops.
-func (t *Target) TakesHeads(size int64) bool {
-	return size <= int64(t.MaxHead) && size%int64(max(t.HeadStep, 1)) == 0
+// TakesHeads reports whether attention over a cache and the fused writes to it have kernels for its
+// heads. Others run as source ops.
+func (t *Target) TakesHeads(c Cache) bool {
+	return c.Head <= t.maxHead(c) && c.Head%max(t.HeadStep, 1) == 0
+}
+
+// maxHead is the maximum number of elements of a head of such a cache.
+func (t *Target) maxHead(c Cache) int {
+	if c.Latent {
+		return t.MaxLatent
+	}
+	return t.MaxHead
 }
 
 // Steps bounds the steps that a graph is compiled for.

@@ -70,6 +70,8 @@ type Cache struct {
 	// Window is the number of keys up to its own that any token sees, at most; blocks before may hold
 	// something else by then. 0: all keys.
 	Window int
+	// Latent is set where a token has one row that is read as its key and as its value: V is K.
+	Latent bool
 }
 
 // Recurrent is the shape of the recurrent states of one layer, [states, Rows, Width] floats. A step
@@ -141,10 +143,15 @@ func (t Type) String() string {
 		if r := t.Recurrent; t.IsRecurrent() {
 			return fmt.Sprintf("state<%d,%d,%d>", r.Rows, r.Width, r.Block)
 		}
-		if c := t.Cache; c.Window > 0 {
-			return fmt.Sprintf("cache<%s,%d,%d,%d,%d>", c.DType, c.KVHeads, c.Head, c.Block, c.Window)
+		c := t.Cache
+		text := fmt.Sprintf("cache<%s,%d,%d,%d", c.DType, c.KVHeads, c.Head, c.Block)
+		if c.Window > 0 {
+			text += fmt.Sprintf(",%d", c.Window)
 		}
-		return fmt.Sprintf("cache<%s,%d,%d,%d>", t.Cache.DType, t.Cache.KVHeads, t.Cache.Head, t.Cache.Block)
+		if c.Latent {
+			text += ",latent"
+		}
+		return text + ">"
 	case Tuple:
 		parts := make([]string, len(t.Elems))
 		for i, e := range t.Elems {

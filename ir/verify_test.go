@@ -49,6 +49,9 @@ const start = `
   v35 = weight {name="column"} : f32[4,1]
   v36 = weight {name="groups"} : f32[4,16]
   v38 = input {name="states"} : i32[B,2]
+  v91 = cache {layer=6} : cache<f16,1,24,32,latent> @6
+  v92 = input {name="absorbed"} : f32[T,4,16]
+  v93 = input {name="row"} : f32[T,1,24]
 `
 
 // rope is an attribute that fits heads of 16.
@@ -122,6 +125,10 @@ func TestInfer(t *testing.T) {
 		{line: `concat v9 v9 v9 v9 v9`, typ: "f32[T,320]", fails: "concat takes 1 to 4 operands, not 5"},
 		{line: `concat v13 v16`, typ: "f32[T,4,48]", fails: "f32[T,2,32] beside f32[T,4,16]"},
 
+		{line: `indices v2 {n=3}`, typ: "i32[T,3]"},
+		{line: `indices v2 {n=0}`, typ: "i32[T,0]", fails: "0 columns"},
+		{line: `indices v9 {n=3}`, typ: "i32[T,3]", fails: "positions (v9) is f32[T,64], want i32[T]"},
+
 		{line: `rope v13 v2 {` + rope + `}`, typ: "f32[T,4,16]"},
 		{line: `rope v13 v2 v19 {interleaved=true ` + rope + `}`, typ: "f32[T,4,16]"},
 		{line: `rope v13 v2 {rotated=8 theta=1 freqscale=1 magnitude=1}`, typ: "f32[T,4,16]"},
@@ -137,6 +144,8 @@ func TestInfer(t *testing.T) {
 		{line: `cache_write v15 v22 v13 v3`, typ: "cache<f16,2,16,32>", fails: "v (v13) is f32[T,4,16], want shape [T,2,16]"},
 		{line: `cache_write v15 v1 v22 v3`, typ: "cache<f16,2,16,32>", fails: "k (v1) is i32[T], want rank 3"},
 		{line: `cache_write v15 v22 v22 v7`, typ: "cache<f16,2,16,32>", fails: "slots (v7) is i32[R], want i32[T]"},
+		{line: `cache_write v91 v93 v93 v3`, typ: "cache<f16,1,24,32,latent>"},
+		{line: `cache_write v91 v93 v92 v3`, typ: "cache<f16,1,24,32,latent>", fails: "v (v92) is f32[T,4,16], want shape [T,1,24]"},
 		{line: `cache_write v9 v22 v22 v3`, typ: "cache<f16,2,16,32>", fails: "operand 0 (v9) is f32[T,64], not a cache"},
 
 		{line: `copy_blocks v15 v24`, typ: "cache<f16,2,16,32>"},
@@ -362,6 +371,17 @@ func TestInfer(t *testing.T) {
 		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v11 v12 {heads=4 eps=1e-06 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "query norm (v11) is f32[64], want shape [16]"},
 		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v12 v11 {heads=4 eps=1e-06 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "key norm (v11) is f32[64], want shape [16]"},
 		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v12 v12 {heads=4 eps=-1 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "eps is -1"},
+
+		{line: `latent_write v92 v13 v27 v12 v91 v2 v3 {eps=1e-06 from=168 rotated=8 theta=10000 freqscale=1 magnitude=1}`, typ: "(f32[T,4,24], cache<f16,1,24,32,latent>)"},
+		{line: `latent_write v92 v13 v27 v12 v91 v2 v3 {eps=1e-06 from=169 rotated=8 theta=10000 freqscale=1 magnitude=1}`, typ: "(f32[T,4,24], cache<f16,1,24,32,latent>)", fails: "columns [169,193) of all (v27), f32[T,192]"},
+		{line: `latent_write v92 v13 v27 v12 v91 v2 v3 {rotated=6 theta=10000 freqscale=1 magnitude=1}`, typ: "(f32[T,4,24], cache<f16,1,24,32,latent>)", fails: "absorbed (v92) is f32[T,4,16], want shape [T,4,18]"},
+		{line: `latent_write v92 v13 v27 v12 v15 v2 v3 {rotated=8 theta=10000 freqscale=1 magnitude=1}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "8 rotated elements in rows of v15"},
+		{line: `latent_write v92 v16 v27 v12 v91 v2 v3 {rotated=8 theta=10000 freqscale=1 magnitude=1}`, typ: "(f32[T,4,24], cache<f16,1,24,32,latent>)", fails: "q (v16) is f32[T,2,32]"},
+		{line: `latent_write v92 v13 v27 v11 v91 v2 v3 {rotated=8 theta=10000 freqscale=1 magnitude=1}`, typ: "(f32[T,4,24], cache<f16,1,24,32,latent>)", fails: "gain (v11) is f32[64], want shape [16]"},
+
+		{line: `latent_attention v92 v13 v27 v12 v91 v2 v3 v4 v5 v6 {eps=1e-06 rotated=8 theta=10000 freqscale=1 magnitude=1 scale=1}`, typ: "(f32[T,4,24], cache<f16,1,24,32,latent>)"},
+		{line: `latent_attention v92 v13 v27 v12 v91 v2 v3 v4 v5 v5 {eps=1e-06 rotated=8 theta=10000 freqscale=1 magnitude=1 scale=1}`, typ: "(f32[T,4,24], cache<f16,1,24,32,latent>)", fails: "block_table (v5)"},
+		{line: `latent_attention v92 v13 v27 v12 v15 v2 v3 v4 v5 v6 {eps=1e-06 rotated=8 theta=10000 freqscale=1 magnitude=1 scale=1}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "8 rotated elements in rows of v15"},
 
 		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 {heads=4 scale=0.25 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)"},
 		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 v19 {heads=4 scale=0.25 factors=true ` + rope + `}`, typ: "(f16[T,4,16], cache<f16,2,16,32>)"},

@@ -310,7 +310,7 @@ inline void share(thread const Rows<R, G> &rows, uint r, uint part, bool has_key
         total = simd_sum(total);
         UNROLL for (uint j = 0; j < 8; j += 4) {
             const uint i = part * 8 + j;
-            if (first_four(values, i, 0) >= head)
+            if (i + 4 > G || first_four(values, i, 0) >= head)
                 continue;
             const float4 whole =
                 fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);

@@ -324,7 +324,7 @@ func (f features) attention(s attentionShape, p paging, q, k, v tensor) []produc
 var headSizes = []int{8, 16, 32, 40, 64, 80, 96, 112, 128, 256, 264, 320, 504, 512}
 
 func attentionCases() (shapes []attentionShape, batches []batch) {
-	for i, head := range headSizes {
+	for i, head := range append(slices.Clone(headSizes), kernels.MaxLatent) {
 		if everything() {
 			shapes = append(shapes, attentionShape{4, 4, head}, attentionShape{8, 2, head}, attentionShape{5, 1, head})
 			continue

@@ -51,7 +51,7 @@ template <typename C> inline ulong row_at(thread const PagedRows<C> &rows, uint 
 //
 // Grid (ceil(tokens/32) + seqs, heads, ceil(head/256)) of 128 threads. Threadgroup memory: a slice of
 // K or V (8.5 KB in 16 bits, 17 KB of floats), scores and probabilities (4.5 KB),
-// factors of rows (1 KB) and marks of keys. Heads of up to 512, a multiple of 8.
+// factors of rows (1 KB) and marks of keys. Heads of up to 576, a multiple of 8.
 template <typename A, typename C>
 kernel void attention_tile(device const A *q [[buffer(0)]],              // [tokens, heads, head]
                            device const C *k_cache [[buffer(1)]],        // [blocks, kv_heads, block, head] by strides
@@ -135,7 +135,9 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
     scoring.slope = has_slopes ? slopes[q_head] : 0.0f;
     scoring.position = token < seq_end ? positions[token] : 0;
     const uint from = group.z * part_width;
-    if (head > 256)
+    if (head > 512)
+        attend<80>(queries, rows, sight, scoring, memory, from, tid, sg, lane);
+    else if (head > 256)
         attend<64>(queries, rows, sight, scoring, memory, from, tid, sg, lane);
     else
         attend<32>(queries, rows, sight, scoring, memory, 0, tid, sg, lane);

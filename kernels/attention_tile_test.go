@@ -85,6 +85,7 @@ func featureCases() []attentionCase {
 		{attentionShape{4, 2, 64}, features{slopes: []float64{0.25, 0.0625, 0, -0.01}}, mixed, true},
 		{attentionShape{2, 1, 512}, features{window: 40, softCap: 30, gate: ir.Sigmoid}, mixed, true},
 		{attentionShape{1, 1, 320}, features{sinks: sinksOf(1, 1)}, mixed, false},
+		{attentionShape{2, 1, kernels.MaxLatent}, features{}, mixed, true},
 		{attentionShape{3, 1, 96}, features{window: 40, softCap: 5, sinks: sinksOf(3, 1), slopes: []float64{0.5, 0.125, 2}}, mixed, false},
 		{attentionShape{4, 2, 128}, features{gate: ir.Sigmoid, window: 40}, mixed, false},
 		{attentionShape{3, 1, 72}, features{gate: ir.Softplus, byHead: true}, mixed, true},

@@ -33,12 +33,15 @@ constant bool gate_by_head = is_function_constant_defined(fc_head_gate) ? fc_hea
 
 // Tokens per threadgroup, 1 (the default), 2, 4 or 8, and query heads per token that share a
 // KV head, 1, 2 or 4; their product is at most 8. Their queries and sums stay in registers: 64
-// per thread while rows · head is at most 256; there are twice as many, as a head of 512 takes.
+// per thread while rows · head is at most 256; there are up to 160, as a row of a latent cache of 576 takes.
 constant uint fc_rows [[function_constant(6)]];
 constant uint fc_heads [[function_constant(12)]];
 constant uint token_count = is_function_constant_defined(fc_rows) ? fc_rows : 1;
 constant uint head_count = is_function_constant_defined(fc_heads) && fc_heads > 1 ? fc_heads : 1;
 constant uint row_count = token_count * head_count;
+
+// Groups of four elements in which a lane has its part of a head, where a pipeline is made for one size.
+constant uint groups_of_four = has_head && fc_head <= 256 ? 8 : (has_head && fc_head <= 512 ? 16 : 20);
 
 #include "attention_rows.h"
 
@@ -125,7 +128,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
         if (t >= tokens || h >= heads.count)
             continue;
         const uint q_head = heads.first + h;
-        UNROLL for (uint part = 0; part < G / 8; part++) {
+        UNROLL for (uint part = 0; part < (G + 7) / 8; part++) {
             if (part * state_width >= head)
                 break;
             if (r + part > 0) // states are written again
@@ -155,7 +158,7 @@ inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p,
 //
 // Grid (heads, tokens, 1) of 256 threads; attention_rows.h documents their share of the keys.
 // Threadgroup memory: 256 elements of an output row for each simdgroup, 8 KB, and its
-// statistics. Heads of up to 512, a multiple of 8, as are the strides of the cache; heads of more
+// statistics. Heads of up to 576, a multiple of 8, as are the strides of the cache; heads of more
 // than 256 are one row to a threadgroup.
 //
 // With fc_split, grid z partitions the keys: threadgroup z processes keys [z·fc_split,
@@ -201,9 +204,12 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
 #ifdef SMELT_SINGLE
     attend<(is_function_constant_defined(fc_rows) ? fc_rows : 1) *
                (is_function_constant_defined(fc_heads) ? fc_heads : 1),
-           is_function_constant_defined(fc_head) && fc_head <= 256 ? 8 : 16>(a, p, states, group, groups, tid, sg,
-                                                                             lane);
+           groups_of_four>(a, p, states, group, groups, tid, sg, lane);
 #else
+    if ((has_head ? fc_head : p.head) > 512) {
+        attend<1, 20>(a, p, states, group, groups, tid, sg, lane);
+        return;
+    }
     if ((has_head ? fc_head : p.head) > 256) {
         attend<1, 16>(a, p, states, group, groups, tid, sg, lane);
         return;

@@ -243,6 +243,7 @@ func TestAttentionVecHeads(t *testing.T) {
 		{attentionShape{4, 1, 64}, 1, 4, features{gate: ir.Softplus, byHead: true}, 0},
 		{attentionShape{4, 2, 40}, 4, 2, features{gate: ir.Sigmoid}, 0},
 		{attentionShape{2, 1, 512}, 1, 1, features{gate: ir.Sigmoid}, 0},
+		{attentionShape{3, 1, kernels.MaxLatent}, 1, 1, features{window: 33}, 64},
 	}
 	instances(t, "attention_vec", func(t *testing.T, name string, types []kernels.Element) {
 		for i, h := range cases {

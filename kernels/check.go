@@ -314,8 +314,11 @@ func (c *checker) weights(name, constant string, rows uint64, width uint32) {
 
 // head refuses head sizes that attention and the fused writes do not support, and a
 // function constant that names another size.
-func (c *checker) head(head uint32) {
-	c.require(head > 0 && head%HeadStep == 0 && head <= MaxHead, "head", "%d; it must be a multiple of %d up to %d", head, HeadStep, MaxHead)
+func (c *checker) head(head uint32) { c.headUpTo(head, MaxHead) }
+
+// headUpTo refuses heads of more than `most` elements, or of no multiple of HeadStep.
+func (c *checker) headUpTo(head, most uint32) {
+	c.require(head > 0 && head%HeadStep == 0 && head <= most, "head", "%d; it must be a multiple of %d up to %d", head, HeadStep, most)
 	if fixed, set := c.constant("fc_head"); set && fixed != head {
 		c.refuse("fc_head", "%d, for heads of %d", fixed, head)
 	}

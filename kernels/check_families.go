@@ -356,12 +356,63 @@ func checkRopeWrite(c *checker) {
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 
+func checkLatentWrite(c *checker) {
+	p := paramsOf[LatentWriteParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"heads", p.Heads})
+	c.headUpTo(p.Head, MaxLatent)
+	c.latent(p)
+	c.require(uint64(p.Rows) == uint64(p.Heads)+1, "rows", "%d for %d heads and a row of the cache", p.Rows, p.Heads)
+	c.dense("positions", p.Tokens)
+	c.dense("q_out", p.Tokens, p.Heads, p.Head)
+	c.caches(p.KvHeads, p.Block, p.Head, "k_cache")
+	c.covered()
+}
+
+// latent checks what queries over a latent cache and a row of it are made of.
+func (c *checker) latent(p LatentWriteParams) {
+	c.positive(size{"rotated", p.Rotated})
+	c.require(p.KvHeads == 1, "kv_heads", "%d; all heads share one row", p.KvHeads)
+	c.require(p.Rotated%2 == 0 && p.Rotated < p.Head && p.Rotated <= p.QHead, "rotated", "%d of rows of %d and heads of %d; it must be even and less", p.Rotated, p.Head, p.QHead)
+	if c.on("fc_factors") || c.on("fc_table") {
+		c.dense("factors", p.Rotated/2)
+	}
+	c.dense("slots", p.Tokens)
+	c.dense("absorbed", p.Tokens, p.Heads, p.Head-p.Rotated)
+	c.dense("q", p.Tokens, p.Heads, p.QHead)
+	c.rowsFrom("all", p.Tokens, p.AllStride, p.AllFrom, p.Head)
+	c.dense("gain", p.Head-p.Rotated)
+}
+
+func checkLatentAttention(c *checker) {
+	p := c.attention()
+	l := paramsOf[LatentAttentionParams](c)
+	c.latent(LatentWriteParams{Tokens: l.Tokens, Heads: l.Heads, KvHeads: l.KvHeads, Head: l.Head, QHead: l.QHead, AllStride: l.AllStride, AllFrom: l.AllFrom, Rotated: l.Rotated})
+	have, want := c.bytes(c.arg("k_slots").Index), c.bytes(c.arg("k_cache").Index)
+	c.require(have == want, "k_slots", "%d bytes, k_cache has %d", have, want)
+	each := c.choice("fc_heads", 1, 2, MaxHeads)
+	c.require(each == 1 || p.Head <= MaxSmallHead && product(uint64(each), uint64(p.Head)) <= MaxQueries, "fc_heads", "%d of %d elements; a threadgroup takes up to %d", each, p.Head, MaxQueries)
+	c.grid(uint64(HeadGroups(int64(p.Heads), 1, int64(each))), uint64(p.Tokens), uint64(c.partitions(p)))
+	c.threads(uint32(c.kernel.MaxThreads))
+}
+
+func checkIndices(c *checker) {
+	p := paramsOf[IndicesParams](c)
+	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
+	c.dense("positions", p.Rows)
+	c.dense("out", p.Rows, p.Width)
+	c.covered()
+}
+
 // attention checks the arguments that all kernels over the paged cache share, except the
 // queries. The parameter structs of these kernels begin with the same fields.
 func (c *checker) attention() AttentionParams {
 	p := paramsOf[AttentionParams](c)
 	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride})
-	c.head(p.Head)
+	if c.kernel.Family == "attention_write" {
+		c.head(p.Head)
+	} else {
+		c.headUpTo(p.Head, MaxLatent)
+	}
 	c.groups(p.Heads, p.KvHeads)
 	c.dense("positions", p.Tokens)
 	c.holds("cu_seqlens", uint64(p.Seqs)+1)
@@ -432,7 +483,9 @@ func (c *checker) partitions(p AttentionParams) uint32 {
 	if !set {
 		c.dense("out", p.Tokens, p.Heads, p.Head)
 		c.sinks(p.Heads)
-		c.headGate(p.Tokens, p.Heads, p.Head, p.GateStride, p.GateFrom)
+		if _, gated := c.kernel.Named("gate"); gated {
+			c.headGate(p.Tokens, p.Heads, p.Head, p.GateStride, p.GateFrom)
+		}
 		return 1
 	}
 	c.require(split > 0 && split%8 == 0, "fc_split", "partitions of %d keys; a multiple of 8 is needed", split)
@@ -502,7 +555,7 @@ func (c *checker) sinks(heads uint32) {
 func checkReduce(c *checker) {
 	p := paramsOf[ReduceParams](c)
 	c.positive(size{"tokens", p.Tokens}, size{"heads", p.Heads}, size{"partitions", p.Partitions})
-	c.head(p.Head)
+	c.headUpTo(p.Head, MaxLatent)
 	c.dense("part", p.Tokens, p.Heads, p.Partitions, p.Head)
 	c.dense("statistics", p.Tokens, p.Heads, p.Partitions, 2)
 	c.dense("out", p.Tokens, p.Heads, p.Head)

@@ -120,9 +120,22 @@ var sounds = []sound{
 		constants: map[string]uint32{"fc_interleaved": 0},
 		elements:  map[string]int{"qkv": 3 * 1088, "positions": 3, "slots": 3, "q_out": 3 * 544, "k_cache": 4 * 272, "v_cache": 4 * 272, "q_norm": 136, "k_norm": 136},
 		grid:      [3]uint32{2, 3, 1}, threads: 32, mistakes: []string{"head=140", "rotated=138", "heads=3"}},
+	{kernel: "latent_write_f32_q8_0", params: kernels.LatentWriteParams{Tokens: 3, Heads: 4, KvHeads: 1, Head: 96, Block: 4, QHead: 48, AllStride: 140, AllFrom: 40, Rotated: 32, Rows: 5},
+		constants: map[string]uint32{"fc_interleaved": 0, "fc_factors": 1},
+		elements:  map[string]int{"absorbed": 3 * 4 * 64, "q": 3 * 4 * 48, "all": 40 + 2*140 + 96, "gain": 64, "positions": 3, "slots": 3, "factors": 16, "q_out": 3 * 4 * 96, "k_cache": 4 * 96},
+		grid:      [3]uint32{5, 3, 1}, threads: 32,
+		mistakes: []string{"head=608", "rotated=33", "rotated=96", "rotated=64", "rotated=16 absorbed", "kv_heads=2", "rows=4", "block=3 k_cache", "all_stride=141 all", "all_from=41 all", "q_head=49 q"}},
+	{kernel: "latent_attention_f32_q8_0", params: kernels.LatentAttentionParams{Tokens: 3, Seqs: 3, Heads: 4, KvHeads: 1, Head: 96, Block: 4, TableStride: 2, BlockStride: 384, HeadStride: 384, RowStride: 96, QHead: 48, AllStride: 140, AllFrom: 40, Rotated: 32},
+		constants: map[string]uint32{"fc_interleaved": 0, "fc_factors": 1},
+		elements: map[string]int{"absorbed": 3 * 4 * 64, "q": 3 * 4 * 48, "all": 40 + 2*140 + 96, "gain": 64, "positions": 3, "slots": 3, "factors": 16, "out": 3 * 4 * 96, "k_cache": 4 * 96, "v_cache": 4 * 96, "k_slots": 4 * 96,
+			"cu_seqlens": 4, "context_lens": 3, "block_table": 6},
+		grid: [3]uint32{4, 3, 1}, threads: 256,
+		mistakes: []string{"head=608", "rotated=33", "rotated=96", "kv_heads=2 k_cache", "all_stride=141 all", "q_head=49 q", "fc_heads=3", "fc_split=12", "table_stride=3 block_table", "row_stride=97"}},
+	{kernel: "indices", params: kernels.IndicesParams{Rows: 3, Width: 300},
+		elements: map[string]int{"positions": 3, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256, mistakes: []string{"width=0", "rows=4 positions", "width=301 out"}},
 	{kernel: "attention_vec_f16_f16", params: attentionParams(3, 2, 4, 2, 72, 8, 3),
 		elements: attentionElements(3, 2, 4, 2, 72, 8, 3, "out", 3*4*72), grid: [3]uint32{4, 3, 1}, threads: 256, loose: "y",
-		mistakes: []string{"head=76", "head=520", "heads=5", "kv_heads=3 heads", "block=0", "block=9 k_cache", "row_stride=73", "head_stride=584 k_cache", "table_stride=4 block_table", "fc_head=80", "fc_split=12", "fc_split=0", "fc_rows=9", "fc_rows=3", "fc_rows=0", "fc_sinks=1 sinks", "fc_map=1 map", "fc_slopes=1 slopes", "fc_split=16 part"}},
+		mistakes: []string{"head=76", "head=584", "heads=5", "kv_heads=3 heads", "block=0", "block=9 k_cache", "row_stride=73", "head_stride=584 k_cache", "table_stride=4 block_table", "fc_head=80", "fc_split=12", "fc_split=0", "fc_rows=9", "fc_rows=3", "fc_rows=0", "fc_sinks=1 sinks", "fc_map=1 map", "fc_slopes=1 slopes", "fc_split=16 part"}},
 	{kernel: "attention_vec_f32_q8_0", params: attentionParams(3, 2, 4, 2, 96, 8, 3), constants: map[string]uint32{"fc_split": 16},
 		elements: attentionElements(3, 2, 4, 2, 96, 8, 3, "part", 3*4*2*96, "statistics", 3*4*2*2), grid: [3]uint32{4, 3, 2}, threads: 256, loose: "y", fewer: "z",
 		mistakes: []string{"head=72", "row_stride=104"}},
@@ -152,7 +165,7 @@ var sounds = []sound{
 		mistakes: []string{"head=72", "row_stride=104", "fc_norms=1 q_norm", "fc_factors=1 factors"}},
 	{kernel: "attention_tile_bf16_bf16", params: attentionParams(35, 2, 4, 2, 72, 8, 3), constants: map[string]uint32{"fc_map": 1, "fc_sinks": 1, "fc_slopes": 1},
 		elements: attentionElements(35, 2, 4, 2, 72, 8, 3, "out", 35*4*72, "map", 4, "sinks", 4, "slopes", 4), grid: [3]uint32{4, 4, 1}, threads: 128,
-		mistakes: []string{"head=0", "head=520", "heads=7", "block=0", "fc_head=64", "table_stride=0"}},
+		mistakes: []string{"head=0", "head=584", "heads=7", "block=0", "fc_head=64", "table_stride=0"}},
 	{kernel: "attention_reduce_f16", params: kernels.ReduceParams{Tokens: 3, Heads: 4, Head: 136, Partitions: 2}, constants: map[string]uint32{"fc_sinks": 1},
 		elements: map[string]int{"part": 3 * 4 * 2 * 136, "statistics": 48, "out": 3 * 4 * 136, "sinks": 4}, grid: [3]uint32{4, 3, 1}, threads: 64,
 		mistakes: []string{"head=12", "partitions=3 part"}},
@@ -356,7 +369,7 @@ func TestCheck(t *testing.T) {
 				if free(name) || slices.Contains(strings.Fields(s.freely), name) {
 					continue
 				}
-				if !(name == "seq_kv" || name == "rotated" || (name == "n1" || name == "n2" || name == "n3") && s.launch(t).Params[i] == 0) {
+				if !(name == "seq_kv" || name == "rotated" || name == "all_from" || (name == "n1" || name == "n2" || name == "n3") && s.launch(t).Params[i] == 0) {
 					refused("", name+" of 0", func(l *kernels.Launch) { l.Params[i] = 0 })
 				}
 				refused("", name+" of 2³²-1", func(l *kernels.Launch) { l.Params[i] = math.MaxUint32 })

@@ -52,7 +52,7 @@
 //   - attention_vec and attention_write do not read cache slots that a token does not see,
 //     and no attention kernel lets such slots change the result.
 //   - Threadgroup memory is static and below 32 KB. Heads are multiples of 8 up to
-//     [MaxHead].
+//     [MaxHead], rows of latent caches up to [MaxLatent].
 //   - The numbers of buffers, function constants and parameters stand only in the source
 //     and in the table; other code uses names ([Kernel.Named], [Kernel.Constant],
 //     [Kernel.Param], [Bind]). The table also has the grids that parameters alone define.

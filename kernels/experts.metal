@@ -3,6 +3,18 @@
 #include "abi/params.h"
 using namespace metal;
 
+// indices computes out = 0, 1, …, width − 1 in each row: the choice of all experts, in their order. A row
+// whose position is below 0 has none, −1.
+//
+// Grid (ceil(width/256), rows, 1) of 256 threads. No threadgroup memory.
+kernel void indices(device const int *positions [[buffer(0)]], // [rows]
+                    device int *out [[buffer(1)]],             // [rows, width]
+                    constant IndicesParams &p [[buffer(2)]],   //
+                    uint2 position [[thread_position_in_grid]]) {
+    if (position.x < p.width)
+        out[position.y * p.width + position.x] = positions[position.y] < 0 ? -1 : int(position.x);
+}
+
 // group_by_expert sorts rows by expert, stably: `order` gets the row numbers, and starts[e]
 // the index in `order` of the first row of expert e. Rows without a valid expert come last,
 // as an additional expert; starts[experts + 1] is the number of rows.

@@ -32,9 +32,14 @@ var attentionFamilies = []family{
 			"15 q_norm read float?; 16 k_norm read float?; 17 k_slots write $1?; 18 v_slots write $1?; 19 gate read $0?", params: AttentionWriteParams{},
 		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + "2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 7 fc_slopes bool?; " +
 			"8 fc_interleaved bool; 9 fc_factors bool?; 10 fc_table bool?; 11 fc_norms bool?" + headsConstant + gateConstants + "; 15 fc_norm_values bool?; 16 fc_queries bool?", threadgroup: floats(8*attentionPart + 2*MaxHead + MaxQueries + 16), maxThreads: 256},
+	{name: "latent_attention", check: checkLatentAttention, file: "latent_attention.metal", summary: "norm and RoPE of what latent attention caches, the write and attention of single tokens",
+		instances: cachedOrBfloat, args: "0 absorbed read $0; 1 q read $0; 2 all read $0; 3 gain read float; 4 positions read int; 5 slots read int; 6 factors read float?; 7 out write $0?; " +
+			"8 k_cache read $1; 10 v_cache read $1; 11 k_slots write $1; 12 cu_seqlens read int; 13 context_lens read int; 14 block_table read int; 15 part write float?; 16 statistics write float?", params: LatentAttentionParams{},
+		paramsIndex: 9, constants: "0 fc_head uint?; 1 fc_split uint?; 2 fc_window bool?; 3 fc_soft_cap bool?; 8 fc_interleaved bool; 9 fc_factors bool?; 10 fc_table bool?" + headsConstant,
+		threadgroup: floats(8*attentionPart + 2*MaxLatent + 16), maxThreads: 256},
 	{name: "attention_reduce", check: checkReduce, file: "attention_vec.metal", summary: "merges the partitions of attention_vec",
 		instances: []string{"f32", "f16", "bf16"},
-		args:      "0 part read float; 1 statistics read float; 2 out write $0; 4 sinks read float?; 5 gate read $0?", params: ReduceParams{}, paramsIndex: 3, constants: "4 fc_sinks bool?" + gateConstants, grid: "heads, tokens", maxThreads: 128},
+		args:      "0 part read float; 1 statistics read float; 2 out write $0; 4 sinks read float?; 5 gate read $0?", params: ReduceParams{}, paramsIndex: 3, constants: "4 fc_sinks bool?" + gateConstants, grid: "heads, tokens", maxThreads: 160},
 	{name: "attention_tile", check: checkAttentionTile, file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
 		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0; " + attentionOptions, params: AttentionParams{},
 		paramsIndex: 8, constants: "0 fc_head uint?; " + strings.TrimSuffix(attentionConstants, "; ") + gateConstants,

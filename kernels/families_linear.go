@@ -37,6 +37,8 @@ var linearFamilies = []family{
 		args:   strings.Replace(linearArgs, "$1", "$2", 1) + "; 7 gain read float; 12 rows read int?",
 		params: LinearParams{}, paramsIndex: 5, constants: linearConstants + "; 6 fc_tile uint?" + gatherConstant, maxThreads: 128,
 		threadgroup: func(e []Element) int { return matTiles(e[1]) + 2*MatTokens*4 }},
+	{name: "indices", check: checkIndices, file: "experts.metal", summary: "the choice of all experts, in order", instances: []string{""},
+		args: "0 positions read int; 1 out write int", params: IndicesParams{}, paramsIndex: 2, grid: "width/256, rows", maxThreads: 256},
 	{name: GroupByExpert, check: checkGroupByExpert, file: "experts.metal", summary: "rows in the order of their experts", instances: []string{""},
 		args: "0 expert read int; 1 order write int; 2 starts write int", params: GroupByExpertParams{}, paramsIndex: 3,
 		threadgroup: floats(16), grid: "groups", maxThreads: 256},

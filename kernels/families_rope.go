@@ -26,6 +26,10 @@ var ropeFamilies = []family{
 	{name: "head_norm_rope_kv_write", check: checkRopeWrite, file: "rope_write.metal", summary: "head RMSNorm, RoPE of Q and K, and the cache write",
 		instances: slices.Concat(ropeWrites, ropeBlocks), args: writeArgs + "; 8 q_norm read float; 9 k_norm read float", params: RopeWriteParams{},
 		paramsIndex: 7, constants: writeConstants, threadgroup: staged, maxThreads: 32},
+	{name: "latent_write", check: checkLatentWrite, file: "latent_write.metal", summary: "norm and RoPE of what latent attention caches, the write, and RoPE of its queries",
+		instances: slices.Concat(ropeWrites, ropeBlocks), args: "0 absorbed read $0; 1 q read $0; 2 all read $0; 3 gain read float; 4 positions read int; 5 slots read int; 6 factors read float?; " +
+			"7 q_out write $0; 8 k_cache write $1", params: LatentWriteParams{}, paramsIndex: 9, constants: "0 fc_interleaved bool; 1 fc_factors bool?; 2 fc_table bool?",
+		grid: "rows, tokens", maxThreads: 32},
 }
 
 // staged returns the threadgroup memory of rope_write.metal in bytes: rows that wait to be

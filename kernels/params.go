@@ -280,6 +280,55 @@ type GroupByExpertParams struct {
 	Groups uint32 // experts, and one for the rows without
 }
 
+// IndicesParams of indices.
+type IndicesParams struct {
+	Rows  uint32
+	Width uint32
+}
+
+// LatentWriteParams of latent_write.
+type LatentWriteParams struct {
+	Tokens    uint32
+	Heads     uint32
+	KvHeads   uint32 // 1
+	Head      uint32 // elements of a row of the cache
+	Block     uint32 // slots of a cache block
+	QHead     uint32 // elements of a head of q
+	AllStride uint32
+	AllFrom   uint32 // where the latent vector begins in a row of all
+	Rotated   uint32 // elements at the end of a head of q, and of a row of the cache
+	Rows      uint32 // heads, and the row of the cache
+	Log2Theta float32
+	FreqScale float32
+	Magnitude float32
+	Eps       float32
+}
+
+// LatentAttentionParams of latent_attention.
+type LatentAttentionParams struct {
+	Tokens      uint32
+	Seqs        uint32
+	Heads       uint32
+	KvHeads     uint32 // 1
+	Head        uint32 // elements of a row of the cache
+	Block       uint32
+	TableStride uint32 // NB
+	BlockStride uint32 // as of attention_vec
+	HeadStride  uint32
+	RowStride   uint32
+	Scale       float32
+	Window      uint32
+	SoftCap     float32
+	QHead       uint32 // as of latent_write
+	AllStride   uint32
+	AllFrom     uint32
+	Rotated     uint32
+	Log2Theta   float32
+	FreqScale   float32
+	Magnitude   float32
+	Eps         float32
+}
+
 // RepeatParams of repeat_kv.
 type RepeatParams struct {
 	Tokens  uint32

@@ -10,6 +10,7 @@ import (
 // Limits of launches.
 const (
 	MaxHead             = 512      // elements of a head, for attention and the fused writes
+	MaxLatent           = 576      // elements of a row of a latent cache
 	MaxSmallHead        = 256      // the same, for kernels that hold more rows of heads at once
 	HeadStep            = 8        // their number is a multiple of it
 	MaxThreadgroupBytes = 32 << 10 // of threadgroup memory on every Apple GPU

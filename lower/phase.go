@@ -76,7 +76,7 @@ func (t *tables) cache(layer int, c plan.Cache, values bool) (int32, error) {
 	}
 	t.plan.Caches[layer] = c
 	kind, name := plan.CacheK, fmt.Sprintf("k.%d", layer)
-	if values {
+	if values && !c.Latent {
 		kind, name = plan.CacheV, fmt.Sprintf("v.%d", layer)
 	}
 	return t.buffer(plan.Buffer{Kind: kind, Name: name, DType: c.DType, Layer: layer,

@@ -21,6 +21,7 @@ func init() {
 		ir.OpTranspose:  transpose,
 		ir.OpSlice:      slice,
 		ir.OpConcat:     concat,
+		ir.OpIndices:    indices,
 		ir.OpRope:       rope,
 		ir.OpCacheWrite: cacheWrite,
 		ir.OpCacheRead:  cacheRead,
@@ -53,11 +54,13 @@ func init() {
 		ir.OpQKVWrite:            qkvWrite,
 		ir.OpRopeQKVWrite:        ropeWrite,
 		ir.OpHeadNormRopeKVWrite: ropeWrite,
+		ir.OpLatentWrite:         latentWrite,
 		ir.OpRepeatKVPair:        repeatKV,
 
 		ir.OpRopeQKVWriteAttention:        attentionWrite,
 		ir.OpHeadNormRopeKVWriteAttention: attentionWrite,
 		ir.OpHeadNormRopeAttention:        attentionWrite,
+		ir.OpLatentAttention:              latentAttention,
 	}
 	for op := range elementwiseOps {
 		selectors[op] = elementwise

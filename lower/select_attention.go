@@ -56,7 +56,10 @@ func gateOf(v *ir.Value) headGate {
 	if a, ok := v.Attr.(ir.AttentionAttr); ok {
 		return headGate{a.Gate, a.Gated(v.Args)}
 	}
-	a := v.Attr.(ir.AttentionWriteAttr)
+	a, ok := v.Attr.(ir.AttentionWriteAttr)
+	if !ok {
+		return headGate{}
+	}
 	return headGate{a.Attention.Gate, a.Operands(v.Args, v.Op).Gate}
 }
 
@@ -180,7 +183,7 @@ func (p *phase) queriesShape(q ir.Type) string {
 func (e emitter) attend(v *ir.Value, a ir.AttentionAttr, cache, slopes *ir.Value) (words, error) {
 	c := cache.Type.Cache
 	t := tensorOf(v)
-	if !e.p.target.TakesHeads(int64(c.Head)) {
+	if !e.p.target.TakesHeads(c) {
 		return nil, fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of %d up to %d", v, c.Head, e.p.target.HeadStep, e.p.target.MaxHead)
 	}
 	row := int64(c.Head)
@@ -356,6 +359,29 @@ func attentionWrite(p *phase, v *ir.Value) error {
 	}
 	d.params(given)
 	return singleQueries(p, v, d, o.Sinks, o.Cache.Type.Cache.KVHeads, 1, p.searched())
+}
+
+// latentAttention lowers latent_attention, as attentionWrite does.
+func latentAttention(p *phase, v *ir.Value) error {
+	if p.out.Longest.Max > 1 {
+		return fmt.Errorf("%s: sequences of up to %d tokens; %s takes one of each", v, p.out.Longest.Max, v.Op)
+	}
+	a := v.Attr.(ir.LatentAttentionAttr)
+	in, attend := a.Parts(v.Args, v, v.Args[4])
+	o := a.Write.Operands(in)
+	d := p.dispatch("latent_attention_"+tensorOf(v).DType.String()+"_"+o.Cache.Type.Cache.DType.String(), v)
+	given := d.latent(a.Write, o)
+	for i, name := range []string{"cu_seqlens", "context_lens", "block_table"} {
+		d.in(name, attend[3+i])
+	}
+	more, err := d.attend(v, a.Attention, o.Cache, nil)
+	if err != nil {
+		return err
+	}
+	d.cache("k_slots", o.Cache, false, true)
+	maps.Copy(given, more)
+	d.params(given)
+	return singleQueries(p, v, d, nil, 1, 1, p.searched())
 }
 
 // splitAttention splits the keys of attention_vec into partitions (split-K), whose results

@@ -81,8 +81,8 @@ func (p *phase) isVec(v *ir.Value, call linearCall, rows ir.Dim, tokens int64) b
 func (c linearCall) inputs(p *phase, v *ir.Value, rows ir.Dim) sizes {
 	stored := c.in.Weights[0].Type.DType
 	return sizes{
-		shape:  fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), last(c.in.X), last(v), stored),
-		stored: stored, act: c.in.X.Type.DType, tokens: p.bound(Extent(rows)), k: last(c.in.X), n: last(v),
+		shape:  fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), last(c.in.Weights[0]), last(v), stored),
+		stored: stored, act: c.in.X.Type.DType, tokens: p.bound(Extent(rows)), k: last(c.in.Weights[0]), n: last(v),
 	}
 }
 
@@ -96,7 +96,7 @@ func linearKernel(vec bool) string {
 // linear binds the operands of a product besides x, and sets its constants and parameters.
 func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	attr, in := call.attr, call.in
-	k, n := last(in.X), last(v)
+	k, n := last(in.Weights[0]), last(v)
 	var heights [4]plan.Expr
 	for i, w := range in.Weights {
 		heights[i] = Extent(w.Type.Shape[len(w.Type.Shape)-2])
@@ -118,7 +118,7 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 		e.constant("fc_norm", uint32(attr.Norm))
 	}
 	given := words{"tokens": Extent(rows), "k": size(k), "n0": heights[0], "n1": heights[1], "n2": heights[2], "n3": heights[3],
-		"x_stride": size(k), "out_stride": size(n), "eps": float(attr.Eps), "gate_stride": size(0), "gate_from": size(0)}
+		"x_stride": size(last(in.X)), "out_stride": size(n), "eps": float(attr.Eps), "gate_stride": size(0), "gate_from": size(0)}
 	if attr.HasGate() {
 		if attr.ColumnGate {
 			e.constant("fc_column_gate", 1)

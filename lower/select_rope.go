@@ -80,6 +80,41 @@ func ropeWrite(p *phase, v *ir.Value) error {
 	return d.writeHeads(v, a.Heads, given)
 }
 
+// latentWrite lowers latent_write, with a threadgroup for each head of a token and for its row of the
+// cache.
+func latentWrite(p *phase, v *ir.Value) error {
+	a := v.Attr.(ir.LatentWriteAttr)
+	o := a.Operands(v.Args)
+	c, tokens, heads := o.Cache.Type.Cache, o.Q.Type.Shape[0], o.Q.Type.Shape[1]
+	d := p.dispatch("latent_write_"+o.Absorbed.Type.DType.String()+"_"+c.DType.String(), v)
+	given := d.latent(a, o)
+	d.out("q_out", v)
+	d.cache("k_cache", o.Cache, false, true)
+	maps.Copy(given, block(c))
+	maps.Copy(given, words{"tokens": Extent(tokens), "heads": Extent(heads), "rows": size(number(heads) + 1)})
+	d.params(given)
+	d.cover()
+	return nil
+}
+
+// latent binds what a row of a latent cache and queries over it are made of, and returns the parameters.
+func (e emitter) latent(a ir.LatentWriteAttr, o ir.LatentWriteOperands) words {
+	var factors []*ir.Value
+	if o.Factors != nil {
+		factors = []*ir.Value{o.Factors}
+	}
+	given := rotation(e, a.Rope, factors)
+	delete(given, "first") // the kernels have positions instead
+	for _, x := range []struct {
+		name string
+		v    *ir.Value
+	}{{"absorbed", o.Absorbed}, {"q", o.Q}, {"all", o.All}, {"gain", o.Gain}, {"positions", o.Positions}, {"slots", o.Slots}} {
+		e.in(x.name, x.v)
+	}
+	maps.Copy(given, words{"q_head": size(last(o.Q)), "all_stride": size(last(o.All)), "all_from": size(int64(a.From)), "eps": float(a.Eps)})
+	return given
+}
+
 func fusedWrite(p *phase, v *ir.Value, family string) emitter {
 	return p.dispatch(family+"_"+v.Args[0].Type.DType.String()+"_"+v.Args[1].Type.Cache.DType.String(), v)
 }
@@ -88,7 +123,7 @@ func fusedWrite(p *phase, v *ir.Value, family string) emitter {
 func (e emitter) writeHeads(v *ir.Value, heads int, given words) error {
 	p, qkv, c := e.p, v.Args[0], v.Args[1].Type.Cache
 	tokens := qkv.Type.Shape[0]
-	if !p.target.TakesHeads(int64(c.Head)) {
+	if !p.target.TakesHeads(c) {
 		return fmt.Errorf("%s: heads of %d elements; the fused writes take multiples of %d up to %d", v, c.Head, p.target.HeadStep, p.target.MaxHead)
 	}
 	e.in("qkv", qkv)

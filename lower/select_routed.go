@@ -20,7 +20,7 @@ func expertLinear(p *phase, v *ir.Value) error {
 		return err
 	}
 	stack, experts := in.Weights[0].Type.Shape, in.Experts.Type.Shape
-	k := last(in.X)
+	k := last(in.Weights[0])
 	if attr.Mixed != (len(v.Type.Shape) == 2) {
 		return fmt.Errorf("%s: results of shape %s", v.LongString(), v.Type)
 	}

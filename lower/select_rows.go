@@ -189,6 +189,15 @@ func concat(p *phase, v *ir.Value) error {
 	return nil
 }
 
+func indices(p *phase, v *ir.Value) error {
+	d := p.dispatch("indices", v)
+	d.in("positions", v.Args[0])
+	d.out("out", v)
+	d.params(words{"rows": Extent(v.Type.Shape[0]), "width": size(last(v))})
+	d.cover()
+	return nil
+}
+
 func gatherRows(p *phase, v *ir.Value) error {
 	d := p.dispatch("gather_rows_"+v.Type.DType.String(), v)
 	d.in("x", v.Args[0])

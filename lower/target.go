@@ -78,11 +78,11 @@ func NewTarget(name string) (*Target, error) {
 	for op, rows := range instances {
 		t.Kernels[op] = nativeWhere(rows, !t.Emulates)
 	}
-	for _, op := range []ir.Op{ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpHeadNormRopeAttention} {
+	for _, op := range []ir.Op{ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpHeadNormRopeAttention, ir.OpLatentAttention} {
 		// Instead of emulating these fused ops, a CPU runs its native kernels for their parts.
 		t.Kernels[op] = slices.DeleteFunc(t.Kernels[op], func(row ir.Instance) bool { return !row.Native })
 	}
-	t.MaxHead, t.HeadStep = kernels.MaxHead, kernels.HeadStep
+	t.MaxHead, t.MaxLatent, t.HeadStep = kernels.MaxHead, kernels.MaxLatent, kernels.HeadStep
 	t.Gated, t.Gathers = true, !t.Emulates
 	t.Tune(nil)
 	t.FewNorms, t.ManyNorms = []ir.NormKind{ir.RMSNorm, ir.LayerNorm}, []ir.NormKind{ir.RMSNorm}

@@ -270,8 +270,8 @@ func Attend(l *LayerBuilder, q, k, v *ir.Value) *ir.Value {
 func AttendOver(l *LayerBuilder, q, cache *ir.Value) *ir.Value {
 	b := l.Builder
 	keys, values := b.CacheRead(cache)
-	keys = b.RepeatKV(keys, l.Heads/l.KVHeads)
-	values = b.RepeatKV(values, l.Heads/l.KVHeads)
+	shared := l.Heads / cache.Type.Cache.KVHeads
+	keys, values = b.RepeatKV(keys, shared), b.RepeatKV(values, shared)
 	headFirst := [3]int{1, 0, 2}
 	scale := cmp.Or(l.Config.AttentionScale, 1/math.Sqrt(float64(l.Head)))
 	scores := b.Scale(b.MatmulT(b.Transpose(q, headFirst), b.Transpose(keys, headFirst)), scale)

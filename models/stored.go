@@ -121,13 +121,14 @@ type Source struct {
 	Makes []Made
 }
 
-// Made is a weight of a definition, [rows, K], derived from a source.
+// Made is a weight of a definition, [Rows, K] or [Stack, Rows/Stack, K], derived from a source.
 type Made struct {
-	Role string
-	Rows int
-	Row  func(i int) int // the source's row that becomes row i, counted over all matrices; −1: zeros
-	// Turned marks sources each of whose matrices is transposed first. Block formats, which lie
-	// along rows, are converted to F16.
+	Role  string
+	Stack int // matrices; 0: one, without an axis of its own
+	Rows  int
+	Row   func(i int) int // the source's row that becomes row i, counted over all matrices; −1: zeros
+	// Turned marks weights each of whose matrices is transposed at the end, to [Stack, K, Rows/Stack].
+	// Block formats, which lie along rows, are converted to F16.
 	Turned bool
 }
 

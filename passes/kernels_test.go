@@ -27,6 +27,7 @@ func requireKernels(t *testing.T, f *ir.Func) {
 		ir.OpEmbed:        {"→f32"},
 		ir.OpCacheRead:    {"→f32"},
 		ir.OpArgmax:       {"f32→i32"},
+		ir.OpIndices:      {"→i32"},
 		ir.OpCast:         {"f32→f16", "f16→f32"},
 		ir.OpCacheWrite:   {"f32→", "f16→"},
 	}

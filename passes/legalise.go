@@ -55,12 +55,12 @@ func supported(t *ir.Target, s ir.Steps, v *ir.Value) bool {
 		a := v.Attr.(ir.RoutedAttr).Linear
 		return (a.Norm == ir.NoNorm || slices.Contains(t.Norms(s), a.Norm)) && (!a.Gated || t.Gated)
 	case ir.OpHeadNormRopeAttention:
-		return t.TakesHeads(v.Type.Shape.Last())
+		return t.TakesHeads(v.Args[1].Type.Cache)
 	case ir.OpAttention:
 		gated := v.Attr.(ir.AttentionAttr).Gate != ir.GateAttr{}
-		return t.TakesHeads(v.Type.Shape.Last()) && !(gated && t.XSplit)
-	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention:
-		return t.TakesHeads(v.Type.Elems[0].Shape.Last())
+		return t.TakesHeads(v.Args[1].Type.Cache) && !(gated && t.XSplit)
+	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpLatentWrite, ir.OpLatentAttention, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention:
+		return t.TakesHeads(v.Type.Elems[1].Cache)
 	}
 	return true
 }

@@ -52,6 +52,7 @@ type sample struct {
 	taps       int           // of a gated convolution before attention; 0 for none
 	ruled      bool          // the gated delta rule before attention
 	scanned    int           // groups of B and C of Mamba-2 before attention; 0: none
+	latent     int           // elements of the latent vector that another layer has, whose heads' keys and values it is; 0: no such layer
 	gate       ir.Activation // of a gate of attention's result; none without
 	headGate   bool          // which has an element for each head
 	keyIsValue bool          // V is K before its norm and rotation
@@ -114,6 +115,9 @@ func randomSample(r *rand.Rand) sample {
 	s.beside = coin()
 	if s.sharing = s.headNorm && !s.rowNorm && !s.unrotated && coin(); s.sharing {
 		s.layers = 2
+	}
+	if r.IntN(3) == 0 {
+		s.latent = 2 + 2*r.IntN(4)
 	}
 	return s
 }
@@ -332,6 +336,9 @@ func (s sample) define(b *ir.Builder) {
 				x = b.Gain(x, weight("factor", 1))
 			}
 		})
+		if s.latent > 0 {
+			b.Layer(s.layers+i, func() { x = commute(b.Add, x, s.latentAttention(b, norm(fmt.Sprintf("%d.latent_norm", i), x), i)) })
+		}
 	}
 	head := table
 	if !s.tied {
@@ -454,4 +461,30 @@ func requireSame(tb testing.TB, want, got outcome, context func() string) {
 		compare(fmt.Sprintf("K of layer %d", i), c.K, got.caches[i].K)
 		compare(fmt.Sprintf("V of layer %d", i), c.V, got.caches[i].V)
 	}
+}
+
+// latentAttention is that of DeepSeek-V2 over n, with queries of a latent vector of their own in every other
+// layer.
+func (s sample) latentAttention(b *ir.Builder, n *ir.Value, i int) *ir.Value {
+	const eps, rest, value, rank = 1e-6, 2, 3, 5
+	weight := func(name string, shape ...int) *ir.Value { return b.Weight(fmt.Sprintf("%d.%s", i, name), shape...) }
+	turned := s.head / 2 * 2
+	attr := rotation(turned, s.swap)
+	from, width := n, s.width
+	if i%2 == 0 {
+		from, width = b.RMSNorm(b.Linear(n, weight("q_a", rank, s.width)), weight("q_a_norm", rank), eps), rank
+	}
+	q := b.SplitHeads(b.Linear(from, weight("q_b", s.heads*(rest+turned), width)), s.heads)
+	all := b.Linear(n, weight("kv_a", s.latent+turned, s.width))
+	c := b.RMSNorm(b.Slice(all, 0, s.latent), weight("kv_a_norm", s.latent), eps)
+	shared := b.Rope(b.SplitHeads(b.Slice(all, s.latent, s.latent+turned), 1), attr, nil)
+	heads := b.Indices(s.heads)
+	q = b.Concat(b.ExpertLinear(b.Slice(q, 0, rest), weight("k_b", s.heads, s.latent, rest), heads, nil), b.Rope(b.Slice(q, rest, rest+turned), attr, nil))
+	row := b.Concat(b.SplitHeads(c, 1), shared)
+	keys, values := b.CacheRead(b.CacheWrite(b.LatentCache(s.latent+turned), row, row))
+	headFirst := [3]int{1, 0, 2}
+	scores := b.Mask(b.Scale(b.MatmulT(b.Transpose(q, headFirst), b.Transpose(b.RepeatKV(keys, s.heads), headFirst)), 0.3))
+	out := b.Transpose(b.Matmul(b.Softmax(scores), b.Transpose(b.RepeatKV(values, s.heads), headFirst)), headFirst)
+	out = b.ExpertLinear(b.Slice(out, 0, s.latent), weight("v_b", s.heads, value, s.latent), heads, nil)
+	return b.Linear(b.MergeHeads(out), weight("latent_o", s.width, s.heads*value))
 }

@@ -59,18 +59,19 @@ func TestRulesKeepMeaning(t *testing.T) {
 		for _, rule := range fusion.All() {
 			f := source.Clone()
 			for _, first := range map[string][]*fusion.Rule{
-				"gather_prologue": {fusion.NormPrologue()},
-				"gate_up":         {fusion.GatedActivation()},
-				"column_gate":     {fusion.GatedActivation()},
-				"routed_gate_up":  {fusion.GatedActivation()},
-				"routed_norm":     {fusion.GatedActivation(), fusion.RoutedGateUp()},
-				"routed_residual": {fusion.RoutedSum()},
-				"residual_gain":   {fusion.NormResidual()},
-				"router_gate":     {fusion.RowGate()},
-				"attention_gate":  {fusion.KVReplicationElimination()},
-				"qkv_gate":        {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite(), fusion.QKVWrite(), fusion.AttentionGate()},
-				"query_attention": {fusion.KVReplicationElimination()},
-				"attention_write": {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite()},
+				"gather_prologue":  {fusion.NormPrologue()},
+				"gate_up":          {fusion.GatedActivation()},
+				"column_gate":      {fusion.GatedActivation()},
+				"routed_gate_up":   {fusion.GatedActivation()},
+				"routed_norm":      {fusion.GatedActivation(), fusion.RoutedGateUp()},
+				"routed_residual":  {fusion.RoutedSum()},
+				"residual_gain":    {fusion.NormResidual()},
+				"router_gate":      {fusion.RowGate()},
+				"attention_gate":   {fusion.KVReplicationElimination()},
+				"qkv_gate":         {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite(), fusion.QKVWrite(), fusion.AttentionGate()},
+				"query_attention":  {fusion.KVReplicationElimination()},
+				"latent_attention": {fusion.KVReplicationElimination(), fusion.LatentWrite()},
+				"attention_write":  {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite()},
 			}[rule.Name] {
 				_, err := fusion.Apply(f, first)
 				require.NoError(t, err)
@@ -113,10 +114,10 @@ func TestPassesKeepMeaning(t *testing.T) {
 // a few of the others, of which only some are compiled unless all are asked for.
 func TestSubsetsKeepMeaning(t *testing.T) {
 	// Rules that only take what others made are left out by chance, and so is what only long
-	// prompts have; of mixtures, gates, recurrent states, factors and shared caches these models have none.
+	// prompts have; of mixtures, gates, recurrent states, factors, latent vectors and shared caches these models have none.
 	names := slices.DeleteFunc(optional(), func(name string) bool {
-		return slices.Contains([]string{"attention_write", "gather_prologue", "shared_norm", "wanted_rows", "gated_mamba2", "gated_short_conv", "gated_delta_net", "residual_gain", "query_attention"}, name) ||
-			strings.HasPrefix(name, "routed_") || strings.HasSuffix(name, "_gate")
+		return slices.Contains([]string{"attention_write", "gather_prologue", "shared_norm", "wanted_rows", "gated_mamba2", "gated_short_conv", "gated_delta_net", "residual_gain", "query_attention", "leading_columns"}, name) ||
+			strings.HasPrefix(name, "latent_") || strings.HasPrefix(name, "routed_") || strings.HasSuffix(name, "_gate")
 	})
 	for _, s := range []sample{tinyQwen, tinyLlama} {
 		source := s.build(t)
@@ -199,7 +200,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 // TestLegaliseKeepsMeaning compiles for targets that lack fused ops.
 func TestLegaliseKeepsMeaning(t *testing.T) {
 	fused := []ir.Op{ir.OpFusedLinear, ir.OpNormResidual, ir.OpAttention, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair,
-		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpHeadNormRopeAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet, ir.OpGatedMamba2}
+		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention, ir.OpHeadNormRopeAttention, ir.OpSiLUShortConv, ir.OpGatedDeltaNet, ir.OpGatedMamba2, ir.OpLatentWrite, ir.OpLatentAttention}
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		r := rand.New(rand.NewPCG(seed, 5))

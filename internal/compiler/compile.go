@@ -112,7 +112,7 @@ func copying(source *ir.Func, context int) (*ir.Func, error) {
 	c := caches[0].Type.Cache // equal in all layers except for heads
 	return ir.Build(source.Name, nil, ir.Options{KV: c.DType, Block: c.Block, Context: context}, func(b *ir.Builder) {
 		for _, v := range caches {
-			b.Layer(v.Layer, func() { b.CopyBlocks(b.CacheWindow(v.Type.Cache.KVHeads, v.Type.Cache.Head, v.Type.Cache.Window)) })
+			b.Layer(v.Layer, func() { b.CopyBlocks(b.CacheLike(v.Type.Cache)) })
 		}
 	})
 }

@@ -33,7 +33,7 @@ const expertsShape = "qwen3-30b-a3b,block_count=2"
 func reachable(t *testing.T) map[string]*smelt.Model {
 	models := map[string]*smelt.Model{}
 	for name, weights := range map[string]string{"qwen3-0.6b": "q4_0", "llama3.2-1b": "q8_0", "qwen3-8b": "f16", "gemma3-1b": "q4_0", "lfm2-1.2b": "q8_0",
-		expertsShape: "q4_0", "qwen3.5-0.8b": "q8_0"} {
+		expertsShape: "q4_0", "qwen3.5-0.8b": "q8_0", "deepseek-v2-lite,block_count=2": "q8_0"} {
 		m, err := smelt.Open("arch:"+name, weights)
 		require.NoError(t, err)
 		models[name] = m
@@ -144,7 +144,7 @@ func TestReach(t *testing.T) {
 	take(reach{"scan", "", smelt.Options{Target: "metal", Level: 1, KV: dtype.F16, Context: 512, SameBits: true}})
 	take(reach{"llama3.2-1b", "", fixture.With(smelt.Options{Target: "metal", Level: 1, Context: 512}, compiler.Knobs{Products: func(p lower.Product) bool { return true }})})
 	for sequences, kv := range map[int]dtype.Type{2: dtype.Q8_0, 12: dtype.F32, 16: dtype.F16} {
-		for _, name := range []string{"llama3.2-1b", "clamped"} {
+		for _, name := range []string{"llama3.2-1b", "clamped", "deepseek-v2-lite,block_count=2"} {
 			take(reach{name, "attention_write/off", smelt.Options{Target: "metal", Level: 1, KV: kv, Context: 2048, Sequences: sequences}})
 			take(reach{name, "", smelt.Options{Target: "metal", Level: 1, KV: kv, Context: 512, Sequences: sequences, Rows: 64, SameBits: sequences == 2}})
 		}

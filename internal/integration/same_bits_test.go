@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/internal/fixture"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tools/parity"
 	"github.com/smelt-ml/smelt/ir/dtype"
 )
 
@@ -169,6 +170,7 @@ func TestSameBits(t *testing.T) {
 	models["states"], _ = featured{rope: true, mlp: convolved}.model()
 	models["rule"], _ = featured{rope: true, mlp: ruled}.model()
 	models["scan"], _ = featured{rope: true, mlp: scanned}.model()
+	models["latent"], vocab["latent"] = latentModel(t), parity.Vocab-8
 	for name, m := range models {
 		if vocab[name] == 0 {
 			vocab[name] = featuredVocab
@@ -218,9 +220,10 @@ func TestSameBitsByDefault(t *testing.T) {
 		models[name], _ = f.model()
 		vocab[name] = featuredVocab
 	}
+	models["latent"], vocab["latent"] = latentModel(t), parity.Vocab-8
 	for name, m := range models {
 		for _, kv := range []dtype.Type{dtype.F16, dtype.F32, dtype.Q8_0} {
-			if kv == dtype.Q8_0 && vocab[name] == featuredVocab {
+			if kv == dtype.Q8_0 && (vocab[name] == featuredVocab || name == "latent") {
 				continue // whose heads are not whole blocks
 			}
 			t.Run(name+"/"+kv.String(), func(t *testing.T) {
@@ -279,4 +282,12 @@ func TestNeighbours(t *testing.T) {
 			}
 		}
 	}
+}
+
+// latentModel returns a model with multi-head latent attention.
+func latentModel(t *testing.T) *smelt.Model {
+	m, err := smelt.Open(fixture.Case(t, parity.Cases("deepseek2")[0], "f16"), "")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m
 }

@@ -30,7 +30,12 @@ type State struct {
 // NewCache returns an empty cache.
 func NewCache(c ir.Cache, blocks int) *Cache {
 	n := blocks * c.KVHeads * c.Block * c.Head
-	return &Cache{Cache: c, Blocks: blocks, K: make([]float64, n), V: make([]float64, n)}
+	cache := &Cache{Cache: c, Blocks: blocks, K: make([]float64, n)}
+	cache.V = cache.K
+	if !c.Latent {
+		cache.V = make([]float64, n)
+	}
+	return cache
 }
 
 // CachesFor returns empty caches for the layers of a graph that have state, with as many recurrent states
@@ -65,7 +70,11 @@ func CachesFor(f *ir.Func, blocks int) []*Cache {
 // Clone returns a copy, to run a second graph from the same state.
 func (c *Cache) Clone() *Cache {
 	n := *c
-	n.K, n.V, n.States = slices.Clone(c.K), slices.Clone(c.V), maps.Clone(c.States)
+	n.K, n.States = slices.Clone(c.K), maps.Clone(c.States)
+	n.V = n.K
+	if !c.Latent {
+		n.V = slices.Clone(c.V)
+	}
 	for name, s := range n.States {
 		copied := *s
 		copied.Data = slices.Clone(s.Data)

@@ -118,7 +118,19 @@ func (r *run) linearInputs(a ir.LinearAttr, o ir.LinearOperands) linearInputs {
 		}
 		in.weights, in.biases = append(in.weights, tensor(w)), append(in.biases, tensor(bias))
 	}
+	if a.Leading {
+		in.x = in.x.leading(in.weights[0].last())
+	}
 	return in
+}
+
+// leading returns the first n columns of t.
+func (t *Tensor) leading(n int) *Tensor {
+	out := &Tensor{Shape: append(slices.Clone(t.Shape[:len(t.Shape)-1]), n)}
+	for i := range t.rows() {
+		out.Data = append(out.Data, t.row(i)[:n]...)
+	}
+	return out
 }
 
 // normalise applies the norm prologue to a row x; out may be x.
@@ -233,6 +245,32 @@ func (r *run) headNormRopeKVWrite(v *ir.Value) (result, error) {
 	})
 }
 
+func (r *run) latentWrite(v *ir.Value) (result, error) {
+	a := v.Attr.(ir.LatentWriteAttr)
+	o := a.Operands(v.Args)
+	of := func(v *ir.Value) *Tensor { return r.results[v.ID].tensor }
+	absorbed, q, all, gain, cache := of(o.Absorbed), of(o.Q), of(o.All), of(o.Gain).Data, r.cache(v, 4)
+	rope, latent := newAngles(a.Rope, r.optional(v, 7)), len(gain)
+	out, err := r.empty(v.Type.Elems[0])
+	if err != nil {
+		return result{}, err
+	}
+	heads, rotated := q.Shape[1], a.Rope.Rotated
+	for t, position := range of(o.Positions).Ints {
+		for i := t * heads; i < (t+1)*heads; i++ {
+			copy(out.row(i), absorbed.row(i))
+			rope.rotate(out.row(i)[latent:], q.row(i)[q.Shape[2]-rotated:], position)
+		}
+		from, row := all.row(t)[a.From:], make([]float64, latent+rotated)
+		normalise(row[:latent], from[:latent], gain, a.Eps)
+		rope.rotate(row[latent:], from[latent:latent+rotated], position)
+		if err := cache.write(of(o.Slots).Ints[t], 0, row, row, r.RoundCache); err != nil {
+			return result{}, fmt.Errorf("token %d: %w", t, err)
+		}
+	}
+	return result{elems: []result{{tensor: out}, {cache: cache}}}, nil
+}
+
 // normedRows returns v over a qkv with Q and K normalised, all heads of a token at once.
 func (r *run) normedRows(v *ir.Value, norms [2][]float64, eps float64) *ir.Value {
 	from := r.tensor(v, 0)
@@ -319,6 +357,19 @@ func (r *run) attentionWrite(v *ir.Value) (result, error) {
 	q := &ir.Value{ID: v.ID, Type: v.Type.Elems[0]}
 	r.results[v.ID] = written.elems[0] // attention reads its query from here
 	out, err := r.attention(&ir.Value{ID: v.ID, Args: o.Attend(q, o.Cache), Attr: a.Attention, Type: q.Type})
+	return result{elems: []result{out, written.elems[1]}}, err
+}
+
+// latentAttention is a latent_write, followed by attention over the cache.
+func (r *run) latentAttention(v *ir.Value) (result, error) {
+	a, q := v.Attr.(ir.LatentAttentionAttr), &ir.Value{ID: v.ID, Type: v.Type.Elems[0]}
+	write, attend := a.Parts(v.Args, q, v.Args[4])
+	written, err := r.latentWrite(&ir.Value{ID: v.ID, Args: write, Attr: a.Write, Type: v.Type})
+	if err != nil {
+		return result{}, err
+	}
+	r.results[v.ID] = written.elems[0] // attention reads its query from here
+	out, err := r.attention(&ir.Value{ID: v.ID, Args: attend, Attr: a.Attention, Type: q.Type})
 	return result{elems: []result{out, written.elems[1]}}, err
 }
 

@@ -546,6 +546,48 @@ func TestFused(t *testing.T) {
 			 v32 = select v30 {index=1} : cache<f32,2,16,2>
 			 return "x" v31
 			 return "cache" v32`},
+		"latent_write": {
+			`v50 = cache {layer=1} : cache<f32,1,24,2,latent>
+			 v51 = slice v22 {start=32 end=48} : f32[T,16]
+			 v52 = rms_norm v51 v16 {eps=0.01} : f32[T,16]
+			 v53 = reshape v52 : f32[T,1,16]
+			 v54 = slice v22 {start=48 end=56} : f32[T,8]
+			 v55 = reshape v54 : f32[T,1,8]
+			 v56 = rope v55 v2 {interleaved=true rotated=8 theta=10000 freqscale=1 magnitude=1} : f32[T,1,8]
+			 v57 = concat v53 v56 : f32[T,1,24]
+			 v58 = slice v23 {start=8 end=16} : f32[T,4,8]
+			 v59 = rope v58 v2 {interleaved=true rotated=8 theta=10000 freqscale=1 magnitude=1} : f32[T,4,8]
+			 v60 = concat v23 v59 : f32[T,4,24]
+			 v61 = cache_write v50 v57 v57 v3 : cache<f32,1,24,2,latent>
+			 return "x" v60
+			 return "cache" v61`,
+			`v50 = cache {layer=1} : cache<f32,1,24,2,latent>
+			 v51 = latent_write v23 v23 v22 v16 v50 v2 v3 {interleaved=true rotated=8 theta=10000 freqscale=1 magnitude=1 eps=0.01 from=32} : (f32[T,4,24], cache<f32,1,24,2,latent>)
+			 v52 = select v51 {} : f32[T,4,24]
+			 v53 = select v51 {index=1} : cache<f32,1,24,2,latent>
+			 return "x" v52
+			 return "cache" v53`},
+		"latent_attention": {
+			`v50 = cache {layer=1} : cache<f32,1,24,2,latent>
+			 v51 = latent_write v23 v23 v22 v16 v50 v2 v3 {rotated=8 theta=10000 freqscale=1 magnitude=1 eps=0.01} : (f32[T,4,24], cache<f32,1,24,2,latent>)
+			 v52 = select v51 {} : f32[T,4,24]
+			 v53 = select v51 {index=1} : cache<f32,1,24,2,latent>
+			 v54 = attention v52 v53 v2 v4 v5 v6 {scale=0.03 window=3} : f32[T,4,24]
+			 return "x" v54
+			 return "cache" v53`,
+			`v50 = cache {layer=1} : cache<f32,1,24,2,latent>
+			 v51 = latent_attention v23 v23 v22 v16 v50 v2 v3 v4 v5 v6 {rotated=8 theta=10000 freqscale=1 magnitude=1 eps=0.01 scale=0.03 window=3} : (f32[T,4,24], cache<f32,1,24,2,latent>)
+			 v52 = select v51 {} : f32[T,4,24]
+			 v53 = select v51 {index=1} : cache<f32,1,24,2,latent>
+			 return "x" v52
+			 return "cache" v53`},
+		"fused_linear of leading columns": {
+			`v30 = slice v22 {end=64} : f32[T,64]
+			 v31 = rms_norm v30 v15 {eps=0.1} : f32[T,64]
+			 v32 = linear v31 v13 : f32[T,32]
+			 return "x" v32`,
+			`v30 = fused_linear v22 v13 v15 {weights=1 norm=rms eps=0.1 gain=true leading=true} : f32[T,32]
+			 return "x" v30`},
 		"rope_qkv_write_attention": {
 			`v30 = rope_qkv_write v22 v26 v2 v3 {heads=4 ` + rope + `} : (f32[T,4,16], cache<f32,2,16,2>)
 			 v31 = select v30 {} : f32[T,4,16]

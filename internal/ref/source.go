@@ -33,6 +33,7 @@ func init() {
 		ir.OpTranspose:  (*run).transpose,
 		ir.OpSlice:      (*run).slice,
 		ir.OpConcat:     (*run).concat,
+		ir.OpIndices:    (*run).indices,
 		ir.OpRope:       (*run).rope,
 		ir.OpCacheWrite: (*run).cacheWrite,
 		ir.OpCacheRead:  (*run).cacheRead,
@@ -71,11 +72,13 @@ func init() {
 		ir.OpQKVWrite:            (*run).qkvWrite,
 		ir.OpRopeQKVWrite:        (*run).ropeQKVWrite,
 		ir.OpHeadNormRopeKVWrite: (*run).headNormRopeKVWrite,
+		ir.OpLatentWrite:         (*run).latentWrite,
 		ir.OpRepeatKVPair:        (*run).repeatKVPair,
 
 		ir.OpRopeQKVWriteAttention:        (*run).attentionWrite,
 		ir.OpHeadNormRopeKVWriteAttention: (*run).attentionWrite,
 		ir.OpHeadNormRopeAttention:        (*run).queryAttention,
+		ir.OpLatentAttention:              (*run).latentAttention,
 	}
 }
 
@@ -302,6 +305,20 @@ func (r *run) concat(v *ir.Value) (result, error) {
 		}
 		return nil
 	})
+}
+
+func (r *run) indices(v *ir.Value) (result, error) {
+	n, positions := v.Attr.(ir.IndicesAttr).N, r.tensor(v, 0).Ints
+	out := &Tensor{Shape: []int{len(positions), n}}
+	for _, position := range positions {
+		for i := range n {
+			if position < 0 {
+				i = -1
+			}
+			out.Ints = append(out.Ints, int32(i))
+		}
+	}
+	return result{tensor: out}, nil
 }
 
 func (r *run) rope(v *ir.Value) (result, error) {

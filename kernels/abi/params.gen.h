@@ -264,6 +264,55 @@ struct GroupByExpertParams {
     uint32_t groups; // experts, and one for the rows without
 };
 
+// Of indices.
+struct IndicesParams {
+    uint32_t rows;
+    uint32_t width;
+};
+
+// Of latent_write.
+struct LatentWriteParams {
+    uint32_t tokens;
+    uint32_t heads;
+    uint32_t kv_heads; // 1
+    uint32_t head;     // elements of a row of the cache
+    uint32_t block;    // slots of a cache block
+    uint32_t q_head;   // elements of a head of q
+    uint32_t all_stride;
+    uint32_t all_from; // where the latent vector begins in a row of all
+    uint32_t rotated;  // elements at the end of a head of q, and of a row of the cache
+    uint32_t rows;     // heads, and the row of the cache
+    float log2_theta;
+    float freq_scale;
+    float magnitude;
+    float eps;
+};
+
+// Of latent_attention.
+struct LatentAttentionParams {
+    uint32_t tokens;
+    uint32_t seqs;
+    uint32_t heads;
+    uint32_t kv_heads; // 1
+    uint32_t head;     // elements of a row of the cache
+    uint32_t block;
+    uint32_t table_stride; // NB
+    uint32_t block_stride; // as of attention_vec
+    uint32_t head_stride;
+    uint32_t row_stride;
+    float scale;
+    uint32_t window;
+    float soft_cap;
+    uint32_t q_head; // as of latent_write
+    uint32_t all_stride;
+    uint32_t all_from;
+    uint32_t rotated;
+    float log2_theta;
+    float freq_scale;
+    float magnitude;
+    float eps;
+};
+
 // Of repeat_kv.
 struct RepeatParams {
     uint32_t tokens;

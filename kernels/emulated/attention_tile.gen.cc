@@ -500,12 +500,14 @@ scoring.sink = msl_constant_has_sinks() ? sinks[q_head] * 1.44269504f : lowest;
 scoring.slope = msl_constant_has_slopes() ? slopes[q_head] : 0.0f;
 scoring.position = MSL_BRANCH(64, token < seq_end )? positions[token] : 0;
 const uint from = group.z * part_width;
-if (MSL_BRANCH(65, head > 256))
+if (MSL_BRANCH(65, head > 512))
+attend<80>(queries, rows, sight, scoring, memory, from, tid, sg, lane);
+else if (MSL_BRANCH(66, head > 256))
 attend<64>(queries, rows, sight, scoring, memory, from, tid, sg, lane);
 else
 attend<32>(queries, rows, sight, scoring, memory, 0, tid, sg, lane);
 }
-#line 509 "kernels/emulated/attention_tile.gen.cc"
+#line 511 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -654,13 +656,13 @@ void thread_6(const msl::Thread &t) {
 const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}, {14, 0, "gate"}};
 const uint32_t variables_6[] = {17408, 4608, 1024, 256};
 const msl::Kernel kernels[] = {
-    {"attention_tile_f32_f32", "kernels/attention_tile.metal", 144, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 4},
-    {"attention_tile_f32_f16", "kernels/attention_tile.metal", 146, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 4},
-    {"attention_tile_f16_f32", "kernels/attention_tile.metal", 148, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 4},
-    {"attention_tile_f16_f16", "kernels/attention_tile.metal", 150, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 4},
-    {"attention_tile_bf16_bf16", "kernels/attention_tile.metal", 152, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 4},
-    {"attention_tile_f16_q8_0", "kernels/attention_tile.metal", 154, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 4},
-    {"attention_tile_f32_q8_0", "kernels/attention_tile.metal", 156, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 13, variables_6, 4},
+    {"attention_tile_f32_f32", "kernels/attention_tile.metal", 146, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 4},
+    {"attention_tile_f32_f16", "kernels/attention_tile.metal", 148, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 4},
+    {"attention_tile_f16_f32", "kernels/attention_tile.metal", 150, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 4},
+    {"attention_tile_f16_f16", "kernels/attention_tile.metal", 152, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 4},
+    {"attention_tile_bf16_bf16", "kernels/attention_tile.metal", 154, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 4},
+    {"attention_tile_f16_q8_0", "kernels/attention_tile.metal", 156, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 4},
+    {"attention_tile_f32_q8_0", "kernels/attention_tile.metal", 158, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 13, variables_6, 4},
 };
 } // namespace
 namespace msl {

@@ -118,6 +118,9 @@ static inline uint msl_constant_fc_heads() { return msl::constant<uint>(12); }
 static inline uint msl_constant_token_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
 static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) && msl_constant_fc_heads() > 1 ? msl_constant_fc_heads() : 1); }
 static inline uint msl_constant_row_count() { return ( msl_constant_token_count() * msl_constant_head_count()); }
+
+
+static inline uint msl_constant_groups_of_four() { return ( msl_constant_has_head() && msl_constant_fc_head() <= 256 ? 8 : (msl_constant_has_head() && msl_constant_fc_head() <= 512 ? 16 : 20)); }
 #line 9 "kernels/head_gate.h"
 using namespace metal;
 
@@ -428,7 +431,7 @@ if (MSL_BRANCH(59, has_keys)) {
 total = simd_sum(total, 12);
 for (uint j = 0; MSL_STEP(j < 8); j += 4) {
 const uint i = part * 8 + j;
-if (MSL_BRANCH(60, first_four(values, i, 0) >= head))
+if (MSL_BRANCH(60, i + 4 > G || first_four(values, i, 0) >= head))
 continue;
 const float4 whole =
 fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);
@@ -503,7 +506,7 @@ const uint d = part * state_width + tid * 4;
 store_four(to.out, row * head + d, gated(gate, q_head, head, d, all.sum));
 }
 }
-#line 46 "kernels/attention_vec.metal"
+#line 49 "kernels/attention_vec.metal"
 template <typename A, typename C> struct Arguments {
 const A *q;
 const C *k_cache;
@@ -586,7 +589,7 @@ const uint t = r / msl_constant_head_count(), h = r % msl_constant_head_count();
 if (MSL_BRANCH(73, t >= tokens || h >= heads.count))
 continue;
 const uint q_head = heads.first + h;
-for (uint part = 0; MSL_STEP(part < G / 8); part++) {
+for (uint part = 0; MSL_STEP(part < (G + 7) / 8); part++) {
 if (MSL_BRANCH(74, part * state_width >= head))
 break;
 if (r + part > 0)
@@ -598,7 +601,7 @@ put(a.results, states, token + t, q_head, head, part, group.z, groups.z, tid);
 }
 }
 }
-#line 170 "kernels/attention_vec.metal"
+#line 173 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -630,8 +633,12 @@ a.block_table = block_table;
 a.results = {out, part, statistics, sinks, gate, p.heads, p.gate_stride, p.gate_from};
 a.map = map;
 a.slopes = slopes;
-#line 207 "kernels/attention_vec.metal"
-if (MSL_BRANCH(76, (msl_constant_has_head() ? msl_constant_fc_head() : p.head) > 256)) {
+#line 209 "kernels/attention_vec.metal"
+if (MSL_BRANCH(76, (msl_constant_has_head() ? msl_constant_fc_head() : p.head) > 512)) {
+attend<1, 20>(a, p, states, group, groups, tid, sg, lane);
+return;
+}
+if (MSL_BRANCH(77, (msl_constant_has_head() ? msl_constant_fc_head() : p.head) > 256)) {
 attend<1, 16>(a, p, states, group, groups, tid, sg, lane);
 return;
 }
@@ -651,7 +658,7 @@ break;
 }
 
 }
-#line 233 "kernels/attention_vec.metal"
+#line 239 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -661,14 +668,14 @@ const float *sinks,
 const A *gate,
 uint3 group, uint tid,
 uint lane) {
-if (MSL_BRANCH(77, group.y >= p.tokens))
+if (MSL_BRANCH(78, group.y >= p.tokens))
 return;
 const ulong row = ulong(MSL_CAST(ulong, group.y)) * p.heads + group.x;
 const float2 *of = ( const float2 *)statistics + row * p.partitions;
 const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
 float peak = max(lowest, sink);
-MSL_LOOP(78) for (uint i = lane; MSL_TURN(79, i < p.partitions); i += 32) {
-if (MSL_BRANCH(80, of[i].y != 0.0f))
+MSL_LOOP(79) for (uint i = lane; MSL_TURN(80, i < p.partitions); i += 32) {
+if (MSL_BRANCH(81, of[i].y != 0.0f))
 peak = max(peak, of[i].x);
 }
 peak = simd_max(peak, 15);
@@ -676,15 +683,15 @@ const bool writes = tid * 4 < p.head;
 const float *from = part + row * p.partitions * p.head + tid * 4;
 float norm = 0.0f;
 float4 sum = 0.0f;
-MSL_LOOP(81) for (uint first = 0; MSL_TURN(82, first < p.partitions); first += 32) {
+MSL_LOOP(82) for (uint first = 0; MSL_TURN(83, first < p.partitions); first += 32) {
 float own = 0.0f;
-if (MSL_BRANCH(83, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
+if (MSL_BRANCH(84, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
 own = exp2(of[first + lane].x - peak);
 norm += own * of[first + lane].y;
 }
-MSL_LOOP(84) for (uint i = 0; MSL_TURN(85, i < min(32u, p.partitions - first)); i++) {
+MSL_LOOP(85) for (uint i = 0; MSL_TURN(86, i < min(32u, p.partitions - first)); i++) {
 const float weight = simd_broadcast(own, ushort(MSL_CAST(ushort, i)), 16);
-if (MSL_BRANCH(86, writes && weight != 0.0f))
+if (MSL_BRANCH(87, writes && weight != 0.0f))
 sum += weight * *( const float4 *)(from + ulong(MSL_CAST(ulong, first + i)) * p.head);
 }
 }
@@ -692,11 +699,11 @@ norm = simd_sum(norm, 17);
 if (msl_constant_has_sinks())
 norm += exp2(sink - peak);
 const HeadGate<A> own = gate_row(msl_constant_gate_kind(), msl_constant_gate_by_head(), gate, group.y, p.gate_stride, p.gate_from);
-if (MSL_BRANCH(87, writes))
+if (MSL_BRANCH(88, writes))
 store_four(out, row * p.head + tid * 4,
-gated(own, group.x, p.head, tid * 4, MSL_BRANCH(88, norm != 0.0f )? sum / norm : float4(0.0f)));
+gated(own, group.x, p.head, tid * 4, MSL_BRANCH(89, norm != 0.0f )? sum / norm : float4(0.0f)));
 }
-#line 700 "kernels/emulated/attention_vec.gen.cc"
+#line 707 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -902,16 +909,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}, {5, 0, "gate"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 278, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 15, variables_0, 1},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 280, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 15, variables_1, 1},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 282, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 15, variables_2, 1},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 284, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 15, variables_3, 1},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 286, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 15, variables_4, 1},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 288, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 15, variables_5, 1},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 290, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 15, variables_6, 1},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 292, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 294, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 296, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 6, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 284, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 15, variables_0, 1},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 286, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 15, variables_1, 1},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 288, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 15, variables_2, 1},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 290, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 15, variables_3, 1},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 292, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 15, variables_4, 1},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 294, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 15, variables_5, 1},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 296, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 15, variables_6, 1},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 298, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 300, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 302, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 6, nullptr, 0},
 };
 } // namespace
 namespace msl {

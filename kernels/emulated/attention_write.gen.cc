@@ -428,7 +428,7 @@ if (MSL_BRANCH(74, has_keys)) {
 total = simd_sum(total, 12);
 for (uint j = 0; MSL_STEP(j < 8); j += 4) {
 const uint i = part * 8 + j;
-if (MSL_BRANCH(75, first_four(values, i, 0) >= head))
+if (MSL_BRANCH(75, i + 4 > G || first_four(values, i, 0) >= head))
 continue;
 const float4 whole =
 fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);

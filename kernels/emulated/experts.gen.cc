@@ -5,7 +5,15 @@ namespace {
 #include "../abi/params.gen.h"
 #line 4 "kernels/experts.metal"
 using namespace metal;
-#line 14 "kernels/experts.metal"
+#line 10 "kernels/experts.metal"
+void indices( const int *positions,
+int *out,
+const IndicesParams &p,
+uint2 position) {
+if (MSL_BRANCH(1, position.x < p.width))
+out[position.y * p.width + position.x] = MSL_BRANCH(2, positions[position.y] < 0 )? -1 : int(MSL_CAST(int, position.x));
+}
+#line 26 "kernels/experts.metal"
 void group_by_expert( const int *expert,
 int *order,
 int *starts,
@@ -16,37 +24,44 @@ using msl_type_0 = uint2[8]; static_assert(sizeof(msl_type_0) == 64, "counts"); 
 const uint part = (p.rows + 7) / 8, begin = min(sg * part, p.rows), end = min(begin + part, p.rows);
 const uint none = p.groups - 1;
 uint2 count = uint2(0, 0);
-MSL_LOOP(1) for (uint i = begin + lane; MSL_TURN(2, i < end); i += 32) {
+MSL_LOOP(3) for (uint i = begin + lane; MSL_TURN(4, i < end); i += 32) {
 const uint e = min(uint(MSL_CAST(uint, expert[i])), none);
-count.x += MSL_BRANCH(3, e < own )? 1 : 0;
-count.y += MSL_BRANCH(4, e == own )? 1 : 0;
+count.x += MSL_BRANCH(5, e < own )? 1 : 0;
+count.y += MSL_BRANCH(6, e == own )? 1 : 0;
 }
 count = simd_sum(count, 1);
-if (MSL_BRANCH(5, lane == 0))
+if (MSL_BRANCH(7, lane == 0))
 counts[sg] = count;
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 
 uint start = 0, at = 0;
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 start += counts[i].x;
-at += MSL_BRANCH(6, i < sg )? counts[i].y : 0;
+at += MSL_BRANCH(8, i < sg )? counts[i].y : 0;
 }
 at += start;
-if (MSL_BRANCH(7, sg == 0 && lane == 0)) {
+if (MSL_BRANCH(9, sg == 0 && lane == 0)) {
 starts[own] = int(MSL_CAST(int, start));
-if (MSL_BRANCH(8, own == none))
+if (MSL_BRANCH(10, own == none))
 starts[p.groups] = int(MSL_CAST(int, p.rows));
 }
-MSL_LOOP(9) for (uint i = begin; MSL_TURN(10, i < end); i += 32) {
+MSL_LOOP(11) for (uint i = begin; MSL_TURN(12, i < end); i += 32) {
 const bool mine = i + lane < end && min(uint(MSL_CAST(uint, expert[i + lane])), none) == own;
-const uint before = simd_prefix_exclusive_sum(MSL_BRANCH(11, mine )? 1u : 0u, 3);
-if (MSL_BRANCH(12, mine))
+const uint before = simd_prefix_exclusive_sum(MSL_BRANCH(13, mine )? 1u : 0u, 3);
+if (MSL_BRANCH(14, mine))
 order[at + before] = int(MSL_CAST(int, i + lane));
-at += simd_sum(MSL_BRANCH(13, mine )? 1u : 0u, 4);
+at += simd_sum(MSL_BRANCH(15, mine )? 1u : 0u, 4);
 }
 }
-#line 49 "kernels/emulated/experts.gen.cc"
+#line 57 "kernels/emulated/experts.gen.cc"
 void thread_0(const msl::Thread &t) {
+    indices(static_cast<const int *>(t.worker->buffers[0]),
+        static_cast<int *>(t.worker->buffers[1]),
+        *static_cast<const IndicesParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_0[] = {{0, 0, "positions"}, {1, 0, "out"}, {2, sizeof(IndicesParams), "p"}};
+void thread_1(const msl::Thread &t) {
     group_by_expert(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<int *>(t.worker->buffers[1]),
         static_cast<int *>(t.worker->buffers[2]),
@@ -55,15 +70,16 @@ void thread_0(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "expert"}, {1, 0, "order"}, {2, 0, "starts"}, {3, sizeof(GroupByExpertParams), "p"}};
-const uint32_t variables_0[] = {64};
+const msl::BufferArgument buffers_1[] = {{0, 0, "expert"}, {1, 0, "order"}, {2, 0, "starts"}, {3, sizeof(GroupByExpertParams), "p"}};
+const uint32_t variables_1[] = {64};
 const msl::Kernel kernels[] = {
-    {"group_by_expert", "kernels/experts.metal", 14, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
+    {"indices", "kernels/experts.metal", 10, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"group_by_expert", "kernels/experts.metal", 26, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 1},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_experts;
-const Unit unit_experts = {kernels, 1};
+const Unit unit_experts = {kernels, 2};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -11,6 +11,8 @@ extern const Unit unit_delta_net;
 extern const Unit unit_elementwise;
 extern const Unit unit_embed;
 extern const Unit unit_experts;
+extern const Unit unit_latent_attention;
+extern const Unit unit_latent_write;
 extern const Unit unit_linear_mat;
 extern const Unit unit_linear_vec;
 extern const Unit unit_mamba2;
@@ -34,6 +36,8 @@ const Unit *const units[] = {
     &unit_elementwise,
     &unit_embed,
     &unit_experts,
+    &unit_latent_attention,
+    &unit_latent_write,
     &unit_linear_mat,
     &unit_linear_vec,
     &unit_mamba2,

@@ -216,6 +216,8 @@ var attentionCases = []attention{
 	{8, 2, 64, 48, dtype.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}},
 	{6, 1, 256, 512, dtype.Q8_0, []sequence{{1, 900}}},
 	{4, 1, 512, 32, dtype.F16, []sequence{{1, 700}, {40, 90}}},
+	{16, 1, kernels.MaxLatent, 32, dtype.F16, []sequence{{1, 700}, {40, 90}}},
+	{5, 1, kernels.MaxLatent, 64, dtype.Q8_0, []sequence{{1, 600}, {33, 33}}},
 	{3, 1, 320, 16, dtype.F32, []sequence{{3, 70}, {1, 33}}},
 	{2, 2, 512, 64, dtype.Q8_0, []sequence{{1, 600}, {33, 33}}},
 }
@@ -625,7 +627,7 @@ func TestReduceUnsupported(t *testing.T) {
 	for name, change := range map[string]func(p *kernels.ReduceParams){
 		"tokens":        func(p *kernels.ReduceParams) { p.Tokens = 6 },
 		"heads":         func(p *kernels.ReduceParams) { p.Tokens, p.Heads = 1, 5 },
-		"large heads":   func(p *kernels.ReduceParams) { p.Tokens, p.Heads, p.Head = 1, 1, 520 },
+		"large heads":   func(p *kernels.ReduceParams) { p.Tokens, p.Heads, p.Head = 1, 1, 584 },
 		"uneven heads":  func(p *kernels.ReduceParams) { p.Head = 60 },
 		"partitions":    func(p *kernels.ReduceParams) { p.Partitions = 4 },
 		"no partitions": func(p *kernels.ReduceParams) { p.Partitions = 0 },

@@ -707,6 +707,81 @@ func TestRopeWrite(t *testing.T) {
 	}
 }
 
+// TestLatentWrite writes rows of a latent cache, some of them nowhere, and makes queries whole.
+func TestLatentWrite(t *testing.T) {
+	const heads, latent, qHead, from, block, blocks, eps, freqScale, magnitude = 3, 64, 80, 5, 4, 3, 1e-5, 0.5, 1.25
+	for _, c := range []ropeCase{{rotated: 64, head: 64, interleaved: true}, {rotated: 32, head: 32, factors: true}, {rotated: 32, head: 32, table: true}} {
+		for _, cache := range []dtype.Type{dtype.F16, dtype.F32, dtype.Q8_0} {
+			rng := newRand(fmt.Sprint("latent", c, cache))
+			row := latent + c.rotated
+			stride := row + from + 3
+			positions, slots := []int32{3, 0, 4000, 77, 5, 6}, []int32{5, -1, 0, 11, 12, math.MaxInt32}
+			absorbed, q, all := normals(rng, len(positions)*heads*latent), normals(rng, len(positions)*heads*qHead), normals(rng, len(positions)*stride)
+			gain, factors := normals(rng, latent), make([]float32, c.rotated/2)
+			for i := range factors {
+				factors[i] = 1 + float32(i)/8
+				if c.table {
+					factors[i] = float32(math.Pow(1e4, 2*float64(i)/float64(c.rotated)))
+				}
+			}
+			var want []float64
+			rows := slices.Repeat([]float64{math.NaN()}, block*blocks*row)
+			for i, p := range positions {
+				for h := i * heads; h < (i+1)*heads; h++ {
+					want = append(want, widened(absorbed[h*latent:][:latent])...)
+					want = append(want, c.rotate(widened(q[(h+1)*qHead-c.rotated:][:c.rotated]), p, factors)...)
+				}
+				if s := slots[i]; s >= 0 && s < block*blocks {
+					x := widened(all[i*stride+from:][:row])
+					sum := 0.0
+					for _, v := range x[:latent] {
+						sum += v * v
+					}
+					for d := range latent {
+						x[d] *= float64(gain[d]) / math.Sqrt(sum/latent+eps)
+					}
+					copy(rows[int(s)*row:], append(x[:latent:latent], c.rotate(x[latent:], p, factors)...))
+				}
+			}
+			unwritten := make([]byte, cache.Bytes(int64(len(rows))))
+			for i := range unwritten {
+				unwritten[i] = 0xff
+			}
+			d := dispatch{
+				kernel: "latent_write_f32_" + cache.String(),
+				args: map[string][]byte{"absorbed": floatBytes(absorbed), "q": floatBytes(q), "all": floatBytes(all), "gain": floatBytes(gain), "positions": intBytes(positions...), "slots": intBytes(slots...),
+					"factors": floatBytes(factors), "q_out": nan(len(want)), "k_cache": unwritten},
+				params: kernels.LatentWriteParams{Tokens: uint32(len(positions)), Heads: heads, KvHeads: 1, Head: uint32(row), Block: block, QHead: qHead, AllStride: uint32(stride), AllFrom: from,
+					Rotated: uint32(c.rotated), Rows: heads + 1, Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude, Eps: eps},
+				constants: c.constants(), writes: []string{"q_out", "k_cache"}, grid: [3]uint32{heads + 1, uint32(len(positions)), 1}, group: [3]uint32{32, 1, 1},
+			}
+			bound := map[dtype.Type]float64{dtype.F32: 3e-6, dtype.F16: 8e-3, dtype.Q8_0: 0.06}[cache]
+			compare := func(out [][]byte, least float64, what string) {
+				near(t, want, floats(out[0]), 1, max(4e-6, least), what)
+				near(t, rows, elements(out[1], cache), 1, max(bound, least), what)
+			}
+			for _, l := range Libraries() {
+				compare(d.run(t, l), 0, l.ISA())
+			}
+			d.args["slots"] = intBytes(5, -1, 0, 11, -1, -1) // the Metal kernel does not check slots
+			compare(d.emulate(t), 3e-4, "emulated")
+		}
+	}
+}
+
+func TestIndices(t *testing.T) {
+	const width = 5
+	d := dispatch{
+		kernel: "indices", args: map[string][]byte{"positions": intBytes(7, -1, 0), "out": nan(3 * width)},
+		params: kernels.IndicesParams{Rows: 3, Width: width}, writes: []string{"out"}, grid: [3]uint32{1, 3, 1}, group: [3]uint32{256, 1, 1},
+	}
+	want := intBytes(0, 1, 2, 3, 4, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4)
+	for _, l := range Libraries() {
+		require.Equal(t, want, d.run(t, l)[0], l.ISA())
+	}
+	require.Equal(t, want, d.emulate(t)[0])
+}
+
 func TestCacheWriteAndRead(t *testing.T) {
 	for _, cache := range []dtype.Type{dtype.F16, dtype.F32, dtype.Q8_0} {
 		const kvHeads, block, blocks = 3, 4, 5

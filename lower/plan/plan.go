@@ -63,6 +63,8 @@ type Cache struct {
 	Block   int // slots of a block
 	// Window is the number of keys that a token sees, at most, see ir.Cache; 0: all.
 	Window int `cbor:",omitzero"`
+	// Latent is set where one buffer, CacheK, holds keys and values, see ir.Cache.
+	Latent bool `cbor:",omitzero"`
 }
 
 // Recurrent is the shape of the recurrent states of one layer, [states, Rows, Width] floats, of which a

@@ -214,6 +214,7 @@ var costRules = map[string]costRule{
 	"transpose":   {part: map[string]extent{"x": params("size[0]", "size[1]", "size[2]")}},
 	"cast":        {},
 	"concat":      {},
+	"indices":     {},
 
 	"repeat_kv":      {},
 	"repeat_kv_pair": {},
@@ -237,8 +238,10 @@ var costRules = map[string]costRule{
 	"rope":                    {ops: work(params("tokens", "heads", "head"), ir.OpRope)},
 	"rope_qkv_write":          {part: caches(tokenKeys), ops: work(rotatedHeads, ir.OpRope)},
 	"head_norm_rope_kv_write": {part: caches(tokenKeys), ops: work(rotatedHeads, ir.OpRMSNorm, ir.OpRope)},
-	"cache_write":             {part: caches(tokenKeys)},
-	"cache_read":              {part: map[string]extent{"cache": params("seqs", "context", "kv_heads", "head")}},
+	"latent_write": {part: map[string]extent{"q": params("tokens", "heads", "rotated"), "all": params("tokens", "head"), "k_cache": tokenKeys},
+		ops: work(params("tokens", "heads", "rotated"), ir.OpRope)},
+	"cache_write": {part: caches(tokenKeys)},
+	"cache_read":  {part: map[string]extent{"cache": params("seqs", "context", "kv_heads", "head")}},
 
 	"attention_vec": {
 		part: map[string]extent{"k_cache": cached, "v_cache": cached, "part": partial("head"), "statistics": each(2, partial()), "gate": gates},
@@ -249,6 +252,11 @@ var costRules = map[string]costRule{
 		part: map[string]extent{"k_cache": cachedBefore, "v_cache": cachedBefore, "k_slots": tokenKeys, "v_slots": tokenKeys,
 			"part": partial("head"), "statistics": each(2, partial()), "gate": gates},
 		ops: attentionWriteOps, readers: keyReaders,
+	},
+	"latent_attention": {
+		part: map[string]extent{"k_cache": cachedBefore, "v_cache": cachedBefore, "k_slots": tokenKeys, "q": params("tokens", "heads", "rotated"), "all": params("tokens", "head"),
+			"part": partial("head"), "statistics": each(2, partial())},
+		ops: latentAttentionOps, readers: keyReaders,
 	},
 	"attention_reduce": {
 		part: map[string]extent{"part": partitioned, "statistics": each(2, params("tokens", "heads", "partitions")), "gate": gates},
@@ -575,6 +583,16 @@ func attentionWriteOps(k *kernels.Kernel) tally {
 			return attention(l) + each*queries(l)
 		}
 		return attention(l) + each*(queries(l)+row(l)*l.headGroups())
+	}
+}
+
+// latentAttentionOps is attentionOps with the rotation of every query, and the norm and rotation of the
+// token's row, which every threadgroup repeats.
+func latentAttentionOps(k *kernels.Kernel) tally {
+	attention, row, turned := attentionOps(k), params("tokens", "head")(k), params("tokens", "heads", "rotated")(k)
+	each := ir.OpRope.Work(nil) + rotationWork
+	return func(l *launch) int64 {
+		return attention(l) + each*turned(l) + (each+ir.OpRMSNorm.Work(nil))*row(l)*l.headGroups()
 	}
 }
 

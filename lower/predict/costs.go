@@ -42,12 +42,12 @@ func (c Costs) MayShare(n, head int64) bool {
 // WriteRepeats implements [ir.Costs]. Attention that is memory-bound hides the repeated work of the
 // write, so that longer is 0.
 func (c Costs) WriteRepeats(t *ir.Target, write *ir.Value, tokens int64) (longer, spared float64) {
-	a, cache := write.Attr.(ir.RopeWriteAttr), write.Args[1].Type.Cache
+	cache := write.Type.Elems[1].Cache
 	each := ir.OpRope.Work(nil)
-	if write.Op == ir.OpHeadNormRopeKVWrite {
+	if write.Op != ir.OpRopeQKVWrite {
 		each += ir.OpRMSNorm.Work(nil)
 	}
-	head, heads, kv := int64(cache.Head), int64(a.Heads), int64(cache.KVHeads)
+	head, heads, kv := int64(cache.Head), write.Type.Elems[0].Shape[1].Eval(&sym.Sizes{}), int64(cache.KVHeads)
 	shared := c.SharedHeads(heads, kv, head, 1)
 	keys := kv * ((heads/kv + shared - 1) / shared) // made anew, each for its threadgroup
 	one := float64(2 * cache.DType.Bytes(head))     // a key and its value

@@ -66,8 +66,7 @@ func TestArch(t *testing.T) {
 			attends += lo.Ternary(l.Recurrent || l.Kind == models.NetworkAlone, 0, 1)
 		}
 		require.Equal(t, states, f.OpCounts()[ir.OpShortConv])
-		repeats := lo.Ternary(m.Config.Latent.KV > 0, 3, 2) // of K, of V, and of the head of K that all share
-		require.Equal(t, repeats*attends, f.OpCounts()[ir.OpRepeatKV])
+		require.Equal(t, 2*attends, f.OpCounts()[ir.OpRepeatKV])
 		_, err = m.Tokenizer()
 		require.ErrorIs(t, err, checkpoint.ErrNoTokenizer)
 		require.NoError(t, m.Close())

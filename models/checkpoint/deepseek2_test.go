@@ -235,6 +235,6 @@ func TestLatentMixtures(t *testing.T) {
 		require.True(t, ok, name)
 		require.Equal(t, want, w.DType, name)
 	}
-	w, _ := lite.Tensor("blk.1.attn_k_b.weight")
+	w, _ := joined.Tensor("blk.1.attn_k_b.weight")
 	require.Equal(t, dtype.F16, w.DType, "blocks along the other axis")
 }

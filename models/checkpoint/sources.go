@@ -82,8 +82,9 @@ func remade(f *models.Family, c *models.Config) rule {
 func madeOf(m *models.Made, t *Tensor) Derivation {
 	k, w := t.Shape[len(t.Shape)-1], Tensor{Name: madeName(m, t.Name), DType: t.DType, Stored: t.Stored}
 	steps := []string{"rows reordered"}
+	rows := m.Rows / max(m.Stack, 1)
 	if m.Turned {
-		k, steps = t.Shape[1], []string{"transposed", "rows reordered"}
+		steps = append(steps, "transposed")
 		if t.DType.IsQuantized() {
 			w.DType, w.Stored = dtype.F16, dtype.F16.String()
 		}
@@ -91,30 +92,39 @@ func madeOf(m *models.Made, t *Tensor) Derivation {
 	if slices.ContainsFunc(lo.Range(m.Rows), func(i int) bool { return m.Row(i) < 0 }) {
 		steps = append(steps, "zeros between")
 	}
-	w.Shape = []int{m.Rows, k}
+	w.Shape = []int{rows, k}
+	if m.Turned {
+		w.Shape = []int{k, rows}
+	}
+	if m.Stack > 0 {
+		w.Shape = append([]int{m.Stack}, w.Shape...)
+	}
 	d := Derivation{Way: Made, From: []Tensor{*t}, Steps: steps, to: w}
 	if !readable(t.DType) { // Build reports it
 		d.bytes = int64(len(t.Data))
 		return d
 	}
-	size := int(w.DType.Bytes(int64(k)))
+	size := int(t.DType.Bytes(int64(k)))
 	if first := m.Row(0); !m.Turned && follow(m, first) {
 		d.Way, d.Steps = Parted, []string{rowsText(first, m.Rows)}
 		d.at, d.bytes = int64(first*size), int64(m.Rows*size)
 		return d
 	}
 	d.fill = func(out []byte) error {
-		data := t.Data
+		to := out
 		if m.Turned {
-			var err error
-			if data, err = turned(t, w.DType); err != nil {
-				return err
-			}
+			to = make([]byte, m.Rows*size)
 		}
 		for i := range m.Rows {
 			if from := m.Row(i); from >= 0 {
-				copy(out[i*size:][:size], data[from*size:])
+				copy(to[i*size:][:size], t.Data[from*size:])
 			}
+		}
+		if !m.Turned {
+			return nil
+		}
+		if err := turn(out, w.DType, to, t.DType, max(m.Stack, 1), rows, k); err != nil {
+			return fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
 		return nil
 	}
@@ -131,15 +141,13 @@ func follow(m *models.Made, first int) bool {
 	return first >= 0
 }
 
-// turned transposes each matrix of a stack and converts it to another type.
-func turned(t *Tensor, as dtype.Type) ([]byte, error) {
-	n, rows, k := t.Shape[0], t.Shape[1], t.Shape[2]
-	out := make([]byte, as.Bytes(t.Elements()))
-	before, after := len(t.Data)/n, len(out)/n
-	return out, inParallel(n, func(i int) error {
+// turn transposes each of n matrices, [rows, k] of one type, to [k, rows] of another.
+func turn(out []byte, as dtype.Type, data []byte, is dtype.Type, n, rows, k int) error {
+	before, after := len(data)/n, len(out)/n
+	return inParallel(n, func(i int) error {
 		wide, across := make([]float32, rows*k), make([]float32, rows*k)
-		if err := quant.Dequantize(wide, t.Data[i*before:][:before], t.DType); err != nil {
-			return fmt.Errorf("tensor %q: %w", t.Name, err)
+		if err := quant.Dequantize(wide, data[i*before:][:before], is); err != nil {
+			return err
 		}
 		for r := range rows {
 			for c := range k {

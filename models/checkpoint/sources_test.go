@@ -58,7 +58,7 @@ func TestMade(t *testing.T) {
 				{Role: "backwards", Rows: 6, Row: func(i int) int { return 5 - i }},
 				{Role: "apart", Rows: 4, Row: func(i int) int { return i%2*(i+1) - (1 - i%2) }}, // −1, 2, −1, 4
 				{Role: "after", Rows: 3, Row: func(i int) int { return 2 + i }},
-				{Role: "across", Rows: k + 1, Row: func(i int) int { return i + k - 1 }, Turned: true},
+				{Role: "across", Stack: 2, Rows: 4, Row: func(i int) int { return i/2*3 + 2 - i%2 }, Turned: true}, // 2, 1; 5, 4
 			}}
 			memory := &arena{}
 			defer memory.close()
@@ -80,13 +80,12 @@ func TestMade(t *testing.T) {
 			require.Equal(t, x[2*k:5*k], elements(t, &all[2]))
 			require.Equal(t, []string{"", "", w.File, ""}, []string{all[0].File, all[1].File, all[2].File, all[3].File})
 			require.Equal(t, w.Offset+elem.Bytes(2*k), all[2].Offset)
-			require.Equal(t, []int{k + 1, 3}, all[3].Shape)
+			require.Equal(t, []int{2, k, 2}, all[3].Shape)
 			require.True(t, all[3].DType.IsFloat())
 			across := elements(t, &all[3])
-			for i := range k + 1 {
-				at := i + k - 1 // of both matrices' columns
-				for c := range 3 {
-					require.InDelta(t, x[(at/k*3+c)*k+at%k], across[i*3+c], 0)
+			for i := range 2 * k {
+				for c := range 2 {
+					require.InDelta(t, row(i/k*3 + 2 - c)[i%k], across[i*2+c], 0)
 				}
 			}
 

@@ -176,49 +176,20 @@ func latentTemperature(d models.Description, c *models.Config) {
 	}
 }
 
-// latentSources moves the rotated elements, which files have at the end of each head, to its
-// beginning. K has zeros where the shared elements are added; V is padded with zeros to the length
-// of K.
+// latentSources are the projections of K and V of files that store them as one tensor: of each head's
+// rows those of K, transposed, which are multiplied with Q, and those of V.
 func latentSources(c *models.Config) []models.Source {
-	l, heads, head, rotated := &c.Latent, c.Heads, c.Head, c.Rope.Rotated
-	rest := head - rotated
-	query, width := "attn_q.weight", c.Width
-	if l.Query > 0 {
-		query, width = "attn_q_b.weight", l.Query
+	if !c.Latent.Joined {
+		return nil
 	}
-	key := func(stride int, turned bool) models.Made { // stride: rows of the source from head to head
-		return models.Made{Role: "attn_k_b.weight", Rows: heads * head, Turned: turned, Row: func(i int) int {
-			if i%head < rotated {
-				return -1
-			}
-			return i/head*stride + i%head - rotated
-		}}
+	rest, value := c.Head-c.Rope.Rotated, c.Latent.Value
+	of := func(first, n int) func(i int) int {
+		return func(i int) int { return i/n*(rest+value) + first + i%n }
 	}
-	value := func(stride, first int) models.Made {
-		return models.Made{Role: "attn_v_b.weight", Rows: heads * head, Row: func(i int) int {
-			if i%head >= l.Value {
-				return -1
-			}
-			return i/head*stride + first + i%head
-		}}
-	}
-	sources := []models.Source{
-		{Role: query, Shape: []int{heads * head, width}, Makes: []models.Made{
-			{Role: query, Rows: heads * head, Row: func(i int) int { return i/head*head + (i%head+rest)%head }},
-		}},
-		{Role: "attn_kv_a_mqa.weight", Shape: []int{l.KV + rotated, c.Width}, Makes: []models.Made{
-			{Role: "attn_kv_a_mqa.weight", Rows: l.KV, Row: func(i int) int { return i }},
-			{Role: "attn_k_pe.weight", Rows: head, Row: func(i int) int { return lo.Ternary(i < rotated, l.KV+i, -1) }},
-		}},
-	}
-	if l.Joined {
-		stride := rest + l.Value
-		return append(sources, models.Source{Role: "attn_kv_b.weight", Shape: []int{heads * stride, l.KV},
-			Makes: []models.Made{key(stride, false), value(stride, rest)}})
-	}
-	return append(sources,
-		models.Source{Role: "attn_k_b.weight", Shape: []int{heads, l.KV, rest}, Makes: []models.Made{key(rest, true)}},
-		models.Source{Role: "attn_v_b.weight", Shape: []int{heads, l.Value, l.KV}, Makes: []models.Made{value(l.Value, 0)}})
+	return []models.Source{{Role: "attn_kv_b.weight", Shape: []int{c.Heads * (rest + value), c.Latent.KV}, Makes: []models.Made{
+		{Role: "attn_k_b.weight", Stack: c.Heads, Rows: c.Heads * rest, Row: of(0, rest), Turned: true},
+		{Role: "attn_v_b.weight", Stack: c.Heads, Rows: c.Heads * value, Row: of(rest, value)},
+	}}}
 }
 
 // deepseek2 is a mixture with shared experts, behind dense layers (DeepSeek-AI, "DeepSeek-V2: A
@@ -237,22 +208,37 @@ func deepseek2(b *ir.Builder, c *models.Config) {
 	})
 }
 
-// latentAttention returns Wo · attend(rope(Wq·n), rope(Wpe·n) + Wk·c, Wv·c), [T, Width], where c =
-// RMSNorm(Wkv·n), by eps, with queries as grown returns them. The leading elements of each head rotate;
-// those of K are the same in all heads.
+// latentAttention returns Wo · attend(q, k, v), [T, Width], where k and v of all heads are projections of
+// one vector, c = RMSNorm(Wkv·n) by eps:
+//
+//	q = Wq·n, as grown returns it, and rope(the last elements)
+//	k = Wk·c beside rope(Wpe·n), which all heads share
+//	v = Wv·c
+//
+// The cache has c and the shared elements, and attention reads them alone: Wk is multiplied with q
+// rather than with each c (q·(Wk·c) = (Wkᵀ·q)·c), and Wv with the weighted sum of c. A step of few
+// tokens reads a ninth of what whole heads take; a prompt of many multiplies about three times as much
+// in attention, which any other form for prompts would save at the cost of other bits
+// (DeepSeek-AI, 2024, section 2.1.2).
 func latentAttention(l *models.LayerBuilder, n *ir.Value, eps float64, grown func(heads *ir.Value) *ir.Value) *ir.Value {
-	b, latent, width := l.Builder, l.Config.Latent, l.Heads*l.Head
+	b, latent, rotated := l.Builder, l.Config.Latent, l.Config.Rope.Rotated
+	rest, row := l.Head-rotated, latent.KV+rotated
 	norm := func(role string, x *ir.Value) *ir.Value { return models.RMSNorm(b, l.Name(role), x, eps) }
+	heads := b.Indices(l.Heads)
+	each := func(role string, x *ir.Value, rows int) *ir.Value { // the product of each head with its matrix, [T, Heads, rows]
+		w := b.Weight(l.Name(role+".weight"), l.Heads, rows, int(x.Type.Shape.Last()))
+		return b.ExpertLinear(x, w, heads, nil)
+	}
 	role, from := "attn_q", n
 	if latent.Query > 0 {
 		role, from = "attn_q_b", norm("attn_q_a_norm", l.Linear("attn_q_a", n, latent.Query, false))
 	}
-	q := l.Rotate(grown(b.SplitHeads(l.Linear(role, from, width, false), l.Heads)))
-	c := norm("attn_kv_a_norm", l.Linear("attn_kv_a_mqa", n, latent.KV, false))
-	shared := l.Rotate(b.SplitHeads(l.Linear("attn_k_pe", n, l.Head, false), 1))
-	k := b.Add(b.MergeHeads(b.RepeatKV(shared, l.Heads)), l.Linear("attn_k_b", c, width, false))
-	v := l.Linear("attn_v_b", c, width, false)
-	out := models.Attend(l, q, b.SplitHeads(k, l.Heads), b.SplitHeads(v, l.Heads))
-	out = b.MergeHeads(b.Slice(b.SplitHeads(out, l.Heads), 0, latent.Value))
-	return l.Linear("attn_output", out, l.Config.Width, false)
+	q := grown(b.SplitHeads(l.Linear(role, from, l.Heads*l.Head, false), l.Heads))
+	both := l.Linear("attn_kv_a_mqa", n, row, false)
+	c, shared := norm("attn_kv_a_norm", b.Slice(both, 0, latent.KV)), l.Rotate(b.SplitHeads(b.Slice(both, latent.KV, row), 1))
+	q = b.Concat(each("attn_k_b", b.Slice(q, 0, rest), latent.KV), l.Rotate(b.Slice(q, rest, l.Head)))
+	k := b.Concat(b.SplitHeads(c, 1), shared)
+	out := models.AttendOver(l, q, b.CacheWrite(b.LatentCache(row), k, k))
+	out = each("attn_v_b", b.Slice(b.SplitHeads(out, l.Heads), 0, latent.KV), latent.Value)
+	return l.Linear("attn_output", b.MergeHeads(out), l.Config.Width, false)
 }

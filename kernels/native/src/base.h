@@ -44,7 +44,7 @@ template <uint32_t NUMBER> struct Stored;
 SMELT_TYPES(STORED)
 #undef STORED
 
-constexpr uint32_t MAX_HEAD = 512, MAX_SMALL_HEAD = 256; // elements of a head, at most, and of those of a state
+constexpr uint32_t MAX_HEAD = 576, MAX_SMALL_HEAD = 256; // elements of a head, at most, and of those of a state
 
 INLINE int32_t word(const int8_t *p) {
     int32_t v;

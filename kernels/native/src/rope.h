@@ -301,3 +301,63 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
         }
     }
 }
+
+// What latent_write takes that rotates.
+constexpr RopeArguments LATENT_WRITE = {SMELT_LATENT_WRITE_PARAMS,
+                                        SMELT_LATENT_WRITE_POSITIONS,
+                                        SMELT_LATENT_WRITE_FACTORS,
+                                        SMELT_LATENT_WRITE_FC_INTERLEAVED,
+                                        SMELT_LATENT_WRITE_FC_FACTORS,
+                                        SMELT_LATENT_WRITE_FC_TABLE,
+                                        NOT_TAKEN};
+
+static uint64_t latent_write_units(const smelt_launch *l) {
+    return params<LatentWriteParams>(l, LATENT_WRITE.params).tokens;
+}
+static int latent_write_supports(const smelt_launch *l, const Cache &c) {
+    if (!holds(l, LATENT_WRITE.params, sizeof(LatentWriteParams)))
+        return 0;
+    const LatentWriteParams &p = params<LatentWriteParams>(l, LATENT_WRITE.params);
+    if (p.head > MAX_HEAD || p.rotated % 2 != 0 || p.rotated >= p.head || p.rotated > p.q_head || p.block == 0 ||
+        !c.whole_blocks(p.head))
+        return 0;
+    if ((constant(l, LATENT_WRITE.fc_table) != 0 || constant(l, LATENT_WRITE.fc_factors) != 0) &&
+        !holds(l, LATENT_WRITE.factors, uint64_t{p.rotated} * 2))
+        return 0;
+    const uint64_t rows = uint64_t{p.tokens} * p.heads, latent = p.head - p.rotated;
+    return holds_rows(l, SMELT_LATENT_WRITE_ABSORBED, rows, latent * 4) &&
+           holds_rows(l, SMELT_LATENT_WRITE_Q, rows, uint64_t{p.q_head} * 4) &&
+           holds(l, SMELT_LATENT_WRITE_ALL, uint64_t{p.all_from} * 4 + span(p.tokens, p.all_stride, p.head, 4)) &&
+           holds(l, SMELT_LATENT_WRITE_GAIN, latent * 4) && holds(l, LATENT_WRITE.positions, uint64_t{p.tokens} * 4) &&
+           holds(l, SMELT_LATENT_WRITE_SLOTS, uint64_t{p.tokens} * 4) &&
+           holds_rows(l, SMELT_LATENT_WRITE_Q_OUT, rows, uint64_t{p.head} * 4) &&
+           holds(l, SMELT_LATENT_WRITE_K_CACHE, 1);
+}
+static void latent_write(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c) {
+    const LatentWriteParams &p = params<LatentWriteParams>(l, LATENT_WRITE.params);
+    const bool interleaved = constant(l, LATENT_WRITE.fc_interleaved) != 0;
+    const Frequencies f = rope_frequencies(l, p, LATENT_WRITE);
+    const uint32_t latent = p.head - p.rotated;
+    float cosines[MAX_HEAD / 2], sines[MAX_HEAD / 2];
+    alignas(64) float row[MAX_HEAD];
+    for (uint64_t t = begin; t < end; t++) {
+        rope_table(p.rotated / 2, buffer<const int32_t>(l, LATENT_WRITE.positions)[t], f.ratio, p.freq_scale,
+                   p.magnitude, f.factors, cosines, sines);
+        const auto turn = [&](const float *from, float *to) {
+            rope_head(from, to, p.rotated, p.rotated, interleaved, cosines, sines);
+        };
+        for (uint64_t h = t * p.heads; h < (t + 1) * p.heads; h++) {
+            float *to = buffer<float>(l, SMELT_LATENT_WRITE_Q_OUT) + h * p.head;
+            memcpy(to, buffer<const float>(l, SMELT_LATENT_WRITE_ABSORBED) + h * latent, latent * sizeof(float));
+            turn(buffer<const float>(l, SMELT_LATENT_WRITE_Q) + (h + 1) * p.q_head - p.rotated, to + latent);
+        }
+        uint8_t *to = cache_row(l, c, SMELT_LATENT_WRITE_K_CACHE, buffer<const int32_t>(l, SMELT_LATENT_WRITE_SLOTS)[t],
+                                1, 0, p.block, p.head);
+        if (to == nullptr)
+            continue;
+        const float *from = buffer<const float>(l, SMELT_LATENT_WRITE_ALL) + t * p.all_stride + p.all_from;
+        rms_normalise(from, buffer<const float>(l, SMELT_LATENT_WRITE_GAIN), row, latent, p.eps);
+        turn(from + latent, row + latent);
+        c.narrow(row, to, p.head);
+    }
+}

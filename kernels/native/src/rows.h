@@ -403,6 +403,24 @@ static void concat(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     }
 }
 
+static uint64_t indices_units(const smelt_launch *l) { return params<IndicesParams>(l, SMELT_INDICES_PARAMS).rows; }
+static int indices_supports(const smelt_launch *l) {
+    if (!holds(l, SMELT_INDICES_PARAMS, sizeof(IndicesParams)))
+        return 0;
+    const IndicesParams &p = params<IndicesParams>(l, SMELT_INDICES_PARAMS);
+    return holds(l, SMELT_INDICES_POSITIONS, uint64_t{p.rows} * 4) &&
+           holds(l, SMELT_INDICES_OUT, uint64_t{p.rows} * p.width * 4);
+}
+static void indices(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const IndicesParams &p = params<IndicesParams>(l, SMELT_INDICES_PARAMS);
+    for (uint64_t r = begin; r < end; r++) {
+        int32_t *out = buffer<int32_t>(l, SMELT_INDICES_OUT) + r * p.width;
+        const bool placed = buffer<const int32_t>(l, SMELT_INDICES_POSITIONS)[r] >= 0;
+        for (uint32_t i = 0; i < p.width; i++)
+            out[i] = placed ? static_cast<int32_t>(i) : -1;
+    }
+}
+
 static uint64_t weighted_sum_units(const smelt_launch *l) {
     return params<WeightedSumParams>(l, SMELT_WEIGHTED_SUM_PARAMS).rows;
 }

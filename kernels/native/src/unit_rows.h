@@ -34,6 +34,11 @@ static void rotated(const smelt_launch *l, void *, uint64_t begin, uint64_t end)
     rope_write(l, begin, end, cache_of<C>, OF);
 }
 
+template <class C> static int latent_supports(const smelt_launch *l) { return latent_write_supports(l, cache_of<C>); }
+template <class C> static void latent(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    latent_write(l, begin, end, cache_of<C>);
+}
+
 static const smelt_native_kernel kernels[] = {
     {"embed",
      embed_supports,
@@ -52,6 +57,7 @@ static const smelt_native_kernel kernels[] = {
         ONE("copy_blocks_" name, copy_supports<C>, copy_blocks_units, copy<C>),                                        \
         ONE("rope_qkv_write_f32_" name, (rotated_supports<C, ROPE_QKV_WRITE>), rope_write_units<ROPE_QKV_WRITE>,       \
             (rotated<C, ROPE_QKV_WRITE>)),                                                                             \
+        ONE("latent_write_f32_" name, latent_supports<C>, latent_write_units, latent<C>),                              \
         ONE("head_norm_rope_kv_write_f32_" name, (rotated_supports<C, HEAD_NORM_ROPE_KV_WRITE>),                       \
             rope_write_units<HEAD_NORM_ROPE_KV_WRITE>, (rotated<C, HEAD_NORM_ROPE_KV_WRITE>))
     CACHED("f16", F16),
@@ -68,6 +74,7 @@ static const smelt_native_kernel kernels[] = {
     ONE("softmax_f32", softmax_supports, softmax_units, softmax),
     ONE("argmax_f32", argmax_supports, argmax_units, argmax),
     ONE("router_f32", router_supports, router_units, router),
+    ONE("indices", indices_supports, indices_units, indices),
     ONE("concat_f32", concat_supports, concat_units, concat),
     ONE("weighted_sum_f32", weighted_sum_supports, weighted_sum_units, weighted_sum),
     ONE("repeat_kv_f32", repeat_supports<REPEAT_KV>, repeat_units<REPEAT_KV>, repeat<REPEAT_KV>),
