@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -265,36 +266,67 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// attention_write reads no slot that its own launch writes, whatever the sequences; a mutant
-// that reads its own key from the cache does.
+// Kernels that write a token's slot and attend read no slot that their own launch writes, whatever the
+// sequences; a mutant that reads its own key from the cache does, and so does one whose heads all write.
 func TestAttentionWriteApart(t *testing.T) {
+	const heads, kvHeads, head, block, blocks, rotated = 4, 2, 32, 16, 6, 16
+	common := map[string]int{"k_cache": blocks * kvHeads * block * head * 2, "v_cache": blocks * kvHeads * block * head * 2,
+		"out": 3 * heads * head * 2, "part": 4 * 3 * heads * 2 * head, "statistics": 8 * 3 * heads * 2}
+	for _, c := range []struct {
+		family string
+		sizes  map[string]int
+		given  map[string]uint32
+		params any
+		faults [][2]string
+	}{
+		{"attention_write", map[string]int{"qkv": 3 * (heads + 2*kvHeads) * head * 2, "q_norm": 4 * head, "k_norm": 4 * head},
+			map[string]uint32{"fc_interleaved": 0, "fc_norms": 1},
+			kernels.AttentionWriteParams{Tokens: 3, Seqs: 3, Heads: heads, KvHeads: kvHeads, Head: head, Block: block, TableStride: 2,
+				BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 0.2, Rotated: head, FreqScale: 1, Magnitude: 1, Eps: 1e-6},
+			[][2]string{
+				{"is_cached ? 0xffffffff : uint(position);", "0xffffffffu;"},
+				{"heads.first == heads.kv * (p.heads / p.kv_heads) && slot >= 0", "slot >= 0"},
+			}},
+		{"latent_attention", map[string]int{"absorbed": 3 * heads * (head - rotated) * 2, "q": 3 * heads * head * 2, "all": 3 * head * 2, "gain": 4 * (head - rotated)},
+			map[string]uint32{"fc_interleaved": 0},
+			kernels.LatentAttentionParams{Tokens: 3, Seqs: 3, Heads: heads, KvHeads: 1, Head: head, Block: block, TableStride: 2,
+				BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 0.2, QHead: head, AllStride: head, Rotated: rotated, FreqScale: 1, Magnitude: 1, Eps: 1e-6},
+			[][2]string{
+				{"pages.own = uint(position);", "pages.own = 0xffffffffu;"},
+				{"heads.first == 0 && slot >= 0", "slot >= 0"},
+			}},
+	} {
+		t.Run(c.family, func(t *testing.T) {
+			sizes := maps.Clone(common)
+			maps.Copy(sizes, c.sizes)
+			checkApart(t, c.family, sizes, c.given, c.params, heads, c.faults)
+		})
+	}
+}
+
+// checkApart launches a kernel for three sequences, of which two end within a block.
+func checkApart(t *testing.T, family string, sizes map[string]int, constants map[string]uint32, params any, heads uint32, faults [][2]string) {
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
 	library := func(fault [2]string) *meter.Library {
-		unit, err := mslgen.Parse("kernels/attention_write.metal", func(path string) ([]byte, error) {
+		unit, err := mslgen.Parse("kernels/"+family+".metal", func(path string) ([]byte, error) {
 			text, err := mslgen.ReadFile(root)(path)
 			if err != nil || !strings.HasSuffix(path, ".metal") && !strings.HasSuffix(path, ".h") {
 				return text, err
 			}
 			all := strings.Replace(string(text), fault[0], fault[1], 1)
 			if at := strings.Index(all, "template [[host_name("); at >= 0 { // one instance compiles faster
-				all = all[:at] + "template [[host_name(\"attention_write_f16_f16\")]]\n" +
-					"kernel decltype(attention_write<half, half>) attention_write<half, half>;\n"
+				all = all[:at] + fmt.Sprintf("template [[host_name(\"%[1]s_f16_f16\")]]\nkernel decltype(%[1]s<half, half>) %[1]s<half, half>;\n", family)
 			}
 			return []byte(all), nil
 		})
 		require.NoError(t, err)
-		l, err := load(context.Background(), "attention_write", unit.CPlusPlus(home+"/attention_write.gen.cc", shim), func() {})
+		l, err := load(context.Background(), family, unit.CPlusPlus(home+"/"+family+".gen.cc", shim), func() {})
 		require.NoError(t, err)
 		return l
 	}
-	const heads, kvHeads, head, block, blocks = 4, 2, 32, 16, 6
-	positions, contexts, table := []int32{19, 0, 31}, []int32{20, 1, 32}, []int32{3, 0, 5, 5, 1, 4}
-	sizes := map[string]int{
-		"qkv": 3 * (heads + 2*kvHeads) * head * 2, "k_cache": blocks * kvHeads * block * head * 2, "v_cache": blocks * kvHeads * block * head * 2,
-		"out": 3 * heads * head * 2, "q_norm": 4 * head, "k_norm": 4 * head, "part": 4 * 3 * heads * 2 * head, "statistics": 8 * 3 * heads * 2,
-	}
-	ints := map[string][]int32{"positions": positions, "context_lens": contexts, "cu_seqlens": {0, 1, 2, 3}, "block_table": table,
+	const block = 16
+	ints := map[string][]int32{"positions": {19, 0, 31}, "context_lens": {20, 1, 32}, "cu_seqlens": {0, 1, 2, 3}, "block_table": {3, 0, 5, 5, 1, 4},
 		"slots": {0*block + 3, 5*block + 0, 4*block + 15}}
 	total := int64(0)
 	for _, n := range sizes {
@@ -314,18 +346,22 @@ func TestAttentionWriteApart(t *testing.T) {
 			binary.NativeEndian.PutUint32(args[name][4*i:], uint32(v))
 		}
 	}
-	args["k_slots"], args["v_slots"] = args["k_cache"], args["v_cache"]
-	p := kernels.AttentionWriteParams{Tokens: 3, Seqs: 3, Heads: heads, KvHeads: kvHeads, Head: head, Block: block, TableStride: 2,
-		BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 0.2, Rotated: head, FreqScale: 1, Magnitude: 1, Eps: 1e-6}
+	args["k_slots"] = args["k_cache"]
+	if family == "attention_write" {
+		args["v_slots"] = args["v_cache"]
+	} else {
+		args["v_cache"] = args["k_cache"]
+	}
 	on := meter.Machine{CacheBytes: 1 << 20, Cores: 2, Apart: true}
 	try := func(l *meter.Library, parts, shared uint32) error {
-		given := map[string]uint32{"fc_interleaved": 0, "fc_norms": 1, "fc_heads": shared}
+		given := maps.Clone(constants)
+		given["fc_heads"] = shared
 		if parts > 1 {
 			given["fc_split"] = 16
 		}
-		buffers, constants, err := kernels.Bind("attention_write_f16_f16", args, p, given)
+		buffers, constants, err := kernels.Bind(family+"_f16_f16", args, params, given)
 		require.NoError(t, err)
-		_, err = l.Count(m, meter.Launch{Kernel: "attention_write_f16_f16", Buffers: buffers, Constants: constants,
+		_, err = l.Count(m, meter.Launch{Kernel: family + "_f16_f16", Buffers: buffers, Constants: constants,
 			Grid: [3]uint32{heads / shared, 3, parts}, Group: [3]uint32{256}}, on)
 		return err
 	}
@@ -335,10 +371,7 @@ func TestAttentionWriteApart(t *testing.T) {
 			require.NoError(t, try(sound, parts, shared))
 		}
 	}
-	for _, fault := range [][2]string{
-		{"is_cached ? 0xffffffff : uint(position)", "0xffffffffu"},                     // the key is read where it was written
-		{"heads.first == heads.kv * (p.heads / p.kv_heads) && slot >= 0", "slot >= 0"}, // every head writes
-	} {
+	for _, fault := range faults {
 		require.ErrorIs(t, try(library(fault), 1, 1), ErrMeet, fault)
 	}
 }
