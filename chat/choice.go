@@ -137,13 +137,13 @@ func (t *Template) answerForm(c *Conversation, at place, answered bool, schema j
 	}
 	var form constrain.Form
 	switch {
-	case t.format.channels && at == inHead:
+	case t.format.channels != nil && at == inHead:
 		form = w.inChannels(may, calls, forced, schema != nil, answer)
-	case t.format.channels && forced:
+	case t.format.channels != nil && forced:
 		return nil, errors.New("tool_choice requires a tool call, but the prompt has already begun an answer")
-	case t.format.channels && schema != nil:
+	case t.format.channels != nil && schema != nil:
 		form = answer
-	case t.format.channels:
+	case t.format.channels != nil:
 		return nil, nil
 	case forced:
 		form = constrain.Sequence(w.thought(at, answered, t.source), calls)
@@ -228,22 +228,23 @@ func (w *writer) mark(notation string) string {
 
 // inChannels returns the form of an answer whose messages each stand in a channel.
 func (w *writer) inChannels(may bool, calls constrain.Form, forced, kept bool, answer constrain.Form) constrain.Form {
-	text := w.free(endMarks...).Form()
-	open := func(channel string) constrain.Form { return w.literal(channelMark + channel + messageMark) }
+	c := w.channels
+	text := w.free(c.ends...).Form()
+	open := func(channel string) constrain.Form { return w.literal(strings.Replace(c.head, "$", channel, 1)) }
 	message := func(channel string) constrain.Form { // with the start of the next message
-		return constrain.Sequence(open(channel), text, w.literal("<|end|>"+startMark+"assistant"))
+		return constrain.Sequence(open(channel), text, w.literal(c.ends[0]+startMark+"assistant"))
 	}
-	before, ends := []constrain.Form{message("analysis")}, []constrain.Form{}
+	before, ends := []constrain.Form{message(c.thought)}, []constrain.Form{}
 	if may {
 		ends = append(ends, calls)
 	}
 	switch {
 	case forced:
 	case kept:
-		ends = append(ends, constrain.Sequence(open("final"), answer))
+		ends = append(ends, constrain.Sequence(open(c.answer), answer))
 	default:
-		before = append(before, message("commentary"))
-		for _, channel := range []string{"final", "commentary", "analysis"} { // the last message may be cut off
+		before = append(before, message(c.aside))
+		for _, channel := range slices.Compact([]string{c.answer, c.aside, c.thought}) { // the last message may be cut off
 			ends = append(ends, constrain.Sequence(open(channel), text))
 		}
 	}

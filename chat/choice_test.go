@@ -58,6 +58,7 @@ var families = []struct{ format, mark, prompt, hints string }{
 	{"solar-open", "<|tool_call:begin|>", "<|begin|>assistant<|think|>", "<|end|><|begin|>assistant <|content|> <|tool_calls|>"},
 	{"minicpm5", "<function name=\"", "<think>\n", "</think> <function␣name=\" <![CDATA[ ]]> </param>"},
 	{"kimi-k3", "'<|open|>'", "<|open|>think<|sep|>", "<|close|>think<|sep|> <|open|>response<|sep|> <|open|>tools<|sep|> <|open|>call␣tool=\" <|close|>argument<|sep|>"},
+	{"muse-glimmer", "# Valid recipients:", "<|start|>assistant", "␣to=self<|message|> ␣to=user<|message|> <|eom|> <|start|>assistant </atem:parameter> ␣to=now<|message|><atem:function_calls>"},
 }
 
 // callable are tools whose arguments can be written in every format.
@@ -327,6 +328,7 @@ func TestNotKept(t *testing.T) {
 	}
 	const odd = `{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a"}, "b": {"type": "array", "uniqueItems": true}}}}`
 	const coder, hermes = 3, 0
+	muse := len(families) - 1
 	require.ErrorIs(t, ask(hermes, `"auto"`, odd), chat.ErrNotKept)
 	require.NoError(t, ask(hermes, `"none"`, odd))
 	require.NoError(t, ask(hermes, `null`, ""))
@@ -340,6 +342,7 @@ func TestNotKept(t *testing.T) {
 		{coder, `"required"`, `{"name": "f", "parameters": {"properties": {"a b": {}}}}`, `tool f: parameter "a b": the model's call format cannot express its name`},
 		{coder, `"required"`, `{"name": "f", "parameters": {"required": ["a"]}}`, `tool f: parameters: "a" is required, but not among the properties`},
 		{coder, `"required"`, `{"name": "a b"}`, "tool a b: the model's call format cannot express its name"},
+		{muse, `"required"`, `{"name": "self"}`, "tool self: the model's call format cannot express its name"},
 		{hermes, `"required"`, `{"name": "f", "parameters": {"type": "array"}}`, `tool f: parameters of type "array"`},
 		{hermes, `"required"`, `{"name": "f", "parameters": 1}`, "tool f: parameters: want a JSON object"},
 		{hermes, `"required"`, "", "tool_choice requires a tool call, but there are no tools"},
@@ -390,7 +393,8 @@ func TestConstraintEnds(t *testing.T) {
 	require.NotNil(t, k)
 }
 
-// TestBareCalls: a call without the marks around calls is kept to the tool's schema too.
+// TestBareCalls: a call without the marks around calls, or in a message of its own, is kept to the
+// tool's schema too.
 func TestBareCalls(t *testing.T) {
 	const days, rest = "<parameter=days>\n3\n</parameter>\n", "<parameter=unit>\nC\n</parameter>\n</function>"
 	for _, test := range []struct{ format, kept, lost string }{
@@ -400,6 +404,7 @@ func TestBareCalls(t *testing.T) {
 		{"deepseek-v3.1", "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>", "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{\"a"},
 		{"kimi", "<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}<|tool_call_end|>", "<|tool_call_begin|>functions.then"},
 		{"deepseek-v3.2", "<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>", "<｜DSML｜invoke name=\"then"},
+		{"muse-glimmer", " to=self<|message|>hm<|eom|><|start|>assistant to=user<|message|>Ok.<|eom|><|start|>assistant to=now<|message|><atem:function_calls>\n<atem:invoke name=\"now\">\n</atem:invoke>\n</atem:function_calls><|eom|><|start|>assistant to=list_all<|message|><atem:function_calls>\n<atem:invoke name=\"list_all\">\n<atem:parameter name=\"page\">3</atem:parameter>\n</atem:invoke>\n</atem:function_calls>", " to=list_all<|message|><atem:function_calls>\n<atem:invoke name=\"list_all\">\n<atem:parameter name=\"page\">x"},
 	} {
 		family := slices.IndexFunc(families, func(f struct{ format, mark, prompt, hints string }) bool { return f.format == test.format })
 		for _, marks := range []bool{false, true} {

@@ -15,14 +15,22 @@ type Format struct {
 	within bool
 	// skip holds marks without a meaning, which stand around the answer or the calls.
 	skip []string
-	// channels: every message stands in a channel, with a head that names it.
-	channels bool
+	// channels: every message has a head that names its channel or recipient; nil without heads.
+	channels *channels
 	// writing is the notation in which a constraint makes the model write calls.
 	writing writing
 	// unread: calls are written in a way that no reader here knows, so conversations with tools are refused.
 	unread bool
 	// controls are the marks that can be control tokens; the parser skips all other control tokens.
 	controls []string
+}
+
+// channels are the heads of messages. A text for a recipient that is no person is a call.
+type channels struct {
+	head                   string   // $ stands for the name of one of these channels:
+	thought, aside, answer string   // reasoning, a text before the end of the turn, and the answer
+	people                 []string // recipients that are no tools
+	ends                   []string // marks behind a text; the first one where the turn goes on
 }
 
 // callForm is one notation of calls.
@@ -68,6 +76,11 @@ var (
 	deepseekControls = []string{"<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>",
 		"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"}
 
+	gptChannels = &channels{head: "<|channel|>$<|message|>", thought: "analysis", aside: "commentary", answer: "final",
+		people: []string{"assistant"}, ends: []string{"<|end|>", "<|call|>", "<|return|>", startMark}}
+	museChannels = &channels{head: " to=$<|message|>", thought: "self", aside: "user", answer: "user",
+		people: []string{"self", "user"}, ends: []string{"<|eom|>", "<|eot|>", startMark}}
+
 	dsmlCall     = callForm{`<｜DSML｜invoke name="`, dsmlTags.read, dsmlTags.end}
 	dsmlControls = []string{"<think>", "</think>", "｜DSML｜"}
 )
@@ -78,9 +91,9 @@ var hermes = Format{name: "hermes", in: []string{`'<tool_call>\n{"name": "'`}, t
 
 // formats are tried in this order.
 var formats = []Format{
-	{name: "gpt-oss", in: []string{"<|channel|>"}, channels: true,
+	{name: "gpt-oss", in: []string{"<|channel|>"}, channels: gptChannels,
 		writing:  writing{each: " to=functions.$<|channel|>commentary json<|message|>@", or: "<|channel|>commentary to=functions.$ <|constrain|>json<|message|>@", alone: true},
-		controls: append([]string{channelMark, messageMark, "<|constrain|>"}, endMarks...)},
+		controls: append([]string{channelMark, messageMark, "<|constrain|>"}, gptChannels.ends...)},
 	{name: "gemma4", in: []string{"<|tool_call>call:"}, think: [2]string{"<|channel>thought", "<channel|>"}, skip: []string{"<channel|>"},
 		calls:    []callForm{closed("<|tool_call>call:", gemmaCall, "<tool_call|>")},
 		writing:  writing{each: "<|tool_call>call:${@}<tool_call|>", members: &members{text: `$:<|"|>@<|"|>`, json: "$:@", until: `<|"|>`, between: ","}},
@@ -95,7 +108,10 @@ var formats = []Format{
 	{name: "firefunction", in: []string{"functools["},
 		calls:   []callForm{{open: "functools", read: jsonCalls}},
 		writing: writing{open: "functools[", each: `{"name": "$", "arguments": @}`, between: ", ", close: "]"}},
-	{name: "muse-glimmer", in: []string{"# Valid recipients:"}, unread: true},
+	{name: "muse-glimmer", in: []string{"# Valid recipients:"}, channels: museChannels,
+		calls:    []callForm{closed("<atem:function_calls>", preceded(`<atem:invoke name="`, atemTags.read), "</atem:function_calls>")},
+		writing:  writing{each: museChannels.head + "<atem:function_calls>\n" + atemTags.each(`<atem:invoke name="`, "\">\n") + "\n</atem:function_calls>", members: atemTags.members("", "", "\n"), between: "<|eom|><|start|>assistant"},
+		controls: append([]string{messageMark, "<atem:function_calls>", "<atem:invoke", "<atem:parameter", "</atem:parameter>", "</atem:invoke>", "</atem:function_calls>"}, museChannels.ends...)},
 	{name: "minimax-m3", in: []string{"<mm:think>"}, think: [2]string{"<mm:think>", "</mm:think>"}, unread: true, controls: []string{"<mm:think>", "</mm:think>"}},
 	{name: "functionary-v3.1", in: []string{"<{start_tag}={function_name}>"},
 		calls:   []callForm{closed("<function=", functionaryCall, "</function>")},
@@ -140,11 +156,11 @@ var formats = []Format{
 	{name: "glm-4.7", in: []string{"<arg_key>"}, think: thinkTags, calls: glmCall, within: true, skip: []string{"<|role_end|>"},
 		writing: writing{each: glmTags.each("<tool_call>", ""), members: glmTags.members("", "", "")}, controls: glmControls},
 	{name: "seed-oss", in: []string{"<seed:tool_call>"}, think: [2]string{"<seed:think>", "</seed:think>"},
-		calls:    []callForm{closed("<seed:tool_call>", seedTags.function, "</seed:tool_call>"), {"<function=", followed(seedTags.read, "</seed:tool_call>"), seedTags.end}},
+		calls:    []callForm{closed("<seed:tool_call>", preceded("<function=", seedTags.read), "</seed:tool_call>"), {"<function=", followed(seedTags.read, "</seed:tool_call>"), seedTags.end}},
 		writing:  writing{each: seedTags.each("<seed:tool_call>\n<function=", ">\n") + "\n</seed:tool_call>", bare: seedTags.each("<function=", ">\n"), members: seedTags.members("", "", "\n"), between: "\n"},
 		controls: []string{"<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"}},
 	{name: "qwen3-coder", in: []string{"<function="}, think: thinkTags, within: true,
-		calls:   []callForm{closed("<tool_call>", functionTags.function, "</tool_call>"), {"<function=", followed(functionTags.read, "</tool_call>"), functionTags.end}},
+		calls:   []callForm{closed("<tool_call>", preceded("<function=", functionTags.read), "</tool_call>"), {"<function=", followed(functionTags.read, "</tool_call>"), functionTags.end}},
 		writing: writing{each: functionTags.each("<tool_call>\n<function=", ">\n") + "\n</tool_call>", bare: functionTags.each("<function=", ">\n"), members: functionTags.members("", "\n", "\n"), between: "\n"}, controls: hermesControls},
 	{name: "hunyuan", in: []string{"HYTK = ':opensource'", "<tool_sep:opensource>"}, think: [2]string{"<think:opensource>", "</think:opensource>"},
 		calls: []callForm{{open: "<tool_calls:opensource>", read: nothing}, {open: "</tool_calls:opensource>", read: nothing},
@@ -263,6 +279,19 @@ func before(read reader, mark string) reader {
 				return nil, 0, more
 			}
 		}
+	}
+}
+
+// preceded returns a reader of mark and the calls behind it.
+func preceded(mark string, read reader) reader {
+	return func(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
+		s := &scanner{text: text, v: found}
+		s.expect(mark)
+		if s.v != found {
+			return nil, 0, s.v
+		}
+		calls, n, v := read(text[s.at:], tools, end)
+		return calls, s.at + n, v
 	}
 }
 

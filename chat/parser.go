@@ -69,7 +69,7 @@ func (t *Template) NewParser(c Conversation, prompt Prompt) *Parser {
 	}
 	text := prompt.String()
 	switch open := p.format.think[0]; {
-	case p.format.channels:
+	case p.format.channels != nil:
 		p.place = inHead
 		if i := strings.LastIndex(text, startMark); i >= 0 {
 			p.buf = text[i+len(startMark):]
@@ -122,12 +122,12 @@ func (p *Parser) due(fresh int) bool {
 	} else {
 		news = string(p.late[from:])
 	}
-	marks := endMarks
-	if !p.format.channels {
-		marks = nil
-		for _, c := range p.format.calls {
-			marks = append(marks, c.close)
-		}
+	var marks []string
+	if p.format.channels != nil {
+		marks = slices.Clone(p.format.channels.ends)
+	}
+	for _, c := range p.format.calls {
+		marks = append(marks, c.close)
 	}
 	return slices.ContainsFunc(marks, func(m string) bool { return m != "" && strings.Contains(news, m) })
 }
@@ -153,7 +153,7 @@ func (p *Parser) take() Delta {
 func (p *Parser) run(end bool) {
 	p.tried = 0
 	step := p.tagged
-	if p.format.channels {
+	if p.format.channels != nil {
 		step = p.channel
 	}
 	for step(end) {
@@ -354,19 +354,19 @@ func (p *Parser) release(end bool, marks ...string) {
 	p.buf = p.buf[n:]
 }
 
-// Marks of gpt-oss's channels: <|start|>assistant<|channel|>NAME
-// to=RECIPIENT<|constrain|>json<|message|>TEXT<|end|>. The last message ends with <|call|> or
-// <|return|> instead of <|end|>.
+// Marks of heads. gpt-oss's are <|start|>assistant<|channel|>NAME
+// to=RECIPIENT<|constrain|>json<|message|>TEXT<|end|>, and the last message ends with <|call|> or
+// <|return|> instead of <|end|>. Muse Glimmer's are
+// <|start|>assistant to=RECIPIENT<|message|>TEXT<|eom|>, and the last message ends with <|eot|>.
 const (
 	startMark   = "<|start|>"
 	channelMark = "<|channel|>"
 	messageMark = "<|message|>"
 )
 
-var endMarks = []string{"<|end|>", "<|call|>", "<|return|>", startMark}
-
 // channel parses heads of channels and the text behind them.
 func (p *Parser) channel(end bool) bool {
+	ends := p.format.channels.ends
 	if p.place == inHead {
 		head, rest, ok := strings.Cut(p.buf, messageMark)
 		if !ok {
@@ -379,6 +379,20 @@ func (p *Parser) channel(end bool) bool {
 		p.buf = rest
 		return true
 	}
+	if p.place == inCall && p.format.calls != nil { // else the text is the arguments in JSON
+		form := p.format.calls[0]
+		calls, n, v := preceded(form.open, form.read)(p.buf, p.tools, end)
+		if v == more && !end {
+			p.tried = len(p.buf)
+			return false
+		}
+		p.enter(inContent)
+		if v == found {
+			p.add(calls)
+			p.buf, p.thought = p.buf[n:], true
+		}
+		return true
+	}
 	from := 0
 	if p.place == inCall { // a string in the arguments may contain a mark
 		_, n, v := jsonValue(p.buf, "{")
@@ -389,7 +403,7 @@ func (p *Parser) channel(end bool) bool {
 		from = n
 	}
 	at, mark := len(p.buf), ""
-	for _, m := range endMarks {
+	for _, m := range ends {
 		if i := strings.Index(p.buf[from:], m); i >= 0 && from+i < at {
 			at, mark = from+i, m
 		}
@@ -408,7 +422,7 @@ func (p *Parser) channel(end bool) bool {
 		return false
 	}
 	if mark == "" {
-		p.release(end, endMarks...)
+		p.release(end, ends...)
 		return false
 	}
 	if p.place == inCall {
@@ -423,26 +437,25 @@ func (p *Parser) channel(end bool) bool {
 
 // head selects the place of a channel's text from its head.
 func (p *Parser) head(head string) {
-	after := ""
+	first := func(text string) string { // its first word
+		text = strings.TrimLeft(text, space)
+		if i := strings.IndexAny(text, space+"<"); i >= 0 {
+			text = text[:i]
+		}
+		return text
+	}
+	_, to, _ := strings.Cut(head, "to=")
+	to = first(to)
+	name := to
 	if i := strings.LastIndex(head, channelMark); i >= 0 {
-		after = head[i+len(channelMark):]
+		name = first(head[i+len(channelMark):])
 	}
 	next := inContent
-	name, _, _ := strings.Cut(strings.TrimLeft(after, space), " ")
-	if i := strings.IndexByte(name, '<'); i >= 0 {
-		name = name[:i]
-	}
-	if name == "analysis" {
+	if name == p.format.channels.thought {
 		next = inReasoning
 	}
-	p.recipient = ""
-	if _, to, ok := strings.Cut(head, "to="); ok {
-		if i := strings.IndexAny(to, space+"<"); i >= 0 {
-			to = to[:i]
-		}
-		if p.tools != nil && to != "assistant" {
-			p.recipient, next = strings.TrimPrefix(to, "functions."), inCall
-		}
+	if p.tools != nil && to != "" && !slices.Contains(p.format.channels.people, to) {
+		p.recipient, next = strings.TrimPrefix(to, "functions."), inCall
 	}
 	p.enter(next)
 	p.thought = false

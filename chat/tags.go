@@ -30,6 +30,8 @@ var (
 		text: "<arg_value:opensource>", json: "<arg_value:opensource>", valueEnd: "</arg_value:opensource>", end: "</tool_call:opensource>"}
 	// <invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>
 	minimaxTags = &tags{nameEnd: `">`, key: `<parameter name="`, keyEnd: `">`, valueEnd: "</parameter>", end: "</invoke>"}
+	// <atem:invoke name="NAME"><atem:parameter name="KEY">VALUE</atem:parameter></atem:invoke>
+	atemTags = &tags{nameEnd: `">`, key: `<atem:parameter name="`, keyEnd: `">`, valueEnd: "</atem:parameter>", end: "</atem:invoke>"}
 	// <function name="NAME"><param name="KEY"><![CDATA[VALUE]]></param></function>
 	minicpmTags = &tags{nameEnd: `">`, key: `<param name="`, keyEnd: `">`, valueEnd: "</param>", wrap: [2]string{"<![CDATA[", "]]>"}, end: "</function>"}
 	// <|open|>call tool="NAME" index="1"<|sep|><|open|>argument key="KEY" type="string"<|sep|>VALUE<|close|>argument<|sep|><|close|>call<|sep|>
@@ -39,17 +41,6 @@ var (
 	dsmlTags = &tags{nameEnd: `">`, key: `<｜DSML｜parameter name="`, keyEnd: `" string="`, text: `true">`, json: `false">`,
 		valueEnd: "</｜DSML｜parameter>", end: "</｜DSML｜invoke>"}
 )
-
-// function parses <function=NAME> and the tags behind it.
-func (t *tags) function(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
-	s := &scanner{text: text, v: found}
-	s.expect("<function=")
-	if s.v != found {
-		return nil, 0, s.v
-	}
-	calls, n, v := t.read(text[s.at:], tools, end)
-	return calls, s.at + n, v
-}
 
 // read parses the text behind the mark that precedes a tool's name.
 func (t *tags) read(text string, tools tools, end bool) ([]ToolCall, int, verdict) {

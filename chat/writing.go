@@ -180,7 +180,9 @@ func plain(name string) bool {
 
 // call returns the form of one call of a tool, without the texts around and between calls.
 func (w *writer) call(d *declaration) (constrain.Form, error) {
-	if inJSON := strings.Contains(w.writing.each, `: "$"`); !inJSON && !plain(d.name) {
+	c := w.channels
+	toPerson := c != nil && strings.HasPrefix(w.writing.each, c.head) && slices.Contains(c.people, d.name)
+	if inJSON := strings.Contains(w.writing.each, `: "$"`); toPerson || !inJSON && !plain(d.name) {
 		return constrain.Form{}, errors.New("the model's call format cannot express its name")
 	}
 	arguments, err := w.arguments(d)
