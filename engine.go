@@ -277,7 +277,11 @@ func (e *Engine) start(p *Program, executable *device.Executable, limits engine.
 		return err
 	}
 	if given {
-		blocks = math.MaxInt32 / p.Plan.Block() // slot numbers are int32
+		// Slot numbers are int32. More blocks than the sequences fill serve models whose caches grow by block.
+		most := math.MaxInt32 / p.Plan.Block()
+		if n, err := memory(most); err != nil || n > least {
+			blocks = most
+		}
 	} else {
 		bytes = max(device.AvailableMemory()/2, least)
 	}

@@ -99,6 +99,15 @@ func TestStatesOfTexts(t *testing.T) {
 	}
 }
 
+// TestStatesNeedFewBlocks: where no cache grows with its blocks, bytes for more of them make no more.
+func TestStatesNeedFewBlocks(t *testing.T) {
+	opts := parityOptions(t, "cpu")
+	opts.Context, opts.Block = 64, 8
+	l := fixture.Load(t, fixture.Case(t, parity.Cases("mamba2")[0], "f16"), opts, smelt.Device{Name: "cpu"})
+	e := fixture.Engine(t, l, smelt.EngineOptions{Sequences: 2, CacheBytes: 1 << 30})
+	require.Equal(t, 2*e.Context()/e.BlockSize(), e.Stats().Blocks)
+}
+
 // TestStatesAreChecked: a step that would read or write no state, or one that another sequence writes, is
 // refused before a kernel runs.
 func TestStatesAreChecked(t *testing.T) {
