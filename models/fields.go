@@ -33,6 +33,8 @@ type Field struct {
 	Only any
 	// Repeats returns a size that another field has read. Files may repeat it, and must agree.
 	Repeats func(c *Config) int
+	// Repeated is the key of that field, for errors; "" where the size is of several.
+	Repeated string
 	// Read handles what spans several entries, or none. Write returns the entry of a GGUF file, if
 	// there is one.
 	Read  func(d Description, c *Config)
@@ -122,6 +124,10 @@ func (f *Field) ReadFrom(d Description, c *Config) {
 		*f.Flag(c) = f.Unsaid && !d.Has(key) || d.Flag(key)
 	case !d.Has(key):
 	case f.Repeats != nil:
+		if have, want := d.Size(key, Unset), f.Repeats(c); have != want && f.Repeated != "" {
+			d.Fail(ConfigError("%s is %d, not %d as %s", d.FullName(key), have, want, d.FullName(f.Repeated)))
+			return
+		}
 		demand(d, key, f.Repeats(c))
 	default:
 		demand(d, key, f.Only)
@@ -208,7 +214,7 @@ func ShapeFields(head func(c *Config, format Format) float64) []Field {
 		{GGUF: "attention.head_count_kv", HF: "num_key_value_heads", Size: func(c *Config) *int { return &c.KVHeads },
 			Absent: func(c *Config, _ Format) float64 { return float64(c.Heads) }},
 		{GGUF: "attention.key_length", HF: "head_dim", Size: func(c *Config) *int { return &c.Head }, Absent: head},
-		{GGUF: "attention.value_length", Repeats: func(c *Config) int { return c.Head }},
+		{GGUF: "attention.value_length", Repeats: func(c *Config) int { return c.Head }, Repeated: "attention.key_length"},
 	}
 }
 
