@@ -102,11 +102,11 @@ func TestNamesOfLlamaCpp(t *testing.T) {
 	layer := regexp.MustCompile(`^blk\.\d+\.`)
 	bare := func(name string) string {
 		name = layer.ReplaceAllString(name, "blk.#.")
-		return strings.TrimSuffix(strings.TrimSuffix(name, ".weight"), ".bias")
+		return strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".weight"), ".bias"), ".scale")
 	}
 	// What the converter does to names before it looks them up.
 	renames := strings.NewReplacer("feed_forward.experts.%.w1", "feed_forward.experts.gate_proj", "feed_forward.experts.%.w2", "feed_forward.experts.down_proj",
-		"feed_forward.experts.%.w3", "feed_forward.experts.up_proj", "experts.%.", "experts.", ".norms.%", "", "e_score_correction_bias", "e_score_correction", "2_Dense.linear", "dense_2_out", "3_Dense.linear", "dense_3_out", "dt_bias", "dt_proj")
+		"feed_forward.experts.%.w3", "feed_forward.experts.up_proj", "backbone.layers.#.mixer.experts.%.", "model.layers.#.mlp.experts.", "experts.%.", "experts.", ".norms.%", "", "e_score_correction_bias", "e_score_correction", "2_Dense.linear", "dense_2_out", "3_Dense.linear", "dense_3_out", "dt_bias", "dt_proj")
 	joined := map[string]string{"blk.#.attn_q": "blk.#.attn_qkv", "blk.#.attn_k": "blk.#.attn_qkv", "blk.#.attn_v": "blk.#.attn_qkv", "blk.#.ffn_gate": "blk.#.ffn_up"}
 	for _, f := range families.All() {
 		t.Run(f.Name, func(t *testing.T) {
@@ -123,6 +123,9 @@ func TestNamesOfLlamaCpp(t *testing.T) {
 				for _, stored := range f.Stored()[name].Names {
 					if strings.Contains(stored, ".shared_mlp.input_linear.") || strings.Contains(stored, ".in_proj_qkvz.") {
 						continue // Granite's and Qwen3-Next's, which the converter splits by itself
+					}
+					if strings.HasSuffix(name, ".scale") {
+						continue // Gemma 4's factors of experts, which the converter names by itself
 					}
 					if tensor != "blk.#.attn_norm" && strings.Contains(stored, ".input_layernorm.") {
 						continue // folders of Muse Glimmer have no tensors for its constants
