@@ -27,7 +27,7 @@ import (
 // server took in what others reported, and 121,985 after; each further family takes some 60, gates of
 // attention and of shared experts in fused products took 700, caches that differ by layer 700,
 // Gemma 4 800, and Mamba-2 with its families 1,950.
-const most = 131_476
+const most = 131_490
 
 var counted = []string{".go", ".h", ".cc", ".c", ".m", ".metal"}
 
