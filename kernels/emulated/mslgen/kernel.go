@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 )
 
 // positions maps the attributes for a thread's position to the widest vector each may have,
@@ -32,7 +33,7 @@ var positions = map[string]struct {
 	"quadgroup_index_in_simdgroup":        {1, "(t.index % 32 / 4)"},
 }
 
-var positionType = regexp.MustCompile(`^(metal::)?(uint|ushort|uint32_t|uint16_t)([23]?)$`)
+var positionType = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(metal::)?(uint|ushort|uint32_t|uint16_t)([23]?)$`) })
 
 // bind binds the template parameters of f to the arguments of an instance.
 func (p *parser) bind(f *function, inst instance, locals map[string][]token) (*scope, []string, error) {
@@ -153,7 +154,7 @@ func (p *parser) argument(k *Kernel, q parameter, s *scope) (Argument, error) {
 			if !ok {
 				return fail("has the unknown attribute [[%s]]", at.name)
 			}
-			m := positionType.FindStringSubmatch(a.Type)
+			m := positionType().FindStringSubmatch(a.Type)
 			if m == nil || m[3] != "" && int(m[3][0]-'0') > pos.wide {
 				return fail("of type %s cannot be [[%s]]", a.Type, at.name)
 			}

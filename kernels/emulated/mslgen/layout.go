@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 var scalarSize = map[string]int{
@@ -15,7 +16,9 @@ var scalarSize = map[string]int{
 	"long": 8, "ulong": 8, "int64_t": 8, "uint64_t": 8, "size_t": 8, "unsigned long": 8,
 }
 
-var vectorName = regexp.MustCompile(`^(packed_)?(bool|char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float)([234])$`)
+var vectorName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(packed_)?(bool|char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float)([234])$`)
+})
 
 // scope resolves names within one instance of a kernel.
 type scope struct {
@@ -74,7 +77,7 @@ func (s *scope) layout(typ []token, depth int) (size, align int, err error) {
 	if n, ok := scalarSize[name]; ok {
 		return n, n, nil
 	}
-	if m := vectorName.FindStringSubmatch(name); m != nil {
+	if m := vectorName().FindStringSubmatch(name); m != nil {
 		n, _ := strconv.Atoi(m[3])
 		return vectorLayout(scalarSize[m[2]], n, m[1] != "")
 	}
