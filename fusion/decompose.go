@@ -309,13 +309,10 @@ func latentWrite(e *Emitter, a ir.LatentWriteAttr, in []*ir.Value, t dtype.Type)
 	columns := func(x *ir.Value, first, end int) *ir.Value {
 		return e.Emit(ir.OpSlice, ir.SliceAttr{Start: first, End: end}, x)
 	}
-	head := func(x *ir.Value) *ir.Value {
-		return e.Reshape(x, x.Type.Shape[0], ir.Const(1), ir.Const(int(x.Type.Shape.Last())))
-	}
 	d := int(o.Q.Type.Shape.Last())
 	q = e.Emit(ir.OpConcat, nil, o.Absorbed, rope(columns(o.Q, d-a.Rope.Rotated, d)))
 	c := e.EmitAs(t, ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, columns(o.All, a.From, a.From+latent), o.Gain)
-	k := e.Emit(ir.OpConcat, nil, head(c), rope(head(columns(o.All, a.From+latent, a.From+row))))
+	k := e.Emit(ir.OpConcat, nil, e.oneHead(c), rope(e.oneHead(columns(o.All, a.From+latent, a.From+row))))
 	return q, e.Emit(ir.OpCacheWrite, nil, o.Cache, k, k, o.Slots)
 }
 

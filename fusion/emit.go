@@ -58,6 +58,11 @@ func (e *Emitter) Reshape(x *ir.Value, shape ...ir.Dim) *ir.Value {
 	return e.f.Append(ir.OpReshape, ir.TensorOf(x.Type.DType, shape...), nil, e.layer, x)
 }
 
+// oneHead appends a reshape of x, [T,D], to [T,1,D].
+func (e *Emitter) oneHead(x *ir.Value) *ir.Value {
+	return e.Reshape(x, x.Type.Shape[0], ir.Const(1), ir.Const(int(x.Type.Shape.Last())))
+}
+
 // Cast appends a cast of x, unless it has that type.
 func (e *Emitter) Cast(x *ir.Value, t dtype.Type) *ir.Value {
 	if x.Type.DType == t {

@@ -25,7 +25,7 @@ func (r *latentRow) fits(m Match) bool {
 }
 
 // LatentProducts merges the products of the two latent vectors, that of the queries and that of keys
-// and values, for few tokens, which wait for a dispatch longer than for the columns of another product:
+// and values, in steps of few tokens, where a dispatch takes longer than the merged product's extra columns:
 //
 //	q   = rms_norm(linear(x, wa), g)
 //	row = latentRow(linear(x, wb))
@@ -56,13 +56,10 @@ func LatentProducts() *Rule {
 				a := m[of].Attr.(ir.SliceAttr)
 				return e.Emit(ir.OpSlice, ir.SliceAttr{Start: rank + a.Start, End: rank + a.End}, both)
 			}
-			head := func(x *ir.Value) *ir.Value {
-				return e.Reshape(x, x.Type.Shape[0], ir.Const(1), ir.Const(int(x.Type.Shape.Last())))
-			}
 			norm := e.EmitAs(m[q].Type.DType, ir.OpRMSNorm, m[q].Attr, e.Emit(ir.OpSlice, ir.SliceAttr{End: rank}, both), m[gain])
 			c := e.EmitAs(m[r.norm].Type.DType, ir.OpRMSNorm, m[r.norm].Attr, columns(r.latent), m[r.gain])
-			turned := e.Emit(ir.OpRope, m[r.turned].Attr, head(columns(r.shared)), m[r.positions], m[r.factors])
-			return []*ir.Value{norm, e.Emit(ir.OpConcat, nil, head(c), turned)}
+			turned := e.Emit(ir.OpRope, m[r.turned].Attr, e.oneHead(columns(r.shared)), m[r.positions], m[r.factors])
+			return []*ir.Value{norm, e.Emit(ir.OpConcat, nil, e.oneHead(c), turned)}
 		},
 	}
 }
@@ -141,12 +138,13 @@ func LatentAttention() *Rule {
 	}
 }
 
-// LeadingColumns has a product read the first columns of its input in place, in steps of few tokens:
+// LeadingColumns has a product read the first columns of its input in place:
 //
 //	linear(slice(x){0…}, w)                 becomes   fused_linear(x, w) {Leading}
 //	expert_linear(slice(x){0…}, w, experts) becomes   routed_linear(x, w, experts) {Leading}
 //
-// and likewise for fused_linear and routed_linear. Rows of x are whole vectors apart.
+// The rule treats fused_linear as linear, and routed_linear as expert_linear. It requires rows of a multiple of
+// leadingStep elements.
 func LeadingColumns() *Rule {
 	x := Any()
 	part := Op(ir.OpSlice, x)
@@ -175,6 +173,6 @@ func LeadingColumns() *Rule {
 	}
 }
 
-// leadingStep is the number of elements of which rows must be whole multiples, so that a vector of any
-// kernel lies aligned in each.
+// leadingStep is the number of elements in the largest vector that a kernel loads. Vectors are aligned in
+// every row whose length is a multiple of it.
 const leadingStep = 8

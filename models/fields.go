@@ -124,18 +124,14 @@ func (f *Field) ReadFrom(d Description, c *Config) {
 		*f.Flag(c) = f.Unsaid && !d.Has(key) || d.Flag(key)
 	case !d.Has(key):
 	case f.Repeats != nil:
-		if have, want := d.Size(key, Unset), f.Repeats(c); have != want && f.Repeated != "" {
-			d.Fail(ConfigError("%s is %d, not %d as %s", d.FullName(key), have, want, d.FullName(f.Repeated)))
-			return
-		}
-		demand(d, key, f.Repeats(c))
+		demand(d, key, f.Repeats(c), f.Repeated)
 	default:
-		demand(d, key, f.Only)
+		demand(d, key, f.Only, "")
 	}
 }
 
-// demand refuses a value that the family does not compute.
-func demand(d Description, key string, want any) {
+// demand refuses a value that the family does not compute; as is the key that has the same one, or "".
+func demand(d Description, key string, want any, as string) {
 	var have any
 	switch want.(type) {
 	case bool:
@@ -146,7 +142,10 @@ func demand(d Description, key string, want any) {
 		have = d.Size(key, Unset)
 	}
 	if have != want {
-		d.Fail(ConfigError("%s is %s, not %s", d.FullName(key), quoted(have), quoted(want)))
+		if as != "" {
+			as = " as " + d.FullName(as)
+		}
+		d.Fail(ConfigError("%s is %s, not %s%s", d.FullName(key), quoted(have), quoted(want), as))
 	}
 }
 

@@ -217,7 +217,7 @@ func deepseek2(b *ir.Builder, c *models.Config) {
 //
 // The cache has c and the shared elements, and attention reads them alone: Wk is multiplied with q
 // rather than with each c (q·(Wk·c) = (Wkᵀ·q)·c), and Wv with the weighted sum of c. A step of few
-// tokens reads a ninth of what whole heads take; a prompt of many multiplies about three times as much
+// tokens reads a tenth of what whole heads take; a prompt of many multiplies about three times as much
 // in attention, which any other form for prompts would save at the cost of other bits
 // (DeepSeek-AI, 2024, section 2.1.2).
 func latentAttention(l *models.LayerBuilder, n *ir.Value, eps float64, grown func(heads *ir.Value) *ir.Value) *ir.Value {

@@ -304,7 +304,7 @@ func TestAttentionWriteApart(t *testing.T) {
 	}
 }
 
-// checkApart launches a kernel for three sequences, of which two end within a block.
+// checkApart launches a kernel for three sequences: two end in the middle of a block, one at its end.
 func checkApart(t *testing.T, family string, sizes map[string]int, constants map[string]uint32, params any, heads uint32, faults [][2]string) {
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
